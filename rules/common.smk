@@ -1,0 +1,64 @@
+# The study and the machine that were asked for, checked, and the paths of everything that is made.
+
+import json
+import os
+import sys
+
+from snakemake.exceptions import WorkflowError
+
+sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
+
+from study import code_version, configuration, definition, grid, launcher, paths, plan
+from study.datasets import conversion, synthetic
+from study.errors import StudyError
+
+# Jobs call plain "python": the one that runs Snakemake, unless a conda environment goes before it.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+
+try:
+    configuration.check(config, "config", "config/config.yaml or --config")
+    STUDY = grid.load_study(config["study"])
+    MACHINE = {"name": config["machine"], **configuration.load_named("machines", config["machine"])}
+    plan.check_files(STUDY)
+except StudyError as error:
+    raise WorkflowError(str(error)) from None
+
+SCRIPTS = f"{workflow.basedir}/scripts"
+ENVIRONMENT = f"{workflow.basedir}/envs/study.yaml"
+DATA = config["data_dir"]
+RESULTS = f"{config['results_dir']}/{config['machine']}"
+RUN = paths.run_folder(RESULTS, grid.run_directory({name: f"{{{name}}}" for name in grid.PARAMETERS}))
+RUNS = {run.directory: run for run in STUDY.runs}
+TABLES = [f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex")]
+# On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
+TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
+
+
+wildcard_constraints:
+    **{name: "[^/,~]+" for name in grid.PARAMETERS},
+    split="train|test",
+
+
+def run_of(wildcards):
+    """The study's run that the wildcards of a run folder name."""
+    return RUNS[grid.run_directory(dict(wildcards.items()))]
+
+
+def dataset_of(wildcards):
+    """The study's dataset that the wildcards name."""
+    return STUDY.datasets[wildcards.dataset]
+
+
+def as_json(value):
+    """One text for equal values: a reordered parameter would make Snakemake run the job again."""
+    return json.dumps(value, sort_keys=True)
+
+
+if workflow.is_main_process:
+    print(plan.summary(STUDY, MACHINE), file=sys.stderr)
+
+
+onstart:
+    refused = plan.refused(STUDY, MACHINE)
+    if refused:
+        raise WorkflowError("\n".join(refused))

@@ -1,0 +1,29 @@
+"""Bring one file of a dataset into the data folder: download it or make it up."""
+
+import argparse
+import json
+
+from study import configuration
+from study.datasets import download, synthetic
+from study.errors import exit_with_message
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--benchmark", required=True)
+    parser.add_argument("--split", required=True, choices=["train", "test"])
+    parser.add_argument("--definition", required=True, type=json.loads, help="the study's dataset, as JSON")
+    parser.add_argument("--checksum", required=True, help="where the first download's checksum is kept")
+    parser.add_argument("--output", required=True)
+    arguments = parser.parse_args()
+    spec = configuration.load_named("benchmarks", arguments.benchmark)
+    if arguments.definition["source"] == "synthetic":
+        synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.split)
+    else:
+        server = arguments.definition.get("server", download.CANDLE_SERVER).rstrip("/")
+        url = f"{server}/{spec['url_path']}/{spec['files'][arguments.split]}"
+        download.fetch(arguments.output, url, arguments.checksum)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

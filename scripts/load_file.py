@@ -1,0 +1,29 @@
+"""Load one file with one loader and print, as JSON, the time, the peak memory and the array's CRC-32."""
+
+import argparse
+import json
+import resource
+import time
+import zlib
+
+from study.loaders import LOADERS
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("loader", choices=list(LOADERS))
+    parser.add_argument("path")
+    arguments = parser.parse_args()
+    begun = time.perf_counter()
+    matrix = LOADERS[arguments.loader](arguments.path)
+    seconds = time.perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    # The arrays may differ in memory order, which is no difference to who uses them.
+    checksum = 0
+    for row in matrix:
+        checksum = zlib.crc32(row.tobytes(), checksum)
+    print(json.dumps({"load_s": seconds, "peak_memory_mb": peak, "crc32": checksum}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Make a run's record from its directory."""
+
+import argparse
+
+from study.errors import exit_with_message
+from study.files import write_json
+from study.record import make_record
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", help="the run's directory")
+    parser.add_argument("--output", required=True)
+    arguments = parser.parse_args()
+    write_json(arguments.output, make_record(arguments.folder))
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

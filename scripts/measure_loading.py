@@ -1,0 +1,26 @@
+"""Time the loaders on one dataset and write every sample."""
+
+import argparse
+import json
+
+from study.errors import exit_with_message
+from study.loaders import LOADERS
+from study.loading import measure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", required=True, type=json.loads, help="{split: {csv, npy, sidecar}} as JSON")
+    parser.add_argument("--loader", required=True, nargs="+", choices=list(LOADERS))
+    parser.add_argument("--repeats", required=True, type=int)
+    parser.add_argument("--machine", required=True)
+    parser.add_argument("--benchmark", required=True)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--output", required=True)
+    arguments = parser.parse_args()
+    labels = {name: getattr(arguments, name) for name in ("machine", "benchmark", "dataset")}
+    measure(arguments.files, arguments.loader, arguments.repeats, labels, arguments.output)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,60 @@
+"""Which code made a file: a digest of scripts and of every module of the study that they import."""
+
+import ast
+import functools
+import hashlib
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+
+
+def training_code(benchmark):
+    """The digest of all that decides what a training run of ``benchmark`` does and measures."""
+    return digest("launch_training.py", "train.py", f"study.benchmarks.{benchmark}")
+
+
+@functools.cache
+def digest(*entries):
+    """12 hex digits over the ``entries`` and what they import from ``study``.
+
+    An entry is a script's file name or a module. Imports are read from the source, also those inside
+    functions; a module that is imported by a computed name must be given as an entry.
+    """
+    found = {}
+    for entry in entries:
+        if entry.endswith(".py"):
+            _collect(SCRIPTS / entry, found)
+        else:
+            _collect_module(entry, found)
+    total = hashlib.sha256()
+    for name in sorted(found):
+        total.update(f"{name}\0".encode())
+        total.update(hashlib.sha256(found[name]).digest())
+    return total.hexdigest()[:12]
+
+
+def _collect(path, found):
+    name = path.relative_to(SCRIPTS).as_posix()
+    if name in found:
+        return
+    found[name] = path.read_bytes()
+    for module in _imports(ast.parse(found[name])):
+        _collect_module(module, found)
+
+
+def _collect_module(module, found):
+    base = SCRIPTS.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.exists():
+            _collect(path, found)
+
+
+def _imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] == "study")

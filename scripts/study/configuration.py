@@ -1,0 +1,143 @@
+"""Read and check every YAML file of the study; errors name the file, the line, the key and the nearest valid one."""
+
+import difflib
+import functools
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from study.errors import StudyError
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+
+
+@functools.cache
+def schema(name):
+    """The JSON Schema ``config/schemas/<name>.schema.yaml`` as a dict."""
+    with open(CONFIG / "schemas" / f"{name}.schema.yaml", encoding="utf-8") as handle:
+        return yaml.safe_load(handle)
+
+
+def load(path, schema_name):
+    """Read one YAML file and check it against a schema.
+
+    Returns the content as a dict. Raises `StudyError` for a missing file, broken YAML, a key given
+    twice, an unknown key or a value that the schema refuses.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeated_keys(tree, path)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    check(content, schema_name, shown(path), tree)
+    return content
+
+
+def load_named(kind, name):
+    """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines."""
+    folder = CONFIG / kind
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in known:
+        raise StudyError(
+            f"there is no {folder.relative_to(ROOT)}/{name}.yaml{_nearest(name, known)}; "
+            f"known {kind}: {', '.join(known)}"
+        )
+    return load(folder / f"{name}.yaml", kind)
+
+
+def check(content, schema_name, where, tree=None):
+    """Raise `StudyError` for the first thing in ``content`` that the schema refuses.
+
+    where: what to call the source in the message. tree: its YAML node, for line numbers.
+    """
+    validator = jsonschema.Draft202012Validator(schema(schema_name))
+    errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+    if errors:
+        error = _most_specific(errors[0])
+        path = list(error.absolute_path)
+        raise StudyError(f"{where}: {_line(tree, path)}{_describe(error, path)}")
+
+
+def shown(path):
+    """``path`` as messages show it: relative to the repository where it lies inside."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def _most_specific(error):
+    """Of an anyOf/oneOf's causes, the one that went furthest into the content."""
+    while error.context:
+        error = max(error.context, key=lambda cause: (len(cause.absolute_path), cause.validator != "const"))
+    return error
+
+
+def _describe(error, path):
+    """One line: the key, what was found and what was expected."""
+    key = _dotted(path) or "the file"
+    if error.validator == "additionalProperties":
+        known = list(error.schema.get("properties", {}))
+        unknown = next(name for name in error.instance if name not in known)
+        place = _dotted([*path, unknown])
+        return f"{place}: unknown key{_nearest(unknown, known)}; known keys: {', '.join(known)}"
+    if error.validator == "required":
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return f"{key}: the key '{missing}' is missing"
+    if error.validator == "enum":
+        known = [str(value) for value in error.validator_value]
+        return f"{key}: {error.instance!r} is not one of {', '.join(known)}{_nearest(str(error.instance), known)}"
+    hint = error.schema.get("description")
+    return f"{key}: {error.message}" + (f" ({hint})" if hint else "")
+
+
+def _nearest(word, known):
+    matches = difflib.get_close_matches(str(word), known, n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def _dotted(path):
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _line(tree, path):
+    """``line N: `` of the deepest node on ``path`` that the YAML has, or nothing without a tree."""
+    node = tree
+    for part in path:
+        child = _child(node, part)
+        if child is None:
+            break
+        node = child
+    return f"line {node.start_mark.line + 1}: " if node is not None else ""
+
+
+def _child(node, part):
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part]
+    return None
+
+
+def _refuse_repeated_keys(node, path):
+    """YAML lets a later key replace an earlier one in silence; a study must not."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise StudyError(
+                    f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice"
+                )
+            seen.add(key.value)
+            _refuse_repeated_keys(value, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path)

@@ -1,0 +1,1 @@
+"""Datasets: where they come from, how they are checked and converted."""

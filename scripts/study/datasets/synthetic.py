@@ -1,0 +1,21 @@
+"""The ``synthetic`` source: files of any size that look like a benchmark's real ones."""
+
+from tqdm import tqdm
+
+from study import benchmarks
+from study.files import written_aside
+
+GENERATOR_VERSION = 1  # raise it when the same seed gives other bytes: files are then made anew
+
+
+def generate(path, benchmark, spec, definition, split):
+    """Write the synthetic CSV file of one split.
+
+    definition: the study's dataset (train_samples, test_samples, features, seed). The same definition
+    gives the same bytes. Memory: one block of 16 rows.
+    """
+    blocks = benchmarks.get(benchmark, spec).synthetic_blocks(definition, definition["seed"], split)
+    with written_aside(path) as aside, open(aside, "wb") as handle:
+        with tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1) as progress:
+            for block in blocks:
+                progress.update(handle.write(block))

@@ -1,0 +1,16 @@
+"""The one error a user is meant to see, and how a script reports it."""
+
+import sys
+
+
+class StudyError(Exception):
+    """Something the user can put right: the message names the place, what was expected and what to do."""
+
+
+def exit_with_message(main):
+    """Run a script's ``main``; a `StudyError` becomes one line on standard error and exit code 1."""
+    try:
+        main()
+    except StudyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,273 @@
+"""Expand a study's grids into runs and refuse, with file, key and reason, what cannot run.
+
+Nothing here needs the data, Snakemake or TensorFlow: a study is checked before anything is started.
+"""
+
+import hashlib
+import itertools
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from study import benchmarks, configuration
+from study.errors import StudyError
+
+SPLITS = ("train", "test")
+
+# What names a run's directory, in this order; icpp2019, sections 2.3.1 and 4.2, for what they mean.
+DIRECTORY_LEVELS = ("benchmark", "dataset")
+PARAMETERS = (
+    *DIRECTORY_LEVELS,
+    "scaling",
+    "epochs",
+    "gpus",
+    "batch_size",
+    "batch_scaling",
+    "learning_rate_scaling",
+    "loader",
+    "sharding",
+    "trace",
+    "repeat",
+)
+DEFAULTS = {
+    "batch_scaling": "none",
+    "learning_rate_scaling": "linear",
+    "sharding": "none",
+    "trace": False,
+    "repeats": 1,
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset of a study: where its two CSV files come from and what its converted files are called."""
+
+    id: str
+    benchmark: str
+    definition: dict = field(hash=False)
+    spec: dict = field(hash=False)  # the benchmark's YAML
+    shape: dict | None = field(hash=False)  # train_samples, test_samples, features; None where only the files tell
+
+    def raw(self, data_dir, split):
+        """Path of the CSV file of ``split``; for a ``path`` source the user's own file."""
+        if self.definition["source"] == "path":
+            return self.definition[split]
+        return f"{data_dir}/raw/{self.benchmark}/{self.id}/{split}.csv"
+
+    def converted(self, data_dir, split):
+        """Path of the converted matrix of ``split`` (``.npy``); its sidecar is the same with ``.json``."""
+        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{split}.npy"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of a grid, repeated once: what defines it, without the machine."""
+
+    parameters: dict = field(hash=False)
+    dataset: Dataset
+
+    @property
+    def spec(self):
+        """The benchmark's YAML."""
+        return self.dataset.spec
+
+    @property
+    def gpus(self):
+        return self.parameters["gpus"]
+
+    @property
+    def epochs_per_rank(self):
+        """Epochs that each rank trains: E / N under strong scaling, E under weak (icpp2019, 2.3.1)."""
+        epochs = self.parameters["epochs"]
+        return epochs // self.gpus if self.parameters["scaling"] == "strong" else epochs
+
+    @property
+    def batch_size_per_rank(self):
+        """Batch size of one rank after batch scaling (icpp2019, 2.3.1)."""
+        return scaled_batch_size(self.parameters["batch_size"], self.gpus, self.parameters["batch_scaling"])
+
+    @property
+    def directory(self):
+        """The run's directory below the machine's ``runs/``."""
+        return run_directory(self.parameters)
+
+    @property
+    def key(self):
+        """The run's parameters as a hashable value: equal for equal runs, whichever study asks."""
+        return tuple(self.parameters[name] for name in PARAMETERS)
+
+
+def run_directory(values):
+    """A run's directory below a machine's ``runs/``: each parameter as ``name~value``, in a fixed order.
+
+    values: by parameter; give ``{name}`` placeholders to get the pattern.
+    """
+    named = [f"{name}~{_in_path(values[name])}" for name in PARAMETERS]
+    levels = len(DIRECTORY_LEVELS)
+    return "/".join([*named[:levels], ",".join(named[levels:])])
+
+
+def _in_path(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class LoadingMeasurement:
+    """Time the loaders on one dataset's files, alternating, each load in a process of its own."""
+
+    dataset: Dataset
+    loaders: tuple
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's YAML, expanded."""
+
+    name: str
+    description: str
+    datasets: dict = field(hash=False)  # id -> Dataset, only those that something uses
+    runs: tuple = ()
+    loading: tuple = ()
+    tables: tuple = ()
+
+
+def scaled_batch_size(batch_size, gpus, scaling):
+    """Batch size of a rank for N GPUs: B, B x N, int(B x N^1/2) or int(B x N^1/3) (icpp2019, 2.3.1).
+
+    The roots are taken in integers, so that exact powers are not lost to rounding.
+    """
+    power = {"none": 0, "linear": 1, "square_root": 2, "cubic_root": 3}[scaling]
+    if power == 0:
+        return batch_size
+    return _integer_root(batch_size**power * gpus, power)
+
+
+def _integer_root(value, power):
+    root = round(value ** (1 / power))
+    while root**power > value:
+        root -= 1
+    while (root + 1) ** power <= value:
+        root += 1
+    return root
+
+
+def load_study(name):
+    """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run."""
+    return expand(name, configuration.load_named("studies", name), f"config/studies/{name}.yaml")
+
+
+def expand(name, content, where):
+    """Expand a study that the schema has accepted. where: the file that messages name."""
+    datasets = {key: _dataset(key, value, where) for key, value in content["datasets"].items()}
+    runs = {}
+    for index, grid in enumerate(content["runs"]):
+        for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
+            runs.setdefault(run.key, run)
+    loading = tuple(
+        LoadingMeasurement(
+            _dataset_of(entry, datasets, f"{where}: loading[{index}]"), tuple(_several(entry["loader"])), entry["repeats"]
+        )
+        for index, entry in enumerate(content.get("loading", []))
+    )
+    used = [run.dataset for run in runs.values()] + [measurement.dataset for measurement in loading]
+    if not used:
+        raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
+    return Study(
+        name, content["description"], {d.id: d for d in used}, tuple(runs.values()), loading, tuple(content["tables"])
+    )
+
+
+def _dataset(key, definition, where):
+    place = f"{where}: datasets.{key}"
+    benchmark = definition.get("benchmark", key)
+    try:
+        spec = configuration.load_named("benchmarks", benchmark)
+    except StudyError as error:
+        raise StudyError(f"{place}.benchmark: {error}") from None
+    source = definition["source"]
+    shape = {"url": spec["shape"], "path": None}.get(source, definition)
+    if shape is not None:
+        shape = {name: shape[name] for name in ("train_samples", "test_samples", "features")}
+        minimum = benchmarks.get(benchmark, spec).minimum_features
+        if shape["features"] < minimum:
+            raise StudyError(f"{place}.features: {shape['features']} is too few: {benchmark}'s layers need {minimum}")
+    definition = {name: value for name, value in definition.items() if name != "benchmark"}
+    return Dataset(_dataset_id(key, definition), benchmark, definition, spec, shape)
+
+
+def _dataset_id(key, definition):
+    """A name that tells datasets apart across studies, since studies share runs and converted files."""
+    if definition["source"] == "url":
+        return "candle"
+    if definition["source"] == "path":
+        files = "\n".join(str(Path(definition[split])) for split in SPLITS)
+        return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
+    return "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)
+
+
+def _dataset_of(entry, datasets, place):
+    name = entry.get("dataset", entry["benchmark"])
+    if name not in datasets:
+        raise StudyError(f"{place}.dataset: there is no dataset '{name}'; datasets has: {', '.join(datasets)}")
+    dataset = datasets[name]
+    if dataset.benchmark != entry["benchmark"]:
+        raise StudyError(
+            f"{place}.benchmark: '{entry['benchmark']}' cannot use dataset '{name}', which is {dataset.benchmark}'s"
+        )
+    return dataset
+
+
+def _grid_runs(grid, datasets, place):
+    grid = {**DEFAULTS, **grid}
+    dataset = _dataset_of(grid, datasets, place)
+    spec = dataset.spec
+    axes = itertools.product(
+        _several(grid["gpus"]), _several(grid.get("batch_size", spec["batch_size"])), _several(grid["loader"])
+    )
+    for gpus, batch_size, loader in axes:
+        for repeat in range(1, grid["repeats"] + 1):
+            values = {
+                **grid,
+                "dataset": dataset.id,
+                "epochs": grid.get("epochs", spec["epochs"][grid["scaling"]]),
+                "gpus": gpus,
+                "batch_size": batch_size,
+                "loader": loader,
+                "repeat": repeat,
+            }
+            run = Run({name: values[name] for name in PARAMETERS}, dataset)
+            _refuse_impossible(run, place)
+            yield run
+
+
+def _refuse_impossible(run, place):
+    """Raise for a point that could not run, or not mean what the paper means."""
+    epochs, gpus, minimum = run.parameters["epochs"], run.gpus, run.spec["epochs"]["minimum_per_rank"]
+    if run.parameters["scaling"] == "strong" and epochs % gpus:
+        near = [n for n in range(1, epochs + 1) if epochs % n == 0]
+        near = sorted(near, key=lambda n: abs(math.log(n / gpus)))[:2]
+        raise StudyError(
+            f"{place}.gpus: {gpus}: {epochs} epochs cannot be divided evenly among {gpus} ranks "
+            f"(strong scaling); nearest that can: {' or '.join(map(str, sorted(near)))}"
+        )
+    if run.epochs_per_rank < minimum:
+        raise StudyError(
+            f"{place}.gpus: {gpus}: {run.epochs_per_rank} epochs a rank; "
+            f"{run.parameters['benchmark']} needs at least {minimum}"
+        )
+    samples = run.dataset.shape and run.dataset.shape["train_samples"]
+    if samples and run.batch_size_per_rank > samples:
+        raise StudyError(
+            f"{place}.batch_size: {run.batch_size_per_rank} on {gpus} ranks "
+            f"is larger than the training set of {samples} samples"
+        )
+
+
+def benchmarks_of(study):
+    """The names of the benchmarks that a study trains, in the order of its runs."""
+    return list(dict.fromkeys(run.dataset.benchmark for run in study.runs))
+
+
+def _several(value):
+    return value if isinstance(value, list) else [value]

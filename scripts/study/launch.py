@@ -1,0 +1,166 @@
+"""Start a run's ranks, wait for them, and write down how it ended; a run that fails is a result too."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+import yaml
+
+from study import code_version, launcher, phases, provenance
+from study.configuration import ROOT
+from study.files import sha256, write_json, write_text
+
+LOG = "train.log"
+LAST_LINES = 200
+GRACE_S = 10
+TAG = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:\s?")  # what launchers put before a rank's line
+OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
+KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
+ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)")
+
+
+def launch(run, folder, time_limit_s):
+    """Run ``run`` (the content of ``run.yaml``) in ``folder`` and write ``outcome.json`` there last.
+
+    A run that takes longer than ``time_limit_s`` seconds is ended. Whatever an earlier attempt left in the folder is removed first. Raises `StudyError` where nothing
+    could be started; a run that was started and failed is recorded, not raised.
+    """
+    folder = Path(folder)
+    program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
+    line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
+    _empty(folder)
+    write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
+    code = code_version.training_code(run["benchmark"]["name"])
+    facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect()}
+    write_json(folder / "provenance.json", facts)
+
+    begun_wall, begun = phases.now()
+    exit_code, timed_out, last_lines = _execute(line, folder / LOG, time_limit_s)
+    runtime = (time.monotonic_ns() - begun) / 1e9
+    _merge_phases(folder)
+    failure = _failure(folder, exit_code, timed_out, last_lines)
+    write_json(
+        folder / "outcome.json",
+        {
+            "status": "failed" if failure else "ok",
+            "failure": failure,
+            "exit_code": exit_code,
+            "started_wall_ns": begun_wall,
+            "runtime_s": runtime,
+            "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
+        },
+    )
+
+
+def _empty(folder):
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def _data(run):
+    """What the converted files' sidecars say: shapes, and the checksums of the CSV files they were made from."""
+    return {
+        split: json.loads(Path(run["data"][f"{split}_sidecar"]).read_text(encoding="utf-8"))
+        for split in ("train", "test")
+    }
+
+
+def _execute(line, log, limit_s):
+    """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
+    environment = {**os.environ, "PATH": launcher.search_path(), "PYTHONUNBUFFERED": "1"}
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    last_lines = deque(maxlen=LAST_LINES)
+    process = subprocess.Popen(
+        line,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
+    reader.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks are ended too
+    try:
+        process.wait(timeout=limit_s)
+        timed_out = False
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    finally:
+        _end(process)
+    reader.join()
+    return process.returncode, timed_out, list(last_lines)
+
+
+def _follow(stream, log, last_lines):
+    """Copy the ranks' output to the log; epochs and errors also go to standard error as they come."""
+    with open(log, "w", encoding="utf-8") as handle:
+        for text in stream:
+            handle.write(text)
+            handle.flush()
+            last_lines.append(text.rstrip("\n"))
+            bare = TAG.sub("", last_lines[-1])
+            if bare.startswith(("epoch ", "error: ")):
+                print(bare, file=sys.stderr, flush=True)
+
+
+def _end(process):
+    """End what is left of the process's session: first asked, then killed."""
+    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(wait)
+            except subprocess.TimeoutExpired:
+                continue
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # ranks whose launcher is gone
+    except ProcessLookupError:
+        pass
+
+
+def _merge_phases(folder):
+    ranks = folder / "ranks"
+    phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
+    shutil.rmtree(ranks, ignore_errors=True)
+
+
+def _failure(folder, exit_code, timed_out, last_lines):
+    """Kind (timeout, oom, killed, error), phase, rank and message of a failed run; None for one that is whole."""
+    missing = [name for name in ("metrics.json", "history.csv") if not (folder / name).exists()]
+    if exit_code == 0 and not timed_out and not missing:
+        return None
+    rank, message = None, "the ranks ended without a word"
+    if timed_out:
+        kind, message = "timeout", "the run reached its time limit and was ended"
+    elif found := _first(last_lines, OUT_OF_MEMORY):
+        kind, (rank, message) = "oom", found
+    elif exit_code in (-9, 137) or _first(last_lines, KILLED):
+        kind, (rank, message) = "killed", _first(last_lines, KILLED) or (rank, f"exit code {exit_code}")
+    elif found := _first(last_lines, ERROR):
+        kind, (rank, message) = "error", found
+    elif exit_code == 0:
+        kind, message = "error", f"the ranks ended without writing {' and '.join(missing)}"
+    else:
+        kind, message = "error", f"exit code {exit_code}"
+    phase, open_rank = phases.last(phases.read(folder / "phases.jsonl"))
+    return {"kind": kind, "phase": phase, "rank": open_rank if rank is None else rank, "message": message}
+
+
+def _first(lines, pattern):
+    """(rank, text) of the first line of a rank that matches, else of the launcher's first such line, else None."""
+    matches = [(TAG.match(line), TAG.sub("", line)) for line in lines]
+    matches = [(tag, text.strip()[:500]) for tag, text in matches if pattern.search(text)]
+    by_rank = [(int(tag["rank"]), text) for tag, text in matches if tag]
+    return (by_rank or [(None, text) for _, text in matches] or [None])[0]

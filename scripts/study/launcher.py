@@ -1,0 +1,61 @@
+"""The only module that knows launchers: it builds the command line that starts a run's ranks."""
+
+import math
+import os
+import shutil
+import sys
+
+from study.errors import StudyError
+
+
+def nodes(ranks, machine):
+    """Nodes that ``ranks`` ranks need: the ceiling of ranks by ranks a node."""
+    return math.ceil(ranks / machine["ranks_per_node"])
+
+
+def refusal(ranks, machine):
+    """Why the machine cannot run that many ranks, or None where it can."""
+    needed = nodes(ranks, machine)
+    if needed <= machine["nodes"]:
+        return None
+    return (
+        f"{ranks} ranks need {needed} nodes of {machine['ranks_per_node']} ranks; "
+        f"the machine's file allows {machine['nodes']}"
+    )
+
+
+def command(ranks, machine, program):
+    """The full command line, a list of strings, that starts ``program`` (a list) on ``ranks`` ranks.
+
+    Raises `StudyError` where the launcher is not installed.
+    """
+    launcher = machine["launcher"]
+    if shutil.which(launcher, path=search_path()) is None:
+        raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
+    return [*LINES[launcher](ranks, machine), *program]
+
+
+def search_path():
+    """PATH with this Python's own folder first, so that its ``horovodrun`` is the one that is found."""
+    return os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+
+
+def _horovodrun(ranks, machine):
+    return ["horovodrun", "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
+
+
+def _mpirun(ranks, machine):
+    return ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "-x", "PATH", "--tag-output"]
+
+
+def _jsrun(ranks, machine):
+    cores = str(machine["cores_per_rank"])
+    sets_per_node = str(min(ranks, machine["ranks_per_node"]))
+    return (
+        ["jsrun", "-n", str(ranks), "-r", sets_per_node, "-a", "1", "-g", str(machine["gpus_per_rank"])]
+        + ["-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
+    )  # fmt: skip
+
+
+ON_THIS_HOST = {"horovodrun", "mpirun"}  # as we start them, without hosts
+LINES = {"horovodrun": _horovodrun, "mpirun": _mpirun, "jsrun": _jsrun}

@@ -1,0 +1,16 @@
+"""Where a machine's results lie; used by the rules and by the scripts, so that both say the same."""
+
+
+def run_folder(folder, directory):
+    """A run's directory. folder: ``results/<machine>``; directory: from `study.grid.run_directory`."""
+    return f"{folder}/runs/{directory}"
+
+
+def record(folder, directory):
+    """A run's record."""
+    return f"{run_folder(folder, directory)}/record.json"
+
+
+def loading(folder, dataset):
+    """The loading measurement of a dataset."""
+    return f"{folder}/loading/benchmark~{dataset.benchmark}/dataset~{dataset.id}/loading.json"

@@ -1,0 +1,89 @@
+"""The phases of a run, and the log of their edges.
+
+One JSON object a line: phase, edge (``begin`` or ``end``), rank, host, ``wall_ns`` (since 1970) and
+``monotonic_ns`` (comparable on one host only).
+"""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+
+from study.files import write_text
+
+PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
+
+
+def now():
+    """The present as (wall, monotonic) nanoseconds."""
+    return time.time_ns(), time.monotonic_ns()
+
+
+class PhaseLog:
+    """Logs the edges of one rank's phases, each flushed at once, so that a kill leaves what came before."""
+
+    def __init__(self, path, rank, host):
+        self._path, self._rank, self._host = Path(path), rank, host
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def edge(self, phase, edge, at=None):
+        """Log one edge, now or ``at`` an earlier (wall, monotonic) time."""
+        wall, monotonic = at or now()
+        line = {
+            "phase": phase,
+            "edge": edge,
+            "rank": self._rank,
+            "host": self._host,
+            "wall_ns": wall,
+            "monotonic_ns": monotonic,
+        }
+        with open(self._path, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(line) + "\n")
+
+    @contextlib.contextmanager
+    def __call__(self, phase):
+        """Log both edges around a block; an error in the block leaves the phase without its end."""
+        self.edge(phase, "begin")
+        yield
+        self.edge(phase, "end")
+
+
+def merge(rank_files, path):
+    """Join the ranks' logs, ordered by wall time, into ``path``; a last line cut off by a kill is left out."""
+    edges = [edge for file in rank_files for edge in read(file)]
+    edges.sort(key=lambda edge: edge["wall_ns"])
+    write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
+
+
+def read(path):
+    """The edges in a log, in its order; lines that are not whole are left out."""
+    edges = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            edges.append(json.loads(line))
+    return edges
+
+
+def durations(edges):
+    """Seconds of each finished phase by rank: {phase: {rank: seconds}}, from the monotonic clock."""
+    begun, result = {}, {}
+    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
+        key = edge["phase"], edge["rank"]
+        if edge["edge"] == "begin":
+            begun[key] = edge["monotonic_ns"]
+        elif key in begun:
+            result.setdefault(edge["phase"], {})[edge["rank"]] = (edge["monotonic_ns"] - begun.pop(key)) / 1e9
+    return result
+
+
+def last(edges):
+    """Where a log ends: (phase, rank) of the latest begun and not ended, else ``after <phase>``, or (None, None)."""
+    open_edges, latest = {}, (None, None)
+    for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
+        key = edge["phase"], edge["rank"]
+        if edge["edge"] == "begin":
+            open_edges[key] = edge["wall_ns"]
+        else:
+            open_edges.pop(key, None)
+            latest = f"after {key[0]}", key[1]
+    return max(open_edges, key=open_edges.get) if open_edges else latest

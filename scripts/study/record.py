@@ -1,0 +1,164 @@
+"""One record of a run, made from its directory; can be made again without training again."""
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from study import configuration, phases
+from study.errors import StudyError
+from study.files import sha256
+
+SCHEMA_VERSION = 1
+
+
+def make_record(folder):
+    """The run record of a run's directory, as a dict that fits ``config/schemas/record.schema.yaml``.
+
+    Times are seconds. A phase that took N ranks different times has the slowest, the fastest and rank 0's.
+    Raises `StudyError` where a file of the run is missing or is not the one the run wrote.
+    """
+    folder = Path(folder)
+    outcome = _read_json(folder / "outcome.json")
+    _verify(folder, outcome["files"])
+    run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    provenance = _read_json(folder / "provenance.json")
+    ok = outcome["status"] == "ok"
+    history = pd.read_csv(folder / "history.csv") if ok else None
+    metrics = _read_json(folder / "metrics.json") if ok else None
+    if ok:
+        _check_history(history, run, folder)
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "machine": run["machine"]["name"],
+        "parameters": run["parameters"],
+        "derived": run["derived"],
+        "workload": _workload(provenance),
+        "status": outcome["status"],
+        "failure": outcome["failure"],
+        "runtime_s": outcome["runtime_s"],
+        "phases": _phase_times(folder),
+        "training": _training(run, history, provenance) if ok else None,
+        "quality": _quality(history, metrics) if ok else None,
+        "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
+        "power": _power(run),
+        "model": {"parameters": metrics["parameters"], "ranks_agree": _ranks_agree(metrics)} if ok else None,
+        "provenance": {
+            "training_code": provenance["training_code"],
+            "git_commit": provenance["git"]["commit"],
+            "git_dirty": provenance["git"]["dirty"],
+            "packages": provenance["packages"],
+            "host": provenance["host"]["name"],
+            "oversubscribed": _oversubscribed(run, provenance),
+            "started_wall_ns": outcome["started_wall_ns"],
+        },
+        "files": outcome["files"],
+    }
+    configuration.check(record, "record", f"the record of {folder}")
+    return record
+
+
+def read_record(path):
+    """Read a record back, checked against the schema and for its version."""
+    record = _read_json(Path(path))
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
+    configuration.check(record, "record", str(path))
+    return record
+
+
+def _read_json(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise StudyError(f"{path}: not valid JSON: {error}") from None
+
+
+def _verify(folder, files):
+    for name, known in files.items():
+        path = folder / name
+        if not path.exists():
+            raise StudyError(f"{path}: is missing, but the run wrote it; restore it or delete {folder} to run again")
+        if sha256(path) != known:
+            raise StudyError(f"{path}: was changed after the run; restore it or delete {folder} to run again")
+
+
+def _check_history(history, run, folder):
+    expected = list(range(1, run["derived"]["epochs_per_rank"] + 1))
+    if list(history["epoch"]) != expected:
+        raise StudyError(
+            f"{folder / 'history.csv'}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; "
+            f"delete {folder} to run again"
+        )
+
+
+def _workload(provenance):
+    """Samples and features of what was trained on, from the converted files' own shapes."""
+    (train_rows, columns), (test_rows, _) = (provenance["data"][split]["shape"] for split in ("train", "test"))
+    return {"train_samples": train_rows, "test_samples": test_rows, "features": columns - 1}
+
+
+def _phase_times(folder):
+    times = phases.durations(phases.read(folder / "phases.jsonl"))
+    return {
+        phase: {
+            "slowest_s": max(times[phase].values()),
+            "fastest_s": min(times[phase].values()),
+            "rank_0_s": times[phase].get(0),
+        }
+        for phase in phases.PHASES
+        if phase in times
+    }
+
+
+def _training(run, history, provenance):
+    """Time per epoch and throughput, from rank 0's epochs.
+
+    ``time_per_epoch_s``: the mean over all epochs, the first included, as the paper's tables have it.
+    ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
+    """
+    times = history["time_s"]
+    samples = provenance["data"]["train"]["shape"][0] * run["parameters"]["gpus"]
+    return {
+        "time_per_epoch_s": times.mean(),
+        "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
+        "throughput_samples_per_s": samples * len(times) / times.sum(),
+        "learning_rate_used": history["learning_rate"].iloc[-1],
+    }
+
+
+def _quality(history, metrics):
+    """Rank 0's last epoch, and the evaluation on the test set; a value that is not finite becomes None."""
+    last = history.iloc[-1]
+    values = {
+        "accuracy": last["accuracy"],
+        "loss": last["loss"],
+        "validation_accuracy": last["val_accuracy"],
+        "validation_loss": last["val_loss"],
+        "test_accuracy": metrics["test"]["accuracy"],
+        "test_loss": metrics["test"]["loss"],
+    }
+    return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _ranks_agree(metrics):
+    return len({rank["final_weights_crc32"] for rank in metrics["ranks"]}) == 1
+
+
+def _oversubscribed(run, provenance):
+    """Whether the ranks of a node had fewer cores than the machine's file gives them."""
+    ranks = min(run["parameters"]["gpus"], run["machine"]["ranks_per_node"])
+    return ranks * run["machine"]["cores_per_rank"] > provenance["host"]["cores_allowed"]
+
+
+def _power(run):
+    return {
+        "power_per_gpu_w": None,
+        "energy_per_gpu_j": None,
+        "reason": f"no power sensor is configured for machine {run['machine']['name']}",
+    }

@@ -1,0 +1,91 @@
+"""A finished table, and its three forms: CSV for machines, Markdown and LaTeX for people."""
+
+import re
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from study.files import write_text, written_aside
+
+NOTHING = "–"
+SIGNIFICANT_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """``frame`` has every column, numbers as numbers; ``shown`` are the columns that Markdown and LaTeX have."""
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    shown: list
+    notes: list = field(default_factory=list)
+
+    def write(self, csv, markdown, latex):
+        """Write the three files, each whole or not at all."""
+        with written_aside(csv) as aside:
+            self.frame.to_csv(aside, index=False)
+        write_text(markdown, self.markdown())
+        write_text(latex, self.latex())
+
+    def markdown(self):
+        """The table with its caption and notes."""
+        body = self._body().to_markdown(index=False, disable_numparse=True, colalign=self._alignment())
+        notes = "".join(f"\n- {note}" for note in self.notes)
+        return f"**{self.name}**: {self.caption}\n\n{body}\n" + (f"{notes}\n" if notes else "")
+
+    def latex(self):
+        """A ``table`` environment for the booktabs package."""
+        body = self._body()
+        body.columns = [_escape(column) for column in body.columns]
+        body = body.map(_escape)
+        caption = _escape(" ".join([self.caption, *(f"{note}." for note in self.notes)]))
+        columns = "".join("r" if side == "right" else "l" for side in self._alignment())
+        return body.to_latex(index=False, caption=caption, label=f"tab:{self.name}", column_format=columns)
+
+    def _body(self):
+        columns = {column: _text_column(self.frame, column) for column in self.shown if column in self.frame}
+        return pd.DataFrame(columns, index=self.frame.index)
+
+    def _alignment(self):
+        numeric = [pd.api.types.is_numeric_dtype(self.frame[c]) for c in self.shown if c in self.frame]
+        return ["right" if is_number else "left" for is_number in numeric]
+
+
+def _text_column(frame, column):
+    """Cells as text; a column with a confidence interval beside it as ``mean ± half-width``."""
+    interval = ci95_name(column)
+    if interval not in frame:
+        return [text(value) for value in frame[column]]
+    return [
+        text(mean) if pd.isna(half) else f"{text(mean)} ± {text(half, 2)}"
+        for mean, half in zip(frame[column], frame[interval], strict=True)
+    ]
+
+
+def ci95_name(column):
+    """The column that holds the confidence interval of ``column``: ``ci95`` goes before the unit."""
+    stem, unit = re.fullmatch(r"(.*?)(_(?:s|w|j|mb|samples_per_s))?", column).groups()
+    return f"{stem}_ci95{unit or ''}"
+
+
+def text(value, digits=SIGNIFICANT_DIGITS):
+    """A number to some significant digits without an exponent, a dash for nothing, yes or no for a truth value."""
+    if pd.isna(value):
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if pd.api.types.is_integer(value):
+        return str(value)
+    magnitude = f"{abs(value):.{digits - 1}e}"
+    decimals = max(0, digits - 1 - int(magnitude.split("e")[1]))
+    return f"{value:.{min(decimals, 6)}f}"
+
+
+def _escape(cell):
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    special |= {"–": "--", "±": r"$\pm$"}
+    return "".join(special.get(character, character) for character in str(cell))

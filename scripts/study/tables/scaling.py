@@ -1,0 +1,36 @@
+"""Our own table: what each rank count costs and brings, for who must choose one."""
+
+import pandas as pd
+
+from study.phases import PHASES
+from study.tables.layout import Table
+from study.tables.summary import POINT, notes, points
+
+MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "time_per_epoch_s", "throughput_samples_per_s",
+            "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
+SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
+
+
+def scaling(runs, loading):
+    """Time to solution, speedup and scaling efficiency of each series, against its fewest ranks."""
+    table = points(runs[~runs["trace"].astype(bool)], MEASURES)
+    table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
+    table["load_share"] = table["load_s"] / table["runtime_s"]
+    table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
+    shown = ["benchmark", "scaling", "loader", "gpus", "epochs_per_rank", "runtime_s", "load_s", "broadcast_s", "train_s",
+             "time_per_epoch_s", "throughput_samples_per_s", "speedup", "efficiency", "accuracy", "test_accuracy",
+             "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
+    caption = (
+        "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
+        "same series (strong: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
+    )
+    return Table("scaling", caption, table, shown, notes(table, "values"))
+
+
+def _efficiency(series):
+    """Add speedup and efficiency of the whole run; empty where the series' smallest point has no time."""
+    base = series.iloc[0]
+    ratio = base["runtime_s"] / series["runtime_s"]
+    ranks = series["gpus"] / base["gpus"]
+    strong = base["scaling"] == "strong"
+    return series.assign(speedup=ratio if strong else ratio * ranks, efficiency=ratio / ranks if strong else ratio)

@@ -1,0 +1,124 @@
+"""What the tables of runs share: repeats put together, failures counted, published values put beside."""
+
+import functools
+
+import pandas as pd
+
+from study import configuration
+from study.statistics import summarize
+from study.tables.layout import ci95_name
+
+# Columns in which two runs may differ and still be repeats of one point are not among these.
+POINT = ["machine", "benchmark", "dataset", "train_samples", "features", "scaling", "epochs", "gpus", "epochs_per_rank",
+         "batch_size", "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "loader", "sharding"]  # fmt: skip
+
+
+def points(runs, measures):
+    """A row a point of the grid: mean and 95 % confidence interval of ``measures`` over its good repeats.
+
+    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``failures`` says what the failed ones were,
+    ``power_reason`` why there is no power. A point whose repeats all failed has a row with no numbers.
+    """
+    rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in _groups(runs)]
+    return pd.DataFrame(rows, columns=[*POINT, *_measured(measures), *TOLD])
+
+
+TOLD = ["repeats_ok", "repeats_failed", "failures", "power_reason", "oversubscribed", "code_is_current"]
+
+
+def _groups(runs):
+    return runs.groupby(POINT, sort=False, dropna=False)
+
+
+def _measured(measures):
+    return [column for measure in measures for column in (measure, ci95_name(measure))]
+
+
+def _point(point, group, measures):
+    ok = group[group["status"] == "ok"]
+    failed = group[group["status"] != "ok"]
+    for measure in measures:
+        sample = summarize(ok[measure])
+        point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
+    point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
+    point["failures"] = "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None
+    point["power_reason"] = _only_reason(ok)
+    point["oversubscribed"] = bool(group["oversubscribed"].any())
+    point["code_is_current"] = bool(group["code_is_current"].all())
+    return point
+
+
+def _only_reason(ok):
+    if len(ok) == 0:
+        return "no repeat succeeded"
+    reasons = ok["power_reason"].dropna().unique()
+    return "; ".join(reasons) or None
+
+
+def beside_published(table, file, keys, measures, differences):
+    """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
+
+    file: CSV in config/published. differences: gives, for a row, how its workload differs from the
+    published one, or None. Where it differs, the ratio stays empty and ``ratio_reason`` says why.
+    """
+    published = _published(file).set_index(keys)[measures].add_prefix("published_")
+    table = table.join(published, on=keys)
+    known = table[[f"published_{measure}" for measure in measures]].notna().any(axis=1)
+    reasons = [differences(row) if match else None for match, (_, row) in zip(known, table.iterrows(), strict=True)]
+    table["ratio_reason"] = pd.Series(reasons, index=table.index, dtype=object).where(known, "no published value")
+    comparable = table["ratio_reason"].isna()
+    for measure in measures:
+        table[f"ratio_{measure}"] = (table[measure] / table[f"published_{measure}"]).where(comparable)
+    return table
+
+
+@functools.cache
+def _published(file):
+    return pd.read_csv(configuration.CONFIG / "published" / file)
+
+
+def workload_difference(row):
+    """How a run's data or epochs differ from the paper's (icpp2019, Table 1), or None."""
+    spec = configuration.load_named("benchmarks", row["benchmark"])
+    wanted = {
+        "training samples": (row["train_samples"], spec["shape"]["train_samples"]),
+        "features": (row["features"], spec["shape"]["features"]),
+        "epochs": (row["epochs"], spec["epochs"][row["scaling"]]),
+    }
+    return _difference(wanted)
+
+
+def shape_difference(row):
+    """How a loaded file's shape differs from the published dataset's, or None."""
+    shape = configuration.load_named("benchmarks", row["benchmark"])["shape"]
+    return _difference(
+        {
+            "samples": (row["samples"], shape[f"{row['split']}_samples"]),
+            "features": (row["features"], shape["features"]),
+        }
+    )
+
+
+def _difference(wanted):
+    different = [f"{what} {ours} instead of {theirs}" for what, (ours, theirs) in wanted.items() if ours != theirs]
+    return ", ".join(different) or None
+
+
+def notes(table, what):
+    """The remarks that belong under a table: what failed, what is old, what could not be compared and why."""
+    found = []
+    if "ratio_reason" in table and not table["ratio_reason"].isna().any() and len(table):
+        found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
+    if "power_reason" in table and table["power_reason"].notna().any():
+        found.append(f"no power: {_joined(table['power_reason'].dropna())}")
+    if "repeats_failed" in table and table["repeats_failed"].sum():
+        found.append(f"{table['repeats_failed'].sum()} failed repeats are not in the means")
+    if "oversubscribed" in table and table["oversubscribed"].any():
+        found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
+    if "code_is_current" in table and not table["code_is_current"].all():
+        found.append("some runs were made by another version of the training code; see code_is_current")
+    return found
+
+
+def _joined(reasons):
+    return "; ".join(dict.fromkeys(reasons))

@@ -1,0 +1,26 @@
+"""One rank of a training run; started by the machine's launcher, see scripts/launch_training.py."""
+
+import time
+
+STARTED = time.time_ns(), time.monotonic_ns()  # before the imports, which are part of the startup phase
+
+import argparse  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import yaml  # noqa: E402
+
+from study.communication import Horovod  # noqa: E402
+from study.errors import exit_with_message  # noqa: E402
+from study.training import run_rank  # noqa: E402
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
+    folder = parser.parse_args().folder
+    run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    run_rank(run, folder, STARTED, Horovod)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)
