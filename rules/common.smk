@@ -8,13 +8,11 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from study import code_version, configuration, definition, grid, launcher, paths, plan
+from study import code_version, configuration, definition, environment, grid, launcher, paths, plan
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 
-# Jobs call plain "python": the one that runs Snakemake, unless a conda environment goes before it.
-os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-
+environment.prepare_for_jobs()
 try:
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = grid.load_study(config["study"])
@@ -23,7 +21,6 @@ try:
 except StudyError as error:
     raise WorkflowError(str(error)) from None
 
-SCRIPTS = f"{workflow.basedir}/scripts"
 ENVIRONMENT = f"{workflow.basedir}/envs/study.yaml"
 DATA = config["data_dir"]
 RESULTS = f"{config['results_dir']}/{config['machine']}"

@@ -2,23 +2,23 @@
 
 
 rule measure_loading:
-    message:
-        "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     input:
         lambda wildcards: definition.loading_inputs(dataset_of(wildcards), DATA),
     output:
         f"{RESULTS}/loading/benchmark~{{benchmark}}/dataset~{{dataset}}/loading.json",
+    log:
+        f"{RESULTS}/logs/loading/{{benchmark}}_{{dataset}}.log",
+    conda:
+        ENVIRONMENT
+    threads: TIMED_THREADS
     params:
         files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
         loaders=lambda wildcards: definition.measurement_of(STUDY, wildcards.dataset).loaders,
         repeats=lambda wildcards: definition.measurement_of(STUDY, wildcards.dataset).repeats,
         machine=MACHINE["name"],
-    threads: TIMED_THREADS
-    log:
-        f"{RESULTS}/logs/loading/{{benchmark}}_{{dataset}}.log",
-    conda:
-        ENVIRONMENT
+    message:
+        "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
-        "python {SCRIPTS}/measure_loading.py --files {params.files:q} --loader {params.loaders}"
+        "python $SCRIPTS/measure_loading.py --files {params.files:q} --loader {params.loaders}"
         " --repeats {params.repeats} --machine {params.machine} --benchmark {wildcards.benchmark}"
         " --dataset {wildcards.dataset} --output {output:q} 2>&1 | tee {log:q}"

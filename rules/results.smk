@@ -2,21 +2,22 @@
 
 
 rule make_table:
-    message:
-        "Table {wildcards.table}"
     input:
         runs=f"{RESULTS}/runs.csv",
         loading=f"{RESULTS}/loading.csv",
         published=sorted(str(file) for file in (configuration.CONFIG / "published").glob("*.csv")),
     output:
-        multiext(f"{RESULTS}/tables/{{table}}", ".csv", ".md", ".tex"),
-    params:
-        stem=f"{RESULTS}/tables/{{table}}",
-        code=code_version.digest("make_table.py"),
+        csv=f"{RESULTS}/tables/{{table}}.csv",
+        markdown=f"{RESULTS}/tables/{{table}}.md",
+        latex=f"{RESULTS}/tables/{{table}}.tex",
     log:
         f"{RESULTS}/logs/tables/{{table}}.log",
     conda:
         ENVIRONMENT
+    params:
+        code=code_version.digest("make_table.py"),
+    message:
+        "Table {wildcards.table}"
     shell:
-        "python {SCRIPTS}/make_table.py --table {wildcards.table} --runs {input.runs:q} --loading {input.loading:q}"
-        " --output {params.stem:q} 2>&1 | tee {log:q}"
+        "python $SCRIPTS/make_table.py --table {wildcards.table} --runs {input.runs:q} --loading {input.loading:q}"
+        " --csv {output.csv:q} --markdown {output.markdown:q} --latex {output.latex:q} 2>&1 | tee {log:q}"

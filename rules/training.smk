@@ -2,23 +2,22 @@
 
 
 rule train:
-    message:
-        "Train {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
-        " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     input:
         lambda wildcards: definition.run_inputs(run_of(wildcards), DATA),
     output:
         f"{RUN}/outcome.json",
-    params:
-        run=lambda wildcards: as_json(definition.run_definition(run_of(wildcards), MACHINE, DATA)),
-        folder=RUN,
-    threads: TIMED_THREADS
-    resources:
-        time_limit_s=MACHINE["time_limit_s"],
     log:
         f"{RUN}/train.log",
     conda:
         ENVIRONMENT
+    threads: TIMED_THREADS
+    resources:
+        time_limit_s=MACHINE["time_limit_s"],
+    params:
+        run=lambda wildcards: as_json(definition.run_definition(run_of(wildcards), MACHINE, DATA)),
+    message:
+        "Train {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
+        " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
-        "python {SCRIPTS}/launch_training.py --run {params.run:q} --folder {params.folder:q}"
+        'python $SCRIPTS/launch_training.py --run {params.run:q} --folder "$(dirname {output:q})"'
         " --time-limit-s {resources.time_limit_s}"

@@ -11,6 +11,7 @@ from study.files import written_aside
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", required=True)
     parser.add_argument("--folder", required=True, type=Path, help="the machine's results folder")

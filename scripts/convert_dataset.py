@@ -7,6 +7,7 @@ from study.errors import exit_with_message
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", help="the CSV file")
     parser.add_argument("--matrix", required=True, help="the .npy file to write")

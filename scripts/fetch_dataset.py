@@ -9,6 +9,7 @@ from study.errors import exit_with_message
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--split", required=True, choices=["train", "test"])

@@ -13,6 +13,7 @@ from study.launch import launch
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", required=True, help="the run's definition: a YAML file, or JSON text")
     parser.add_argument("--folder", required=True, type=Path, help="the run's directory; emptied first")

@@ -10,6 +10,7 @@ from study.loaders import LOADERS
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loader", choices=list(LOADERS))
     parser.add_argument("path")

@@ -1,6 +1,7 @@
 """Make a run's record from its directory."""
 
 import argparse
+from pathlib import Path
 
 from study.errors import exit_with_message
 from study.files import write_json
@@ -8,11 +9,12 @@ from study.record import make_record
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="the run's directory")
+    parser.add_argument("outcome", type=Path, help="outcome.json in the run's directory")
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
-    write_json(arguments.output, make_record(arguments.folder))
+    write_json(arguments.output, make_record(arguments.outcome.parent))
 
 
 if __name__ == "__main__":

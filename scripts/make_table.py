@@ -1,7 +1,6 @@
 """Make one table, as CSV, Markdown and LaTeX, from the tidy tables."""
 
 import argparse
-from pathlib import Path
 
 import pandas as pd
 
@@ -10,14 +9,16 @@ from study.tables import TABLES
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, choices=list(TABLES))
     parser.add_argument("--runs", required=True, help="runs.csv")
     parser.add_argument("--loading", required=True, help="loading.csv")
-    parser.add_argument("--output", required=True, type=Path, help="the file to write without its ending")
+    for form in ("csv", "markdown", "latex"):
+        parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
     table = TABLES[arguments.table](pd.read_csv(arguments.runs), pd.read_csv(arguments.loading))
-    table.write(*(arguments.output.with_name(arguments.output.name + ending) for ending in (".csv", ".md", ".tex")))
+    table.write(arguments.csv, arguments.markdown, arguments.latex)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from study.loading import measure
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", required=True, type=json.loads, help="{split: {csv, npy, sidecar}} as JSON")
     parser.add_argument("--loader", required=True, nargs="+", choices=list(LOADERS))

@@ -15,6 +15,7 @@ from study.training import run_rank  # noqa: E402
 
 
 def main():
+    """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     folder = parser.parse_args().folder

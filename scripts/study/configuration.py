@@ -133,9 +133,7 @@ def _refuse_repeated_keys(node, path):
         seen = set()
         for key, value in node.value:
             if key.value in seen:
-                raise StudyError(
-                    f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice"
-                )
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
             seen.add(key.value)
             _refuse_repeated_keys(value, path)
     elif isinstance(node, yaml.SequenceNode):

@@ -73,6 +73,7 @@ class Run:
 
     @property
     def gpus(self):
+        """Number of ranks, one a GPU (on machines without GPUs one a node or a core)."""
         return self.parameters["gpus"]
 
     @property
@@ -166,7 +167,9 @@ def expand(name, content, where):
             runs.setdefault(run.key, run)
     loading = tuple(
         LoadingMeasurement(
-            _dataset_of(entry, datasets, f"{where}: loading[{index}]"), tuple(_several(entry["loader"])), entry["repeats"]
+            _dataset_of(entry, datasets, f"{where}: loading[{index}]"),
+            tuple(_several(entry["loader"])),
+            entry["repeats"],
         )
         for index, entry in enumerate(content.get("loading", []))
     )

@@ -1,5 +1,6 @@
 """Start a run's ranks, wait for them, and write down how it ended; a run that fails is a result too."""
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from study import code_version, launcher, phases, provenance
+from study import code_version, environment, launcher, phases, provenance
 from study.configuration import ROOT
 from study.files import sha256, write_json, write_text
 
@@ -30,8 +31,9 @@ ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)")
 def launch(run, folder, time_limit_s):
     """Run ``run`` (the content of ``run.yaml``) in ``folder`` and write ``outcome.json`` there last.
 
-    A run that takes longer than ``time_limit_s`` seconds is ended. Whatever an earlier attempt left in the folder is removed first. Raises `StudyError` where nothing
-    could be started; a run that was started and failed is recorded, not raised.
+    A run that takes longer than ``time_limit_s`` seconds is ended. Whatever an earlier attempt left in the
+    folder is removed first. Raises `StudyError` where nothing could be started; a run that was started and
+    failed is recorded, not raised.
     """
     folder = Path(folder)
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
@@ -76,7 +78,7 @@ def _data(run):
 
 def _execute(line, log, limit_s):
     """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
-    environment = {**os.environ, "PATH": launcher.search_path(), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PATH": environment.search_path(), "PYTHONUNBUFFERED": "1"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
@@ -124,10 +126,8 @@ def _end(process):
                 process.wait(wait)
             except subprocess.TimeoutExpired:
                 continue
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # ranks whose launcher is gone
-    except ProcessLookupError:
-        pass
 
 
 def _merge_phases(folder):

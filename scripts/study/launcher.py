@@ -1,10 +1,9 @@
 """The only module that knows launchers: it builds the command line that starts a run's ranks."""
 
 import math
-import os
 import shutil
-import sys
 
+from study import environment
 from study.errors import StudyError
 
 
@@ -30,14 +29,9 @@ def command(ranks, machine, program):
     Raises `StudyError` where the launcher is not installed.
     """
     launcher = machine["launcher"]
-    if shutil.which(launcher, path=search_path()) is None:
+    if shutil.which(launcher, path=environment.search_path()) is None:
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
     return [*LINES[launcher](ranks, machine), *program]
-
-
-def search_path():
-    """PATH with this Python's own folder first, so that its ``horovodrun`` is the one that is found."""
-    return os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
 
 
 def _horovodrun(ranks, machine):

@@ -13,7 +13,11 @@ def summary(study, machine):
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
     groups = Counter((run.parameters["benchmark"], run.parameters["scaling"]) for run in study.runs)
     for (benchmark, scaling), count in groups.items():
-        chosen = [run for run in study.runs if (run.parameters["benchmark"], run.parameters["scaling"]) == (benchmark, scaling)]
+        chosen = [
+            run
+            for run in study.runs
+            if (run.parameters["benchmark"], run.parameters["scaling"]) == (benchmark, scaling)
+        ]
         ranks = sorted({run.gpus for run in chosen})
         loaders = dict.fromkeys(run.parameters["loader"] for run in chosen)
         lines.append(
@@ -22,7 +26,8 @@ def summary(study, machine):
         )
     for entry in study.loading:
         lines.append(
-            f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, dataset {entry.dataset.id}"
+            f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
+            f"dataset {entry.dataset.id}"
         )
     refusals = refused(study, machine)
     if refusals:

@@ -11,7 +11,20 @@ import psutil
 from study.configuration import ROOT
 
 PACKAGES = ("tensorflow", "tf-keras", "horovod", "numpy", "pandas", "snakemake")
-ENVIRONMENT = ("HOROVOD_", "OMP_", "TF_CPP_", "TF_ENABLE_", "TF_XLA_", "KMP_", "CUDA_", "NCCL_", "OMPI_MCA_", "SLURM_JOB", "LSB_JOBID", "COBALT_JOBID")
+ENVIRONMENT = (
+    "HOROVOD_",
+    "OMP_",
+    "TF_CPP_",
+    "TF_ENABLE_",
+    "TF_XLA_",
+    "KMP_",
+    "CUDA_",
+    "NCCL_",
+    "OMPI_MCA_",
+    "SLURM_JOB",
+    "LSB_JOBID",
+    "COBALT_JOBID",
+)
 
 
 def collect():

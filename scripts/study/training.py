@@ -16,7 +16,7 @@ from study import benchmarks
 from study.errors import StudyError
 from study.files import write_json, written_aside
 from study.loaders import LOADERS
-from study.phases import PhaseLog, now
+from study.phases import PhaseLog
 
 
 def run_rank(run, folder, started, make_communicator):
@@ -47,7 +47,9 @@ def run_rank(run, folder, started, make_communicator):
     with phases("train"):
         history = _fit(model, data, run, ranks)
     with phases("evaluate"):
-        test_metrics = model.evaluate(data.x_test, data.y_test, batch_size=_batch_size(run), verbose=0, return_dict=True)
+        test_metrics = model.evaluate(
+            data.x_test, data.y_test, batch_size=_batch_size(run), verbose=0, return_dict=True
+        )
     _write_results(folder, ranks, history, test_metrics, initial, model)
     ranks.close()
 
@@ -159,7 +161,9 @@ def _fit(model, data, run, ranks):
                 print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(logs)}", flush=True)
 
     if _batch_size(run) > len(data.x_train):
-        raise StudyError(f"batch_size: {_batch_size(run)} is larger than the training set of {len(data.x_train)} samples")
+        raise StudyError(
+            f"batch_size: {_batch_size(run)} is larger than the training set of {len(data.x_train)} samples"
+        )
     times = EpochTimes()
     model.fit(
         data.x_train,

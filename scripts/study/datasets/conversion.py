@@ -6,6 +6,7 @@ file, line and column, and no output.
 
 import hashlib
 import re
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,9 +99,8 @@ def _describe(path):
 
 def _columns_in_last_line(path):
     with open(path, "rb") as handle:
-        for line in handle:
-            pass
-    return f"column {line.count(b',') + 1}"
+        last = deque(handle, maxlen=1).pop()
+    return f"column {last.count(b',') + 1}"
 
 
 def _check_shape(source, expected):
@@ -116,7 +116,8 @@ def _check_shape(source, expected):
             )
     if expected.label_column >= source.columns:
         raise StudyError(
-            f"{source.path}: line 1: {source.columns} columns, but the label is expected in column {expected.label_column + 1}"
+            f"{source.path}: line 1: there are {source.columns} columns, "
+            f"the label is expected in column {expected.label_column + 1}"
         )
 
 

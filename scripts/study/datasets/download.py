@@ -29,9 +29,7 @@ def fetch(path, url, checksum_file):
     logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes is not for our users
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
         try:
-            arrived = pooch.retrieve(
-                url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url)
-            )
+            arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
         except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
             raise StudyError(_failure(path, url, error)) from None
         found = sha256(arrived)

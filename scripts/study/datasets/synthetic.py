@@ -15,7 +15,7 @@ def generate(path, benchmark, spec, definition, split):
     gives the same bytes. Memory: one block of 16 rows.
     """
     blocks = benchmarks.get(benchmark, spec).synthetic_blocks(definition, definition["seed"], split)
-    with written_aside(path) as aside, open(aside, "wb") as handle:
-        with tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1) as progress:
-            for block in blocks:
-                progress.update(handle.write(block))
+    progress = tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1)
+    with written_aside(path) as aside, open(aside, "wb") as handle, progress:
+        for block in blocks:
+            progress.update(handle.write(block))

@@ -4,7 +4,14 @@ import pandas as pd
 
 from study.statistics import summarize
 from study.tables.layout import Table
-from study.tables.summary import beside_published, notes, points, shape_difference, workload_difference
+from study.tables.summary import (
+    beside_published,
+    notes,
+    optional_columns,
+    points,
+    shape_difference,
+    workload_difference,
+)
 
 
 def table2(runs, loading):
@@ -18,14 +25,19 @@ def table2(runs, loading):
              "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w", "published_power_per_gpu_w",
              "ratio_power_per_gpu_w", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
-    return Table("icpp2019_table2", caption, _first(table, shown), shown, notes(table, "values"))
+    return Table(
+        "icpp2019_table2", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
 
 
 def table3(runs, loading):
     """Table 3: time to load each file by loader, and how many times faster than ``read_csv``."""
     keys = ["machine", "benchmark", "dataset", "split", "samples", "features", "size_mb", "page_cache"]
     loaders = list(loading["loader"].unique())
-    rows = [_loading_row(dict(zip(keys, key, strict=True)), group, loaders) for key, group in loading.groupby(keys, sort=False)]
+    rows = [
+        _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
+        for key, group in loading.groupby(keys, sort=False)
+    ]
     columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
     columns += [f"speedup_{loader}" for loader in loaders if loader != "read_csv"]
     table = pd.DataFrame(rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures"])
@@ -42,7 +54,9 @@ def table3(runs, loading):
         "seconds to load each file by loader, warm page cache; speedup: median over the repeats of read_csv's time "
         "divided by the loader's, paired; published: icpp2019, Table 3 (Summit)."
     )
-    return Table("icpp2019_table3", caption, _first(table, shown), shown, notes(table, "times"))
+    return Table(
+        "icpp2019_table3", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "times")
+    )
 
 
 def _loading_row(row, group, loaders):
@@ -69,7 +83,9 @@ def table6(runs, loading):
     ]
     table = points(chosen, measures)
     order = table["loader"].map({"read_csv": 0, "chunked": 1})
-    table = table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
+    table = (
+        table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
+    )
     keys = ["benchmark", "scaling", "loader", "gpus"]
     table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference)
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
@@ -80,7 +96,9 @@ def table6(runs, loading):
         "training accuracy, time per epoch and average power per GPU, weak scaling; read_csv is the paper's original "
         "loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
     )
-    return Table("icpp2019_table6", caption, _first(table, shown), shown, notes(table, "values"))
+    return Table(
+        "icpp2019_table6", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
 
 
 def _first(table, columns):

@@ -13,12 +13,16 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True)
 class Table:
-    """``frame`` has every column, numbers as numbers; ``shown`` are the columns that Markdown and LaTeX have."""
+    """``frame`` has every column, numbers as numbers; Markdown and LaTeX have ``shown``.
+
+    Of the shown columns, those in ``optional`` are left out where they have nothing to tell.
+    """
 
     name: str
     caption: str
     frame: pd.DataFrame
     shown: list
+    optional: tuple = ()
     notes: list = field(default_factory=list)
 
     def write(self, csv, markdown, latex):
@@ -44,11 +48,15 @@ class Table:
         return body.to_latex(index=False, caption=caption, label=f"tab:{self.name}", column_format=columns)
 
     def _body(self):
-        columns = {column: _text_column(self.frame, column) for column in self.shown if column in self.frame}
+        columns = {column: _text_column(self.frame, column) for column in self._present()}
         return pd.DataFrame(columns, index=self.frame.index)
 
+    def _present(self):
+        told = [column for column in self.shown if column in self.frame]
+        return [column for column in told if column not in self.optional or self.frame[column].fillna(0).any()]
+
     def _alignment(self):
-        numeric = [pd.api.types.is_numeric_dtype(self.frame[c]) for c in self.shown if c in self.frame]
+        numeric = [pd.api.types.is_numeric_dtype(self.frame[column]) for column in self._present()]
         return ["right" if is_number else "left" for is_number in numeric]
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from study.phases import PHASES
 from study.tables.layout import Table
-from study.tables.summary import POINT, notes, points
+from study.tables.summary import POINT, notes, optional_columns, points
 
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "time_per_epoch_s", "throughput_samples_per_s",
             "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
@@ -24,7 +24,7 @@ def scaling(runs, loading):
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
         "same series (strong: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
     )
-    return Table("scaling", caption, table, shown, notes(table, "values"))
+    return Table("scaling", caption, table, shown, optional_columns(shown), notes(table, "values"))
 
 
 def _efficiency(series):

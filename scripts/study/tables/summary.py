@@ -55,6 +55,12 @@ def _only_reason(ok):
     return "; ".join(reasons) or None
 
 
+def optional_columns(shown):
+    """Of ``shown``, the columns that people need to see only where they say something."""
+    prefixes = ("published_", "ratio_")
+    return tuple(c for c in shown if c.startswith(prefixes) or c in ("repeats_failed", "failures", "oversubscribed"))
+
+
 def beside_published(table, file, keys, measures, differences):
     """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
 

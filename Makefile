@@ -1,0 +1,25 @@
+# make study and make test do all the set-up; snakemake, from .venv/bin, is the real interface.
+PYTHON ?= python3.11
+export PYTHON
+BIN := .venv/bin
+
+.PHONY: study test setup lock format
+
+study: setup  ## the default study on this machine, and its tables
+	$(BIN)/snakemake --profile profiles/local
+	$(BIN)/python scripts/show_tables.py
+
+test: setup  ## all tests
+	$(BIN)/python -m pytest
+
+setup:  ## the environment in .venv
+	@scripts/setup.sh
+
+lock: setup  ## envs/requirements.lock, anew from envs/requirements.in
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 envs/requirements.in --output-file envs/requirements.lock
+
+format: setup  ## put code and rules into their standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile rules

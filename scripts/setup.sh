@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Make the project's environment: .venv with the locked dependencies, Horovod built against the locked
+# TensorFlow, and the links by which Snakemake finds the profiles. Does nothing where all is in place.
+#
+#   PYTHON=python3.11               the interpreter to use
+#   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
+#   HOROVOD_GPU_OPERATIONS=NCCL     and Horovod's other build settings are passed on
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
+readonly LOG=$VENV/setup.log STAMP=$VENV/complete
+readonly DISK_MB=5000
+PYTHON=${PYTHON:-python3.11}
+
+fail() { echo "setup: error: $*" >&2; exit 1; }
+say() { echo "setup: $*"; }
+
+stamp() { { cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } | sha256sum | cut -d' ' -f1; }
+
+check_machine() {
+  local version free
+  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/extending.md"
+  version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
+    fail "'$PYTHON' was not found or does not run; install Python 3.11 or name it: make setup PYTHON=/path/to/python3.11"
+  [ "$version" = 3.11 ] || fail "'$PYTHON' is Python $version, the locked dependencies are for 3.11; name one: make setup PYTHON=/path/to/python3.11"
+  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "'$PYTHON' cannot make environments; on Debian: apt install python3.11-venv"
+  command -v "${CXX:-c++}" >/dev/null || fail "there is no C++ compiler (${CXX:-c++}), which Horovod's build needs; on Debian: apt install g++"
+  command -v make >/dev/null || fail "there is no make, which Horovod's build needs; on Debian: apt install make"
+  free=$(df -Pm . | awk 'NR == 2 { print $4 }')
+  [ "$free" -ge "$DISK_MB" ] || fail "$free MB are free here, the environment needs $DISK_MB MB"
+}
+
+install_dependencies() {
+  local count
+  count=$(grep -c '^[a-z].*==' "$LOCK")
+  say "installing $count locked packages (about a minute and 1 GB to download where nothing is cached)"
+  "$PYTHON" -m venv "$VENV"
+  logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$LOCK"
+}
+
+horovod_flags() {
+  local flags=gloo
+  if command -v mpicxx >/dev/null && [ "${HOROVOD_WITHOUT_MPI:-0}" != 1 ]; then flags+=-mpi; fi
+  [ -z "${HOROVOD_GPU_OPERATIONS:-}" ] || flags+=-${HOROVOD_GPU_OPERATIONS,,}
+  echo "$flags"
+}
+
+# pip keeps a wheel built from source without regard to the TensorFlow it was built against, so the wheel is kept
+# in a folder that says so.
+horovod_cache() {
+  local horovod tensorflow
+  horovod=$(sed -n 's/^horovod==\([^ ]*\).*/\1/p' "$HOROVOD_LOCK")
+  tensorflow=$(sed -n 's/^tensorflow==\([^ ]*\).*/\1/p' "$LOCK")
+  echo "${XDG_CACHE_HOME:-$HOME/.cache}/candle-scaling/horovod-$horovod-tensorflow-$tensorflow-cp311-$(uname -m)-$(horovod_flags)"
+}
+
+install_horovod() {
+  local cache
+  cache=$(horovod_cache)
+  if ! compgen -G "$cache/horovod-*.whl" >/dev/null; then
+    say "building Horovod, $(horovod_flags) (about three minutes on two cores); kept in $cache"
+    mkdir -p "$(dirname "$cache")"
+    build_horovod "$cache"
+  fi
+  say "installing Horovod from $cache"
+  logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
+}
+
+build_horovod() {
+  local cache=$1
+  BUILD=$(mktemp -d "$cache.XXXXXX") # removed at the end, unless it took its place
+  case $(horovod_flags) in *mpi*) export HOROVOD_WITH_MPI=1 ;; *) export HOROVOD_WITHOUT_MPI=1 ;; esac
+  PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(nproc)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
+    HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+    logged show_percentages "$VENV/bin/pip" wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
+    --no-binary horovod --require-hashes -r "$HOROVOD_LOCK" --wheel-dir "$BUILD"
+  rm -rf "$cache"
+  mv "$BUILD" "$cache"
+}
+
+# logged FILTER COMMAND...: all output to the log, what FILTER lets through to the screen, the log's end on failure.
+logged() {
+  local filter=$1
+  shift
+  if ! "$@" 2>&1 | tee -a "$LOG" | "$filter"; then
+    tail -n 20 "$LOG" >&2
+    fail "'${*:1:3} ...' failed; its last lines are above, all of them in $LOG"
+  fi
+}
+
+show_downloads() { awk '/^ *Downloading .*MB\)|^Installing/ { sub(/^ */, ""); print "  " substr($0, 1, 100); fflush() }'; }
+
+show_percentages() {
+  awk 'match($0, /\[ *[0-9]+%\]/) { p = substr($0, RSTART + 1, RLENGTH - 3) + 0
+         if (p >= shown + 10) { shown = p; print "  " p " %"; fflush() } }'
+}
+
+# snakemake --profile NAME looks for ./NAME, not for profiles/NAME. What is already there is left alone.
+link_profiles() {
+  local profile name
+  for profile in profiles/*/; do
+    name=$(basename "$profile")
+    [ "$name" != default ] || continue
+    if [ ! -e "$name" ] && [ ! -L "$name" ]; then
+      ln -s "profiles/$name" "$name"
+    elif [ "$(readlink "$name")" != "profiles/$name" ]; then
+      say "note: ./$name is yours and stays; use --profile profiles/$name"
+    fi
+  done
+}
+
+BUILD=
+trap 'rm -rf "$BUILD"' EXIT
+link_profiles
+if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
+  exit 0
+fi
+check_machine
+mkdir -p "$VENV"
+install_dependencies
+install_horovod
+stamp >"$STAMP"
+say "done: the environment is $VENV"

@@ -1,0 +1,20 @@
+"""The environment that jobs and ranks are started in."""
+
+import os
+import sys
+from pathlib import Path
+
+from study.configuration import ROOT
+
+
+def search_path():
+    """PATH with this Python's own folder first, so that its ``python`` and ``horovodrun`` are the ones found."""
+    own = str(Path(sys.executable).parent)
+    others = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and folder != own]
+    return os.pathsep.join([own, *others])
+
+
+def prepare_for_jobs():
+    """Let jobs call ``python $SCRIPTS/NAME.py``: this Python, unless a conda environment goes before it."""
+    os.environ["PATH"] = search_path()
+    os.environ["SCRIPTS"] = str(ROOT / "scripts")
