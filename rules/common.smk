@@ -12,12 +12,12 @@ from study import code_version, configuration, definition, environment, grid, la
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 
-environment.prepare_for_jobs()
 try:
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = grid.load_study(config["study"])
     MACHINE = {"name": config["machine"], **configuration.load_named("machines", config["machine"])}
     plan.check_files(STUDY)
+    environment.prepare_for_jobs(config)
 except StudyError as error:
     raise WorkflowError(str(error)) from None
 

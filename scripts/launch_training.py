@@ -1,6 +1,7 @@
 """Start the ranks of one training run under the machine's launcher and record how it ended.
 
-A run by hand, as a study made it: launch_training.py --run results/.../run.yaml --folder /tmp/again
+A run of a study: --study NAME --machine NAME --data-dir DIR --outcome results/.../outcome.json
+A run made before, again: --run results/.../run.yaml --outcome /tmp/again/outcome.json
 """
 
 import argparse
@@ -8,20 +9,40 @@ from pathlib import Path
 
 import yaml
 
-from study.errors import exit_with_message
+from study import configuration, grid
+from study.definition import run_definition
+from study.errors import StudyError, exit_with_message
 from study.launch import launch
 
 
 def main():
     """Read the command line and do it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", required=True, help="the run's definition: a YAML file, or JSON text")
-    parser.add_argument("--folder", required=True, type=Path, help="the run's directory; emptied first")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", help="the study that has the run")
+    parser.add_argument("--machine", help="the machine this is")
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--run", type=Path, help="instead of these three, the run.yaml of an earlier run")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
+    parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
-    text = arguments.run
-    run = yaml.safe_load(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
-    launch(run, arguments.folder, arguments.time_limit_s)
+    run = _earlier_run(arguments.run) if arguments.run else _run_of_study(arguments)
+    launch(run, arguments.outcome.parent, arguments.time_limit_s)
+
+
+def _earlier_run(path):
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
+
+
+def _run_of_study(arguments):
+    machine = {"name": arguments.machine, **configuration.load_named("machines", arguments.machine)}
+    directory = "/".join(arguments.outcome.parts[-len(grid.DIRECTORY_LEVELS) - 2 : -1])
+    for run in grid.load_study(arguments.study).runs:
+        if run.directory == directory:
+            return run_definition(run, machine, arguments.data_dir)
+    raise StudyError(f"config/studies/{arguments.study}.yaml has no run {directory}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,13 @@ def search_path():
     return os.pathsep.join([own, *others])
 
 
-def prepare_for_jobs():
-    """Let jobs call ``python $SCRIPTS/NAME.py``: this Python, unless a conda environment goes before it."""
+def prepare_for_jobs(config):
+    """Let jobs call ``python $SCRIPTS/NAME.py``: this Python, unless a conda environment goes before it.
+
+    What was asked for goes along as ``STUDY``, ``MACHINE`` and ``DATA_DIR``: as a rule's params they would make
+    Snakemake run everything anew for a study that shares the same runs.
+    """
     os.environ["PATH"] = search_path()
     os.environ["SCRIPTS"] = str(ROOT / "scripts")
+    for key in ("study", "machine", "data_dir"):
+        os.environ[key.upper()] = config[key]

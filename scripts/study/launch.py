@@ -78,12 +78,12 @@ def _data(run):
 
 def _execute(line, log, limit_s):
     """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
-    environment = {**os.environ, "PATH": environment.search_path(), "PYTHONUNBUFFERED": "1"}
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    variables = {**os.environ, "PATH": environment.search_path(), "PYTHONUNBUFFERED": "1"}
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
         line,
-        env=environment,
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

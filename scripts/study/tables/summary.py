@@ -9,8 +9,9 @@ from study.statistics import summarize
 from study.tables.layout import ci95_name
 
 # Columns in which two runs may differ and still be repeats of one point are not among these.
-POINT = ["machine", "benchmark", "dataset", "train_samples", "features", "scaling", "epochs", "gpus", "epochs_per_rank",
-         "batch_size", "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "loader", "sharding"]  # fmt: skip
+POINT = ["machine", "benchmark", "dataset", "train_samples", "features", "scaling", "epochs", "gpus",
+         "epochs_per_rank", "batch_size", "batch_size_per_rank", "batch_scaling", "learning_rate_scaling",
+         "loader", "sharding"]  # fmt: skip
 
 
 def points(runs, measures):
