@@ -6,7 +6,6 @@ file, line and column, and no output.
 
 import hashlib
 import re
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,33 +73,38 @@ def _sidecar(source, expected):
 
 
 def _describe(path):
-    """Size, shape and checksum in one pass over the bytes; refuses an empty file and one without a last line end."""
-    digest, rows, size, last = hashlib.sha256(), 0, 0, b""
+    """Shape, size and checksum in one pass over the lines; refuses a file that is empty, ragged or cut off.
+
+    pandas is not trusted with ragged lines: it fills short ones, and takes a longer one for one with an index.
+    """
+    digest, rows, size, columns = hashlib.sha256(), 0, 0, None
     try:
         with open(path, "rb") as handle:
-            columns = handle.readline().count(b",") + 1
-            handle.seek(0)
-            while block := handle.read(1 << 24):
-                digest.update(block)
-                rows += block.count(b"\n")
-                size += len(block)
-                last = block[-1:]
+            for line in handle:
+                digest.update(line)
+                rows, size = rows + 1, size + len(line)
+                found = line.count(b",") + 1
+                columns = columns or found
+                if b"\0" in line:
+                    column = line[: line.index(b"\0")].count(b",") + 1
+                    raise StudyError(
+                        f"{path}: line {rows}, column {column}: there is a zero byte; fetch the file again"
+                    )
+                if line.strip() == b"":
+                    raise StudyError(f"{path}: line {rows}, column 1: the line is empty")
+                if not line.endswith(b"\n"):
+                    raise StudyError(
+                        f"{path}: line {rows}, column {found}: the file is cut off: its last line has no end. "
+                        "Fetch it again; if it is whole, end it with a line feed"
+                    )
+                if found != columns:
+                    column = min(found, columns + 1)
+                    raise StudyError(f"{path}: line {rows}, column {column}: {found} values, but line 1 has {columns}")
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
-    if size == 0:
+    if rows == 0:
         raise StudyError(f"{path}: the file is empty; fetch it again or give the right path")
-    if last != b"\n":
-        raise StudyError(
-            f"{path}: line {rows + 1}, {_columns_in_last_line(path)}: the file is cut off: "
-            "its last line has no end. Fetch it again; if it is whole, end it with a line feed"
-        )
     return _Source(path, rows, columns, size, digest.hexdigest())
-
-
-def _columns_in_last_line(path):
-    with open(path, "rb") as handle:
-        last = deque(handle, maxlen=1).pop()
-    return f"column {last.count(b',') + 1}"
 
 
 def _check_shape(source, expected):
@@ -158,18 +162,14 @@ def _find_fault(source, expected, first_row):
     with open(source.path, encoding="ascii", errors="replace", newline="\n") as handle:
         for number, line in enumerate(handle, start=1):
             if number > first_row:
-                fault = _line_fault(line.rstrip("\n").removesuffix("\r"), source.columns, expected)
+                fault = _line_fault(line.rstrip("\n").removesuffix("\r"), expected)
                 if fault:
                     return f"{source.path}: line {number}, {fault}"
     return None
 
 
-def _line_fault(line, columns, expected):
+def _line_fault(line, expected):
     values = line.split(",")
-    if line == "":
-        return "column 1: the line is empty"
-    if len(values) != columns:
-        return f"column {min(len(values), columns + 1)}: {len(values)} values, but line 1 has {columns}"
     for column, value in enumerate(values, start=1):
         text = value.strip()
         if not NUMBER.fullmatch(text):

@@ -14,6 +14,7 @@ from study.files import sha256, write_text
 
 CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
 TIMEOUT_S = 30
+FTP_PORT = 21  # pooch takes no port from an ftp:// address
 
 
 def fetch(path, url, checksum_file):
@@ -45,8 +46,9 @@ def fetch(path, url, checksum_file):
 
 
 def _downloader(url):
-    kind = pooch.FTPDownloader if url.startswith("ftp://") else pooch.HTTPDownloader
-    return kind(progressbar=True, timeout=TIMEOUT_S)
+    if url.startswith("ftp://"):
+        return pooch.FTPDownloader(port=FTP_PORT, progressbar=True, timeout=TIMEOUT_S)
+    return pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT_S)
 
 
 def _failure(path, url, error):

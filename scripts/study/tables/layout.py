@@ -53,11 +53,16 @@ class Table:
 
     def _present(self):
         told = [column for column in self.shown if column in self.frame]
-        return [column for column in told if column not in self.optional or self.frame[column].fillna(0).any()]
+        return [column for column in told if column not in self.optional or _tells(self.frame[column])]
 
     def _alignment(self):
         numeric = [pd.api.types.is_numeric_dtype(self.frame[column]) for column in self._present()]
         return ["right" if is_number else "left" for is_number in numeric]
+
+
+def _tells(column):
+    """Whether a column has anything but nothing, no and 0."""
+    return any(bool(value) for value in column.dropna())
 
 
 def _text_column(frame, column):

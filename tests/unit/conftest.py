@@ -1,0 +1,53 @@
+"""A run's directory, made up file by file, for tests of what comes after training."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from study import configuration, definition
+from study.files import sha256
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Make the directory of one run: ``make_run(run, status="ok", time_per_epoch=1.0, ...)`` returns its path."""
+
+    def make(run, status="ok", kind="oom", times=None, accuracy=0.9, runtime=20.0, load=(2.0, 3.0), machine="local"):
+        values = {"name": machine, **configuration.load_named("machines", machine)}
+        folder = tmp_path / machine / "runs" / run.directory
+        folder.mkdir(parents=True)
+        (folder / "run.yaml").write_text(yaml.safe_dump(definition.run_definition(run, values, "data")))
+        shape = run.dataset.shape
+        provenance = {
+            "training_code": "c0de",
+            "data": {s: {"shape": [shape[f"{s}_samples"], shape["features"] + 1]} for s in ("train", "test")},
+            "git": {"commit": "abc", "dirty": False},
+            "packages": {"tensorflow": "2"},
+            "host": {"name": "n1", "cores_allowed": 2},
+        }
+        (folder / "provenance.json").write_text(json.dumps(provenance))
+        edges = [
+            {"phase": "load", "edge": e, "rank": r, "host": "n1", "wall_ns": int(t * 1e9), "monotonic_ns": int(t * 1e9)}
+            for r, seconds in enumerate(load)
+            for e, t in (("begin", 1), ("end", 1 + seconds))
+        ]
+        (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))
+        if status == "ok":
+            times = times or [1.0] * run.epochs_per_rank
+            rows = [
+                {"epoch": i + 1, "time_s": t, "loss": 0.5, "accuracy": accuracy, "val_loss": 0.6, "val_accuracy": 0.8,
+                 "learning_rate": 0.002} for i, t in enumerate(times)
+            ]  # fmt: skip
+            pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
+            ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "final_weights_crc32": 7} for r in range(run.gpus)]
+            metrics = {"test": {"loss": 0.7, "accuracy": 0.75}, "parameters": 12, "ranks": ranks}
+            (folder / "metrics.json").write_text(json.dumps(metrics))
+        failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory"} if status != "ok" else None
+        outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}
+        outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
+        (folder / "outcome.json").write_text(json.dumps(outcome))
+        return folder
+
+    return make

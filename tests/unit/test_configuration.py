@@ -1,0 +1,95 @@
+"""Every YAML is checked, and a mistake is told with file, line, key and the nearest valid one."""
+
+import pytest
+import yaml
+
+from study import configuration
+from study.errors import StudyError
+
+LAPTOP = (configuration.CONFIG / "studies" / "laptop.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "schema", sorted(path.name.split(".")[0] for path in (configuration.CONFIG / "schemas").iterdir())
+)
+def test_schemas_are_schemas(schema):
+    import jsonschema
+
+    jsonschema.Draft202012Validator.check_schema(configuration.schema(schema))
+
+
+@pytest.mark.parametrize("kind", ["benchmarks", "studies", "machines"])
+def test_shipped_files_fit_their_schema(kind):
+    for path in (configuration.CONFIG / kind).glob("*.yaml"):
+        configuration.load(path, kind)
+
+
+def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
+    assert old in text
+    path = tmp_path / "broken.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(StudyError) as error:
+        configuration.load(path, kind)
+    assert "\n" not in str(error.value)
+    assert "broken.yaml" in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("scaling: strong", "scalling: strong", ["runs[0].scalling", "unknown key", "did you mean 'scaling'?"]),
+        ("scaling: strong", "scaling: storng", ["runs[0].scaling", "did you mean 'strong'?"]),
+        ("loader: [read_csv, npy]", "loader: [read_cvs, npy]", ["runs[0].loader", "did you mean 'read_csv'?"]),
+        ("gpus: [1, 2, 4]", "gpus: [1, 0, 4]", ["runs[0].gpus"]),
+        ("gpus: [1, 2, 4]", "gpus: two", ["runs[0].gpus"]),
+        ("  - {benchmark: nt3, scaling: strong,", "  - {scaling: strong,", ["runs[0]", "'benchmark' is missing"]),
+        ("source: synthetic", "source: syntetic", ["datasets.nt3.source", "did you mean 'synthetic'?"]),
+        ("features: 100", "featurs: 100", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
+        ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
+        ("icpp2019_table2", "icpp2019_tabel2", ["tables[1]", "did you mean 'icpp2019_table2'?"]),
+        ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),
+        ("description:", "description: [", ["not valid YAML"]),
+    ],
+)
+def test_a_mistake_in_a_study(tmp_path, old, new, words):
+    message = broken(tmp_path, old, new)
+    for word in words:
+        assert word in message
+
+
+def test_the_line_is_named(tmp_path):
+    message = broken(tmp_path, "source: synthetic", "source: syntetic")
+    line = 1 + LAPTOP.splitlines().index("    source: synthetic")
+    assert f"line {line}: " in message
+
+
+def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):
+    machine = (configuration.CONFIG / "machines" / "local.yaml").read_text()
+    assert "did you mean 'cores_per_rank'?" in broken(tmp_path, "cores_per_rank", "core_per_rank", machine, "machines")
+    benchmark = (configuration.CONFIG / "benchmarks" / "nt3.yaml").read_text()
+    assert "did you mean 'batch_size'?" in broken(tmp_path, "batch_size", "batchsize", benchmark, "benchmarks")
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(StudyError, match="did you mean 'laptop'.*known studies: .*icpp2019"):
+        configuration.load_named("studies", "labtop")
+
+
+def test_a_name_cannot_leave_its_folder():
+    with pytest.raises(StudyError, match="there is no"):
+        configuration.load_named("studies", "../benchmarks/nt3")
+
+
+def test_yaml_is_loaded_safely(tmp_path):
+    path = tmp_path / "evil.yaml"
+    path.write_text("description: !!python/object/apply:os.system ['true']")
+    with pytest.raises(StudyError, match="not valid YAML"):
+        configuration.load(path, "studies")
+
+
+def test_the_config_file_itself():
+    content = yaml.safe_load((configuration.CONFIG / "config.yaml").read_text())
+    configuration.check(content, "config", "config/config.yaml")
+    with pytest.raises(StudyError, match="did you mean 'machine'"):
+        configuration.check({**content, "machin": "x"}, "config", "--config")

@@ -1,0 +1,144 @@
+"""A converted file is the CSV file, value by value; one that is not whole and numeric is refused with its place."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study.datasets import conversion
+from study.datasets.conversion import Expected, convert
+from study.errors import StudyError
+from study.files import sha256
+from study.loaders import LOADERS
+
+GOOD = "0,1.5,2\n1,-3,4e-3\n0,5.25,6\n"
+
+
+def converted(tmp_path, text, expected=None, name="data.csv"):
+    source = tmp_path / name
+    source.write_bytes(text if isinstance(text, bytes) else text.encode())
+    convert(source, tmp_path / "m.npy", tmp_path / "m.json", expected or Expected(label_column=0, classes=2))
+    return np.load(tmp_path / "m.npy"), json.loads((tmp_path / "m.json").read_text())
+
+
+def test_values_and_sidecar(tmp_path):
+    matrix, sidecar = converted(tmp_path, GOOD)
+    assert matrix.dtype == np.float32
+    assert np.array_equal(matrix, np.array([[0, 1.5, 2], [1, -3, 4e-3], [0, 5.25, 6]], dtype=np.float32))
+    assert sidecar["shape"] == [3, 3]
+    assert sidecar["source"] == {
+        "name": "data.csv",
+        "bytes": len(GOOD),
+        "sha256": sha256(tmp_path / "data.csv"),
+    }
+    mapped = np.load(tmp_path / "m.npy", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+
+
+def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
+    whole, _ = converted(tmp_path, GOOD)
+    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
+    pieces, _ = converted(tmp_path, GOOD)
+    assert np.array_equal(whole, pieces)
+
+
+@pytest.mark.parametrize("values_per_block", [3, conversion.VALUES_PER_BLOCK])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["is empty"]),
+        ("0,1,2\n1,3\n", ["line 2, column 2", "2 values, but line 1 has 3"]),
+        ("0,1,2\n1,3,4,5\n", ["line 2, column 4", "4 values, but line 1 has 3"]),
+        ("0,1,2\n1,3,4\n0,five,6\n", ["line 3, column 2", "'five' is not a finite number"]),
+        ("0,1,2\n1,,4\n", ["line 2, column 2", "'' is not a finite number"]),
+        ("0,1,NA\n", ["line 1, column 3", "'NA'"]),
+        ("0,1,2\n1,3,nan\n", ["line 2, column 3", "'nan' is not a finite number"]),
+        ("0,1,2\n1,inf,4\n", ["line 2, column 2", "'inf' is not a finite number"]),
+        ("0,1,2\n1,-Infinity,4\n", ["line 2, column 2"]),
+        ("0,1,2\n1,1e39,4\n", ["line 2, column 2", "does not fit a 32-bit float"]),
+        ("0,1,2\n2,3,4\n", ["line 2, column 1", "the label '2' is not one of 0 to 1"]),
+        ("0,1,2\n-1,3,4\n", ["line 2, column 1", "label"]),
+        ("0,1,2\n0.5,3,4\n", ["line 2, column 1", "label"]),
+        ("0,1,2\n\n1,3,4\n", ["line 2, column 1", "empty"]),
+        ("0,1,2\n1,3,4", ["line 2, column 3", "cut off"]),
+        ("0,1,2\n1,3", ["line 2, column 2", "cut off"]),
+        ("0,1,2\n1,1_0,4\n", ["line 2, column 2", "'1_0'"]),
+        ("0,1,2\n1,0x10,4\n", ["line 2, column 2", "'0x10'"]),
+        ("label,a,b\n1,3,4\n", ["line 1, column 1", "'label' is not a finite number"]),
+        (b"0,1,2\n1,\xff,4\n", ["line 2, column 2"]),
+        (b"0,1,2\n1,3\x00,4\n", ["line 2, column 2"]),
+    ],
+)
+def test_faults(tmp_path, monkeypatch, values_per_block, text, words):
+    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", values_per_block)
+    with pytest.raises(StudyError) as error:
+        converted(tmp_path, text)
+    assert str(error.value).startswith(str(tmp_path / "data.csv"))
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"], "a refused file leaves nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (Expected(0, 2, rows=4), "3 rows, 4 were expected"),
+        (Expected(0, 2, columns=4), "3 columns, 4 were expected"),
+        (Expected(3, 2), "the label is expected in column 4"),
+    ],
+)
+def test_another_shape_than_expected(tmp_path, expected, words):
+    with pytest.raises(StudyError, match=words):
+        converted(tmp_path, GOOD, expected)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(StudyError, match="none.csv: cannot be read: No such file"):
+        convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", Expected(0, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
+    """Any numbers, whichever way they are written, come out of every loader as the same float32."""
+    folder = tmp_path_factory.mktemp("bits")
+    number = st.one_of(
+        st.floats(-1e30, 1e30, width=64).map(repr),
+        st.integers(-(10**9), 10**9).map(str),
+        st.floats(-1000, 1000).map(lambda value: f"{value:.6f}"),
+    )
+    columns = data.draw(st.integers(1, 6))
+    rows = data.draw(st.lists(st.lists(number, min_size=columns, max_size=columns), min_size=1, max_size=6))
+    text = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows))
+    matrix, _ = converted(folder, text)
+    for name, path in (("read_csv", "data.csv"), ("chunked", "data.csv"), ("npy", "m.npy")):
+        loaded = LOADERS[name](folder / path)
+        assert loaded.dtype == np.float32
+        assert loaded.tobytes() == matrix.tobytes(), name
+
+
+def test_memory_stays_flat(tmp_path):
+    """A file several times the size of a block is converted in blocks."""
+    import resource
+    import subprocess
+    import sys
+
+    program = f"""
+import resource, sys
+sys.path.insert(0, {str(conversion.__file__)!r}.rsplit('/study/', 1)[0])
+from pathlib import Path
+from study.datasets.conversion import convert, Expected
+import pandas
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Expected(0, 2))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    row = ",".join(["1", *["1.25"] * 9_999]) + "\n"
+    (tmp_path / "big.csv").write_text(row * 3000)  # 150 MB as text, 240 MB as float64
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    matrix_kb = 3000 * 10_000 * 4 / 1024  # mapped, so it counts once touched
+    assert resource.RUSAGE_SELF == 0
+    assert int(done.stdout) < matrix_kb + 200_000

@@ -1,0 +1,127 @@
+"""Downloads from a server on this machine: whole, checked from the second time on, and clear when they fail."""
+
+import contextlib
+import functools
+import http.server
+import threading
+import time
+
+import pytest
+
+from study.datasets import download
+from study.errors import StudyError
+from study.files import sha256
+
+CONTENT = b"0,1.5\n1,2.5\n" * 5000
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves files; /cut stops in the middle, /page is an error page, /slow never answers, /moved redirects."""
+
+    def do_GET(self):
+        if self.path == "/cut":
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(CONTENT)))
+            self.end_headers()
+            self.wfile.write(CONTENT[:1000])
+        elif self.path == "/page":
+            self.send_error(503, "Service Unavailable")
+        elif self.path == "/slow":
+            time.sleep(3)
+        elif self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/nt_train2.csv")
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def http_server(tmp_path):
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "nt_train2.csv").write_bytes(CONTENT)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(served)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", served
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def ftp_server(tmp_path, monkeypatch):
+    from pyftpdlib.authorizers import DummyAuthorizer
+    from pyftpdlib.handlers import FTPHandler
+    from pyftpdlib.servers import ThreadedFTPServer
+
+    served = tmp_path / "ftp"
+    served.mkdir()
+    (served / "nt_train2.csv").write_bytes(CONTENT)
+    authorizer = DummyAuthorizer()
+    authorizer.add_anonymous(str(served))
+    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer, "permit_foreign_addresses": True})
+    server = ThreadedFTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(download, "FTP_PORT", server.address[1])
+    yield "ftp://127.0.0.1"
+    with contextlib.suppress(Exception):
+        server.close_all()
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    def fetch(url):
+        download.fetch(tmp_path / "data" / "train.csv", url, tmp_path / "checksums" / "train.sha256")
+
+    return fetch
+
+
+def test_http(http_server, fetch, tmp_path):
+    fetch(f"{http_server[0]}/nt_train2.csv")
+    assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
+    kept = (tmp_path / "checksums" / "train.sha256").read_text()
+    assert kept == f"{sha256(tmp_path / 'data' / 'train.csv')}  train.csv\n"
+
+
+def test_ftp(ftp_server, fetch, tmp_path):
+    fetch(f"{ftp_server}/nt_train2.csv")
+    assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
+
+
+def test_a_redirect_is_followed(http_server, fetch, tmp_path):
+    fetch(f"{http_server[0]}/moved")
+    assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
+
+
+def test_a_file_that_changed_since_the_first_download_is_refused(http_server, fetch, tmp_path):
+    url, served = http_server
+    fetch(f"{url}/nt_train2.csv")
+    (tmp_path / "data" / "train.csv").unlink()
+    (served / "nt_train2.csv").write_bytes(CONTENT + b"1,1.0\n")
+    with pytest.raises(StudyError, match="has SHA-256 .* but the first download had"):
+        fetch(f"{url}/nt_train2.csv")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/cut", "1000 bytes read"), ("/page", "503"), ("/none.csv", "404"), ("/slow", "no answer within")],
+)
+def test_failures_leave_nothing_and_name_the_way_out(http_server, fetch, tmp_path, monkeypatch, path, words):
+    monkeypatch.setattr(download, "TIMEOUT_S", 1)
+    with pytest.raises(StudyError) as error:
+        fetch(f"{http_server[0]}{path}")
+    for word in ("train.csv", http_server[0], words, "source: path", "source: synthetic"):
+        assert word in str(error.value)
+    assert list((tmp_path / "data").iterdir()) == []
+    assert not (tmp_path / "checksums" / "train.sha256").exists()
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:9", "ftp://127.0.0.1"])
+def test_no_server(fetch, monkeypatch, server):
+    monkeypatch.setattr(download, "FTP_PORT", 9)
+    with pytest.raises(StudyError, match=f"from {server} .*source: path"):
+        fetch(f"{server}/nt_train2.csv")

@@ -1,0 +1,138 @@
+"""Grids expand to the runs the paper means, and what cannot run is refused with file, key and reason."""
+
+import copy
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study import configuration, grid
+from study.errors import StudyError
+
+SYNTHETIC = {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
+BASE = {
+    "description": "a test",
+    "datasets": {"nt3": SYNTHETIC},
+    "runs": [{"benchmark": "nt3", "scaling": "strong", "epochs": 8, "gpus": [1, 2, 4], "loader": ["read_csv", "npy"]}],
+    "tables": ["scaling"],
+}
+
+
+def study(**changes):
+    content = copy.deepcopy(BASE)
+    content["runs"][0].update(changes)
+    return grid.expand("test", content, "test.yaml")
+
+
+def test_a_grid_is_the_product_of_its_axes_and_repeats():
+    runs = study(repeats=3, batch_size=[10, 20]).runs
+    assert len(runs) == 3 * 2 * 2 * 3
+    assert len({run.directory for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize(("scaling", "expected"), [("strong", {1: 8, 2: 4, 4: 2}), ("weak", {1: 8, 2: 8, 4: 8})])
+def test_epochs_a_rank(scaling, expected):
+    assert {run.gpus: run.epochs_per_rank for run in study(scaling=scaling).runs} == expected
+
+
+def test_equal_points_of_two_grids_are_one_run():
+    content = copy.deepcopy(BASE)
+    content["runs"].append({**content["runs"][0], "gpus": [2, 8]})
+    runs = grid.expand("test", content, "test.yaml").runs
+    assert sorted({run.gpus for run in runs}) == [1, 2, 4, 8]
+    assert len(runs) == 4 * 2
+
+
+def test_defaults_come_from_the_benchmark():
+    content = copy.deepcopy(BASE)
+    content["datasets"]["nt3"] = {"source": "url"}
+    content["runs"] = [
+        {"benchmark": "nt3", "scaling": scaling, "gpus": 1, "loader": "npy"} for scaling in ("strong", "weak")
+    ]
+    strong, weak = grid.expand("test", content, "test.yaml").runs
+    assert (strong.parameters["epochs"], weak.parameters["epochs"]) == (384, 8)
+    assert strong.parameters["batch_size"] == 20
+
+
+@pytest.mark.parametrize(
+    ("batch", "gpus", "scaling", "expected"),
+    [
+        (100, 48, "cubic_root", 363),  # icpp2019, section 4.2.4
+        (100, 192, "linear", 19200),
+        (100, 384, "linear", 38400),
+        (100, 4, "square_root", 200),
+        (100, 8, "cubic_root", 200),
+        (100, 384, "square_root", 1959),
+        (20, 384, "none", 20),
+    ],
+)
+def test_batch_scaling(batch, gpus, scaling, expected):
+    assert grid.scaled_batch_size(batch, gpus, scaling) == expected
+
+
+@given(batch=st.integers(1, 10_000), gpus=st.integers(1, 10_000))
+def test_batch_scaling_roots_are_floors(batch, gpus):
+    for scaling, power in (("square_root", 2), ("cubic_root", 3)):
+        scaled = grid.scaled_batch_size(batch, gpus, scaling)
+        assert scaled**power <= batch**power * gpus < (scaled + 1) ** power
+        assert math.isclose(scaled, batch * gpus ** (1 / power), rel_tol=1e-6, abs_tol=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": [3]}, ["runs[0].gpus: 3", "8 epochs cannot be divided", "2 or 4"]),
+        ({"gpus": [16]}, ["runs[0].gpus: 16", "divided"]),
+        ({"batch_size": 101}, ["runs[0].batch_size: 101", "100 samples"]),
+        ({"batch_size": 50, "batch_scaling": "linear"}, ["runs[0].batch_size: 200 on 4 ranks"]),
+        ({"dataset": "nt4"}, ["runs[0].dataset", "no dataset 'nt4'", "nt3"]),
+    ],
+)
+def test_what_cannot_run_is_refused(changes, words):
+    with pytest.raises(StudyError) as refusal:
+        study(**changes)
+    for word in ["test.yaml", *words]:
+        assert word in str(refusal.value)
+
+
+def test_too_few_epochs_for_the_benchmark(monkeypatch):
+    spec = copy.deepcopy(configuration.load_named("benchmarks", "nt3"))
+    spec["epochs"]["minimum_per_rank"] = 4
+    monkeypatch.setattr(configuration, "load_named", lambda kind, name: spec)
+    with pytest.raises(StudyError, match=r"runs\[0\].gpus: 4: 2 epochs a rank; nt3 needs at least 4"):
+        study()
+
+
+def test_too_narrow_a_dataset_for_the_layers():
+    content = copy.deepcopy(BASE)
+    content["datasets"]["nt3"]["features"] = 37
+    with pytest.raises(StudyError, match=r"datasets.nt3.features: 37 is too few: nt3's layers need 38"):
+        grid.expand("test", content, "test.yaml")
+
+
+def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
+    def identity(**changes):
+        content = copy.deepcopy(BASE)
+        content["datasets"]["nt3"].update(changes)
+        return grid.expand("test", content, "test.yaml").runs[0].directory
+
+    assert identity() == identity()
+    assert len({identity(), identity(seed=2), identity(features=61), identity(test_samples=21)}) == 4
+
+
+@pytest.mark.parametrize("name", ["laptop", "icpp2019"])
+def test_shipped_studies_expand(name):
+    assert grid.load_study(name).runs
+
+
+def test_icpp2019_has_every_published_nt3_point():
+    import pandas as pd
+
+    runs = grid.load_study("icpp2019").runs
+    planned = {(r.parameters["scaling"], r.parameters["batch_size"], r.gpus, r.parameters["loader"]) for r in runs}
+    folder = configuration.CONFIG / "published"
+    table2 = pd.read_csv(folder / "icpp2019_table2_nt3_strong.csv")
+    table6 = pd.read_csv(folder / "icpp2019_table6_nt3_weak.csv")
+    assert {("strong", b, g, "read_csv") for b, g in zip(table2.batch_size, table2.gpus, strict=True)} <= planned
+    assert {("weak", 20, g, loader) for loader, g in zip(table6.loader, table6.gpus, strict=True)} <= planned

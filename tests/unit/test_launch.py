@@ -1,0 +1,160 @@
+"""Launcher lines to the letter, and what is recorded of processes that end in different ways."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from study import launch, launcher
+from study.configuration import CONFIG, load
+from study.errors import StudyError
+
+
+def machine(name):
+    return {"name": name, **load(CONFIG / "machines" / f"{name}.yaml", "machines")}
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "line"),
+    [
+        ("local", 1, "horovodrun --gloo -np 1 -H localhost:1 PROGRAM"),
+        ("local", 4, "horovodrun --gloo -np 4 -H localhost:4 PROGRAM"),
+        ("local_mpi", 2, "mpirun -np 2 --oversubscribe --bind-to none -x PATH --tag-output PROGRAM"),
+        ("summit", 384, "jsrun -n 384 -r 6 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),
+        ("summit", 1, "jsrun -n 1 -r 1 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),
+    ],
+)
+def test_lines(monkeypatch, name, ranks, line):
+    monkeypatch.setattr(launcher.shutil, "which", lambda *_, **__: "/somewhere")
+    assert " ".join(launcher.command(ranks, machine(name), ["PROGRAM"])) == line
+
+
+def test_a_launcher_that_is_not_there():
+    with pytest.raises(StudyError, match="'jsrun' of the machine's file is not on PATH"):
+        launcher.command(1, machine("summit"), ["PROGRAM"])
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(1, 1), (6, 1), (7, 2), (384, 64), (3072, 512)])
+def test_nodes_are_the_ceiling(ranks, nodes):
+    assert launcher.nodes(ranks, machine("summit")) == nodes
+
+
+def test_too_many_ranks_are_refused_with_the_reason():
+    assert launcher.refusal(8, machine("local")) is None
+    assert "9 ranks need 2 nodes" in launcher.refusal(9, machine("local"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.json").write_text(json.dumps({"shape": [10, 61]}))
+    return {
+        "parameters": {"gpus": 1},
+        "benchmark": {"name": "nt3"},
+        "data": {f"{split}_sidecar": str(tmp_path / f"{split}.json") for split in ("train", "test")},
+        "machine": machine("local"),
+    }
+
+
+def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30):
+    """Launch a shell script in place of the ranks; $FOLDER is the run's directory."""
+    folder = tmp_path / "run"
+    monkeypatch.setenv("FOLDER", str(folder))
+    monkeypatch.setattr(launcher, "command", lambda *_: ["bash", "-c", script])
+    launch.launch(run, folder, limit_s)
+    return json.loads((folder / "outcome.json").read_text())
+
+
+WHOLE = "echo {} > $FOLDER/metrics.json; echo epoch > $FOLDER/history.csv"
+
+
+def test_a_whole_run(run, tmp_path, monkeypatch):
+    outcome = outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    assert (outcome["status"], outcome["failure"], outcome["exit_code"]) == ("ok", None, 0)
+    assert set(outcome["files"]) >= {"run.yaml", "provenance.json", "phases.jsonl", "train.log", "metrics.json"}
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert provenance["launch_line"][0] == "bash"
+    assert provenance["packages"]["tensorflow"]
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "rank", "words"),
+    [
+        (
+            "echo '[1]<stderr>:ValueError: shapes differ'; echo 'RuntimeError: Horovod says'; exit 1",
+            "error",
+            1,
+            "shapes differ",
+        ),
+        ("echo 'error: a message of ours'; exit 1", "error", None, "a message of ours"),
+        ("echo '[0]<stderr>:ResourceExhaustedError: OOM when allocating'; exit 1", "oom", 0, "OOM when"),
+        ("echo 'terminate called: std::bad_alloc'; exit 134", "oom", None, "bad_alloc"),
+        ("kill -9 $$", "killed", None, "-9"),
+        ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
+        ("exit 0", "error", None, "without writing metrics.json and history.csv"),
+        ("exit 3", "error", None, "exit code 3"),
+    ],
+)
+def test_a_failed_run_is_recorded(run, tmp_path, monkeypatch, script, kind, rank, words):
+    outcome = outcome_of(run, tmp_path, monkeypatch, script)
+    assert outcome["status"] == "failed"
+    assert (outcome["failure"]["kind"], outcome["failure"]["rank"]) == (kind, rank)
+    assert words in outcome["failure"]["message"]
+
+
+def test_the_phase_of_a_failure_is_told(run, tmp_path, monkeypatch):
+    line = '{"phase": "load", "edge": "begin", "rank": 0, "host": "h", "wall_ns": 1, "monotonic_ns": 1}'
+    script = f"mkdir -p $FOLDER/ranks; echo '{line}' > $FOLDER/ranks/phases-00000.jsonl; exit 1"
+    failure = outcome_of(run, tmp_path, monkeypatch, script)["failure"]
+    assert (failure["phase"], failure["rank"]) == ("load", 0)
+    assert not (tmp_path / "run" / "ranks").exists()
+
+
+def ended(pid):
+    """Whether a process ends within ten seconds; one that only waits to be reaped has ended."""
+    for _ in range(100):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_the_time_limit_ends_the_run_and_all_it_started(run, tmp_path, monkeypatch):
+    script = "(sleep 60 & echo $! > $FOLDER/child; wait)"
+    outcome = outcome_of(run, tmp_path, monkeypatch, script, limit_s=1)
+    assert outcome["failure"]["kind"] == "timeout"
+    assert outcome["runtime_s"] < 20
+    child = int((tmp_path / "run" / "child").read_text())
+    assert ended(child)
+
+
+def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):
+    outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    outcome = outcome_of(run, tmp_path, monkeypatch, "exit 1")
+    assert outcome["status"] == "failed"
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path):
+    """SIGTERM, as a batch system or Snakemake sends it, must not leave ranks behind."""
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    program = f"""
+import json, sys
+sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
+from study import launch, launcher
+launcher.command = lambda *_: ["bash", "-c", "sleep 60 & echo $! > {tmp_path}/child; wait"]
+launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert ended(int((tmp_path / "child").read_text()))
+    assert not (tmp_path / "run" / "outcome.json").exists()

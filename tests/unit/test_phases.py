@@ -1,0 +1,75 @@
+"""The phase log: what is written, and what is told of a log that ends early."""
+
+import json
+
+import pytest
+
+from study import phases
+
+
+def edge(phase, kind, rank, seconds):
+    return {
+        "phase": phase,
+        "edge": kind,
+        "rank": rank,
+        "host": "n1",
+        "wall_ns": int(seconds * 1e9),
+        "monotonic_ns": int(seconds * 1e9) + 5,
+    }
+
+
+LOG = [
+    edge("load", "begin", 0, 1.0),
+    edge("load", "begin", 1, 1.1),
+    edge("load", "end", 0, 3.0),
+    edge("load", "end", 1, 4.1),
+    edge("train", "begin", 0, 5.0),
+]
+
+
+def test_both_edges_are_logged_once_with_rank_host_and_clocks(tmp_path):
+    log = phases.PhaseLog(tmp_path / "ranks" / "p.jsonl", 3, "n7")
+    with log("load"):
+        pass
+    first, last = phases.read(tmp_path / "ranks" / "p.jsonl")
+    assert (first["phase"], first["edge"], last["edge"], first["rank"], first["host"]) == (
+        "load",
+        "begin",
+        "end",
+        3,
+        "n7",
+    )
+    assert last["monotonic_ns"] >= first["monotonic_ns"]
+    assert set(first) == {"phase", "edge", "rank", "host", "wall_ns", "monotonic_ns"}
+
+
+def test_an_error_leaves_the_phase_open(tmp_path):
+    log = phases.PhaseLog(tmp_path / "p.jsonl", 0, "n1")
+    with pytest.raises(ValueError, match="stop"), log("load"):
+        raise ValueError("stop")
+    assert [edge["edge"] for edge in phases.read(tmp_path / "p.jsonl")] == ["begin"]
+
+
+def test_durations_by_rank():
+    assert phases.durations(LOG) == {"load": {0: pytest.approx(2.0), 1: pytest.approx(3.0)}}
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ([], (None, None)),
+        (LOG[:2], ("load", 1)),
+        (LOG[:3], ("load", 1)),
+        (LOG[:4], ("after load", 1)),
+        (LOG, ("train", 0)),
+    ],
+)
+def test_where_a_log_ends(log, expected):
+    assert phases.last(log) == expected
+
+
+def test_merge_orders_by_wall_time_and_drops_a_line_cut_off(tmp_path):
+    (tmp_path / "a").write_text("".join(json.dumps(e) + "\n" for e in LOG if e["rank"] == 0) + '{"phase": "tr')
+    (tmp_path / "b").write_text("".join(json.dumps(e) + "\n" for e in LOG if e["rank"] == 1))
+    phases.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
+    assert phases.read(tmp_path / "merged") == LOG

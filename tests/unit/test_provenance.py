@@ -1,0 +1,35 @@
+"""What is told of where a run was made is what the machine's own tools say."""
+
+import os
+import subprocess
+
+from study import provenance
+
+
+def test_versions_host_and_environment(monkeypatch):
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "5")
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    facts = provenance.collect()
+    assert facts["packages"]["snakemake"]
+    assert facts["host"]["cores_allowed"] == len(os.sched_getaffinity(0))
+    assert facts["environment"]["HOROVOD_CYCLE_TIME"] == "5"
+    assert "SECRET_TOKEN" not in facts["environment"]
+    assert facts["gpus"]["found"] or facts["gpus"]["reason"]
+
+
+def test_git_state(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        return subprocess.run(
+            ["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True, text=True
+        )
+
+    assert provenance.git_state(tmp_path) == {"commit": None, "dirty": None}
+    git("init", "-q")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD").stdout.strip()
+    assert provenance.git_state(tmp_path) == {"commit": commit, "dirty": False}
+    (tmp_path / "file").write_text("2")
+    assert provenance.git_state(tmp_path) == {"commit": commit, "dirty": True}

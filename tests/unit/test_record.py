@@ -1,0 +1,85 @@
+"""A record says what the run's files say, and is not made from files that changed since."""
+
+import json
+
+import pytest
+
+from examples import expand
+from study.errors import StudyError
+from study.files import sha256, write_json
+from study.record import make_record, read_record
+
+
+def test_a_good_run(make_run):
+    (run,) = expand()
+    record = make_record(make_run(run, times=[3.0, 1.0]))
+    assert record["status"] == "ok"
+    assert record["training"]["time_per_epoch_s"] == pytest.approx(2.0)
+    assert record["training"]["time_per_epoch_steady_s"] == pytest.approx(1.0)
+    # 100 samples x 2 ranks x 2 epochs in 4 s
+    assert record["training"]["throughput_samples_per_s"] == pytest.approx(100.0)
+    assert record["phases"]["load"] == {"slowest_s": 3.0, "fastest_s": 2.0, "rank_0_s": 2.0}
+    assert record["memory"]["peak_memory_mb"] == 101.0
+    assert record["quality"]["test_accuracy"] == 0.75
+    assert record["power"]["power_per_gpu_w"] is None
+    assert "no power sensor" in record["power"]["reason"]
+
+
+def test_one_epoch_has_no_steady_time(make_run):
+    (run,) = expand(epochs=2)
+    assert make_record(make_run(run))["training"]["time_per_epoch_steady_s"] is None
+
+
+def test_a_failed_run_is_a_record_too(make_run):
+    (run,) = expand()
+    record = make_record(make_run(run, status="failed"))
+    assert (record["status"], record["failure"]["kind"]) == ("failed", "oom")
+    assert record["training"] is None
+    assert record["phases"]["load"]["slowest_s"] == 3.0
+
+
+@pytest.mark.parametrize(("gpus", "oversubscribed"), [(2, False), (4, True)])
+def test_more_ranks_than_cores_are_told(make_run, gpus, oversubscribed):
+    (run,) = expand(gpus=gpus)
+    assert make_record(make_run(run))["provenance"]["oversubscribed"] is oversubscribed
+
+
+def test_a_changed_or_missing_file_is_refused(make_run):
+    (run,) = expand()
+    folder = make_run(run)
+    (folder / "history.csv").write_text("epoch,time_s\n1,0.001\n")
+    with pytest.raises(StudyError, match="history.csv: was changed after the run"):
+        make_record(folder)
+    (folder / "history.csv").unlink()
+    with pytest.raises(StudyError, match="history.csv: is missing"):
+        make_record(folder)
+
+
+def test_missing_epochs_are_refused(make_run):
+    (run,) = expand()
+    folder = make_run(run, times=[1.0])
+    with pytest.raises(StudyError, match=r"history.csv: epochs \[1\], expected 1 to 2"):
+        make_record(folder)
+
+
+def test_reading_back(make_run, tmp_path):
+    (run,) = expand()
+    record = make_record(make_run(run))
+    write_json(tmp_path / "record.json", record)
+    assert read_record(tmp_path / "record.json") == json.loads(json.dumps(record))
+    write_json(tmp_path / "record.json", {**record, "schema_version": 0})
+    with pytest.raises(StudyError, match="a record of schema version 0"):
+        read_record(tmp_path / "record.json")
+    write_json(tmp_path / "record.json", {**record, "runtime": 1})
+    with pytest.raises(StudyError, match="runtime: unknown key"):
+        read_record(tmp_path / "record.json")
+    (tmp_path / "record.json").write_text("{")
+    with pytest.raises(StudyError, match="not valid JSON"):
+        read_record(tmp_path / "record.json")
+
+
+def test_sums_are_of_the_run_s_own_files(make_run):
+    (run,) = expand()
+    folder = make_run(run)
+    record = make_record(folder)
+    assert record["files"]["metrics.json"] == sha256(folder / "metrics.json")

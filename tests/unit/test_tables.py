@@ -1,0 +1,222 @@
+"""Tables: the numbers in them, worked out by hand from made-up runs."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from examples import expand
+from study.collection import loading_frame, runs_frame
+from study.errors import StudyError
+from study.files import write_json
+from study.record import make_record
+from study.tables import TABLES
+from study.tables.layout import Table, ci95_name, text
+
+NO_LOADING = loading_frame([])
+
+
+@pytest.fixture
+def frame(make_run, tmp_path):
+    """The tidy table of made-up runs: ``frame((run, {"times": [...]}), ...)``."""
+
+    def build(*runs):
+        files = []
+        for run, facts in runs:
+            folder = make_run(run, **facts)
+            write_json(folder / "record.json", make_record(folder))
+            files.append(folder / "record.json")
+        runs_frame(files, {"nt3": "c0de"}, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
+        return pd.read_csv(tmp_path / "runs.csv")
+
+    return build
+
+
+def by_gpus(table):
+    return table.frame.set_index("gpus")
+
+
+def test_table2_means_intervals_and_published_values(frame):
+    one, two, three = expand(gpus=6, full_size=True, epochs=384, repeats=3)
+    times = [[10.0] * 64, [11.0] * 64, [12.0] * 64]
+    table = by_gpus(
+        TABLES["icpp2019_table2"](
+            frame(*zip([one, two, three], [{"times": t} for t in times], strict=True)), NO_LOADING
+        )
+    )
+    row = table.loc[6]
+    assert row.time_per_epoch_s == pytest.approx(11.0)
+    assert row.time_per_epoch_ci95_s == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert row.published_time_per_epoch_s == 10.93
+    assert row.ratio_time_per_epoch_s == pytest.approx(11.0 / 10.93)
+    assert row.published_power_per_gpu_w == 176.8
+    assert math.isnan(row.power_per_gpu_w)
+    assert math.isnan(row.ratio_power_per_gpu_w)
+    assert "no power sensor" in row.power_reason
+    assert pd.isna(row.ratio_reason)
+
+
+def test_another_workload_has_no_ratio_but_a_reason(frame):
+    (run,) = expand(gpus=1, epochs=4)
+    row = by_gpus(TABLES["icpp2019_table2"](frame((run, {})), NO_LOADING)).loc[1]
+    assert row.published_time_per_epoch_s == 10.3
+    assert math.isnan(row.ratio_time_per_epoch_s)
+    assert "training samples 100 instead of 1120" in row.ratio_reason
+    assert "epochs 4 instead of 384" in row.ratio_reason
+
+
+def test_failed_repeats_are_counted_and_not_averaged(frame):
+    one, two, three = expand(repeats=3)
+    table = TABLES["icpp2019_table2"](
+        frame((one, {"times": [2.0, 4.0]}), (two, {"status": "failed"}), (three, {})), NO_LOADING
+    )
+    row = by_gpus(table).loc[2]
+    assert row.time_per_epoch_s == pytest.approx((3.0 + 1.0) / 2)
+    assert (row.repeats_ok, row.repeats_failed, row.failures) == (2, 1, "1 x oom")
+    assert "1 failed repeats are not in the means" in table.notes
+    assert "1 x oom" in table.markdown()
+
+
+def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
+    (run,) = expand()
+    table = TABLES["icpp2019_table2"](frame((run, {"status": "failed"})), NO_LOADING)
+    row = by_gpus(table).loc[2]
+    assert math.isnan(row.time_per_epoch_s)
+    assert (row.repeats_ok, row.failures, row.power_reason) == (0, "1 x oom", "no repeat succeeded")
+
+
+def test_table2_has_only_strong_scaling_with_the_original_loader(frame):
+    strong = expand(loader=["read_csv", "chunked", "npy"])
+    weak = expand(scaling="weak")
+    table = TABLES["icpp2019_table2"](frame(*((run, {}) for run in [*strong, *weak])), NO_LOADING)
+    assert list(table.frame.loader) == ["read_csv"]
+    assert list(table.frame.scaling) == ["strong"]
+
+
+def test_table6_base_and_optimised(frame):
+    runs = expand(scaling="weak", epochs=8, gpus=[1, 6], loader=["read_csv", "chunked", "npy"], full_size=True)
+    table = TABLES["icpp2019_table6"](frame(*((run, {"accuracy": 0.5}) for run in runs)), NO_LOADING)
+    assert list(zip(table.frame.loader, table.frame.gpus, strict=True)) == [
+        ("read_csv", 1), ("read_csv", 6), ("chunked", 1), ("chunked", 6)]  # fmt: skip
+    row = table.frame[(table.frame.loader == "chunked") & (table.frame.gpus == 6)].iloc[0]
+    assert row.published_accuracy == 0.97
+    assert row.ratio_accuracy == pytest.approx(0.5 / 0.97)
+    assert row.ratio_time_per_epoch_s == pytest.approx(1 / 10.99)
+
+
+def test_scaling_strong(frame):
+    runs = expand(gpus=[1, 2, 4])
+    facts = [{"runtime": 40.0}, {"runtime": 25.0}, {"runtime": 20.0}]
+    table = by_gpus(TABLES["scaling"](frame(*zip(runs, facts, strict=True)), NO_LOADING))
+    assert list(table.speedup) == pytest.approx([1, 1.6, 2])
+    assert list(table.efficiency) == pytest.approx([1, 0.8, 0.5])
+    assert table.loc[1, "load_s"] == 3.0
+    assert table.loc[1, "load_share"] == pytest.approx(3 / 40)
+
+
+def test_scaling_weak(frame):
+    runs = expand(gpus=[1, 4], scaling="weak")
+    table = by_gpus(
+        TABLES["scaling"](frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 25.0}], strict=True)), NO_LOADING)
+    )
+    assert list(table.efficiency) == pytest.approx([1, 0.8])
+    assert list(table.speedup) == pytest.approx([1, 3.2])
+
+
+def test_scaling_against_a_failed_base_has_no_speedup(frame):
+    runs = expand(gpus=[1, 2])
+    table = by_gpus(TABLES["scaling"](frame(*zip(runs, [{"status": "failed"}, {}], strict=True)), NO_LOADING))
+    assert table.speedup.isna().all()
+
+
+def test_old_code_is_told(frame, make_run, tmp_path):
+    (run,) = expand()
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    runs = runs_frame([folder / "record.json"], {"nt3": "another"}, tmp_path)
+    assert not runs.code_is_current.any()
+    assert any("another version" in note for note in TABLES["scaling"](runs, NO_LOADING).notes)
+
+
+def loading_file(tmp_path, times, crc=None, samples=1120):
+    """A loading measurement with {loader: [seconds]} on the training file; None is a failed load."""
+    rows = [
+        {
+            "repeat": repeat,
+            "split": "train",
+            "loader": loader,
+            "status": "ok" if seconds else "failed",
+            "message": None if seconds else "exit code 1: no",
+            "load_s": seconds,
+            "peak_memory_mb": 10.0 if seconds else None,
+            "crc32": (crc or {}).get(loader, 5) if seconds else None,
+        }
+        for loader, values in times.items()
+        for repeat, seconds in enumerate(values, start=1)
+    ]
+    content = {
+        "schema_version": 1, "machine": "local", "benchmark": "nt3", "dataset": "candle", "page_cache": "warm",
+        "splits": {"train": {"shape": [samples, 60484], "csv_mb": 597.0}}, "samples": rows, "provenance": {},
+    }  # fmt: skip
+    write_json(tmp_path / "loading.json", content)
+    return tmp_path / "loading.json"
+
+
+def test_table3(tmp_path):
+    times = {"read_csv": [10.0, 12.0, 30.0], "chunked": [5.0, 4.0, 5.0], "npy": [0.1, 0.1, 0.1]}
+    row = TABLES["icpp2019_table3"](pd.DataFrame(), loading_frame([loading_file(tmp_path, times)])).frame.iloc[0]
+    assert row.read_csv_s == pytest.approx(52 / 3)
+    assert row.speedup_chunked == pytest.approx(3.0)  # the median of 2, 3 and 6
+    assert (row.published_read_csv_s, row.published_chunked_s) == (81.72, 14.3)
+    assert row.ratio_chunked_s == pytest.approx(14 / 3 / 14.3)
+    assert row.published_speedup_chunked == pytest.approx(81.72 / 14.3)
+    assert row.repeats_ok == 3
+
+
+def test_table3_with_a_failed_load_and_another_size(tmp_path):
+    times = {"read_csv": [10.0, None], "chunked": [5.0, 4.0]}
+    row = TABLES["icpp2019_table3"](
+        pd.DataFrame(), loading_frame([loading_file(tmp_path, times, samples=99)])
+    ).frame.iloc[0]
+    assert row.read_csv_s == 10.0
+    assert (row.repeats_ok, row.repeats_failed, row.failures) == (1, 1, "1 x read_csv")
+    assert math.isnan(row.ratio_read_csv_s)
+    assert "samples 99 instead of 1120" in row.ratio_reason
+
+
+def test_loaders_that_give_different_arrays_are_not_compared(tmp_path):
+    with pytest.raises(StudyError, match="different arrays"):
+        loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "npy": [1.0]}, crc={"npy": 6})])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(10.93, "10.93"), (0.00012345, "0.000123"), (919535.66, "919536"), (1.0, "1.000"), (0.0, "0.000"), (7, "7"),
+     (True, "yes"), (None, "–"), (float("nan"), "–"), ("x", "x"), (99.996, "100.0")],
+)  # fmt: skip
+def test_numbers_as_text(value, expected):
+    assert text(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [("time_per_epoch_s", "time_per_epoch_ci95_s"), ("accuracy", "accuracy_ci95"),
+     ("power_per_gpu_w", "power_per_gpu_ci95_w"), ("throughput_samples_per_s", "throughput_ci95_samples_per_s"),
+     ("peak_memory_mb", "peak_memory_ci95_mb")],
+)  # fmt: skip
+def test_names_of_intervals(column, expected):
+    assert ci95_name(column) == expected
+
+
+def test_three_forms(tmp_path):
+    frame = pd.DataFrame({"loader": ["read_csv"], "time_s": [1.5], "time_ci95_s": [0.25], "failures": [None]})
+    table = Table("t", "A caption & more.", frame, ["loader", "time_s", "failures"], ("failures",), ["a note_1"])
+    table.write(tmp_path / "t.csv", tmp_path / "t.md", tmp_path / "t.tex")
+    assert pd.read_csv(tmp_path / "t.csv").time_s[0] == 1.5
+    markdown = (tmp_path / "t.md").read_text()
+    assert "1.500 ± 0.25" in markdown
+    assert "failures" not in markdown
+    assert "- a note_1" in markdown
+    latex = (tmp_path / "t.tex").read_text()
+    assert r"read\_csv & 1.500 $\pm$ 0.25 \\" in latex
+    assert r"A caption \& more. a note\_1." in latex

@@ -1,0 +1,48 @@
+"""The tiny study, run once for real: Snakemake, Horovod, TensorFlow."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project import BIN, ROOT, TINY, Project, copy_of_project
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The tiny study, run once from nothing. Tests that change something use ``project``."""
+    project = copy_of_project(tmp_path_factory.mktemp("finished") / "project")
+    project.add_study("tiny", TINY)
+    project.snakemake()
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """A copy of the finished study, with Snakemake's memory of it, to change at will."""
+    target = tmp_path / "project"
+    shutil.copytree(finished.root, target, symlinks=True)
+    return Project(target)
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A copy of the project in which nothing has run."""
+    return copy_of_project(tmp_path / "project")
+
+
+@pytest.fixture
+def ranks():
+    """Run a script of this folder on real Horovod ranks: ``ranks(2, "script.py", ...)`` gives the finished process."""
+
+    def run(number, script, *arguments):
+        line = [BIN / "horovodrun", "--gloo", "-np", str(number), "-H", f"localhost:{number}", sys.executable]
+        line += [Path(__file__).parent / script, *map(str, arguments)]
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        variables = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "scripts")}
+        return subprocess.run(line, capture_output=True, text=True, env=variables, timeout=300)
+
+    return run

@@ -1,0 +1,51 @@
+"""On two ranks: training on halves of a batch against training on the whole batch; rank 0 prints how far off."""
+
+import json
+import sys
+
+import numpy as np
+
+from study import benchmarks, configuration, training
+from study.communication import Horovod  # before TensorFlow: it chooses Keras 2
+
+STEPS, BATCH = 5, 16
+
+
+def main():
+    averaging = sys.argv[1] == "averaging"
+    training.limit_threads(1)
+    ranks = Horovod()
+    spec = configuration.load_named("benchmarks", "nt3")
+    spec["model"]["dropout"] = 0.0
+    spec["learning_rate"] = 0.05  # so that a step is far larger than the tolerance
+    run = {"benchmark": spec, "parameters": {"repeat": 1, "learning_rate_scaling": "none"}}
+    benchmark = benchmarks.get("nt3", spec)
+    if not averaging:
+        ranks.distributed_optimizer = lambda optimizer: optimizer
+    model = training.compile_model(benchmark, run, ranks, features=60)
+    ranks.broadcast([*model.variables, *model.optimizer.variables])
+
+    alone = Horovod.__new__(Horovod)
+    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer: optimizer
+    whole = training.compile_model(benchmark, run, alone, features=60)
+    whole.set_weights(model.get_weights())
+    start = model.get_weights()
+
+    random = np.random.default_rng(0)
+    for _ in range(STEPS):
+        x = random.random((2 * BATCH, 60, 1), dtype=np.float32)
+        y = np.eye(2, dtype=np.float32)[random.integers(0, 2, 2 * BATCH)]
+        mine = slice(ranks.rank * BATCH, (ranks.rank + 1) * BATCH)
+        model.train_on_batch(x[mine], y[mine])
+        whole.train_on_batch(x, y)
+
+    def largest(a, b):
+        return max(float(np.abs(p - q).max()) for p, q in zip(a, b, strict=True))
+
+    moved, off = largest(whole.get_weights(), start), largest(whole.get_weights(), model.get_weights())
+    if ranks.rank == 0:
+        print("RESULT " + json.dumps({"moved": moved, "off": off}))
+    ranks.close()
+
+
+main()

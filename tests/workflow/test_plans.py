@@ -1,0 +1,156 @@
+"""What Snakemake plans after a change: what depends on the change, and no more."""
+
+import pandas as pd
+import pytest
+
+from project import STRONG, TINY
+
+TABLES = {"make_table": 4}
+COLLECTED = {"collect_records": 1, **TABLES}
+
+
+def test_a_new_grid_point_runs_that_point(project):
+    project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "[1, 2, 4]"))
+    assert project.plan() == {"train": 2, "make_record": 2, **COLLECTED}
+
+
+def test_one_repeat_more_runs_that_repeat(project):
+    project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("repeats: 2", "repeats: 3"))
+    assert project.plan() == {"train": 2, "make_record": 2, **COLLECTED}
+
+
+def test_a_raw_file_s_new_content_runs_its_descendants(project):
+    (raw,) = project.root.glob("data/raw/nt3/synthetic-60-*/test.csv")
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
+    assert project.plan() == {"convert_dataset": 1, "train": 7, "make_record": 7, **COLLECTED}
+
+
+def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
+    (raw,) = project.root.glob("data/raw/nt3/synthetic-20-*/test.csv")
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
+    assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **COLLECTED}
+
+
+def test_a_table_s_code_makes_tables_only(project):
+    project.change("scripts/study/tables/icpp2019.py", "def table2", "# changed\n\n\ndef table2")
+    assert project.plan() == TABLES
+
+
+def test_a_published_value_makes_tables_only(project):
+    project.change("config/published/icpp2019_table2_nt3_strong.csv", "10.93", "10.94")
+    assert project.plan() == TABLES
+
+
+def test_a_deleted_record_is_made_again_without_training(project):
+    next(project.results.glob("runs/**/record.json")).unlink()
+    assert project.plan() == {"make_record": 1, **COLLECTED}
+
+
+def test_a_deleted_table_is_made_again_alone(project):
+    (project.results / "tables" / "icpp2019_table6.tex").unlink()
+    assert project.plan() == {"make_table": 1}
+
+
+def test_the_record_s_code_makes_records_again_without_training(project):
+    project.change("scripts/study/record.py", "def make_record", "# changed\n\n\ndef make_record")
+    plan = project.plan()
+    assert plan == {"make_record": 7, **COLLECTED}
+
+
+def test_new_training_code_is_told_and_not_silently_run(project):
+    """The runs stay, and every table says that they were made by other code."""
+    project.change("scripts/study/training.py", "def run_rank", "# changed\n\n\ndef run_rank")
+    assert project.plan() == {"collect_records": 1, **TABLES}
+    before = pd.read_csv(project.results / "runs.csv")
+    done = project.snakemake()
+    runs = pd.read_csv(project.results / "runs.csv")
+    assert not runs.code_is_current.any()
+    assert (runs.training_code == before.training_code).all()
+    assert "7 of 7 runs were made by another version of the training code" in done.stdout + done.stderr
+    assert "another version of the training code" in (project.results / "tables" / "icpp2019_table2.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "trains"),
+    [
+        ("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.002", 7),
+        ("config/benchmarks/nt3.yaml", "title: NT3 (normal", "title: NT-3 (normal", 0),
+        ("config/benchmarks/nt3.yaml", "# NT3", "# a comment\n# NT3", 0),
+        ("config/machines/local.yaml", "time_limit_s: 3600", "time_limit_s: 7200", 0),
+        ("config/machines/local.yaml", "cores_per_rank: 1", "cores_per_rank: 2", 7),
+    ],
+)
+def test_only_what_decides_a_run_runs_it_again(project, file, old, new, trains):
+    project.change(file, old, new)
+    assert project.plan().get("train", 0) == trains
+
+
+def test_reordered_keys_are_the_same_run(project):
+    path = project.root / "config" / "benchmarks" / "nt3.yaml"
+    path.write_text(path.read_text().replace("optimizer: sgd\n", "") + "optimizer: sgd\n")
+    assert project.plan() == {}
+
+
+def test_two_studies_share_equal_runs(project):
+    project.add_study("other", TINY.replace(STRONG, STRONG.replace("[1, 2]", "1")))
+    assert project.plan(study="other") == {"collect_records": 1, **TABLES}
+
+
+def test_a_single_table_by_its_path(project):
+    target = "results/local/tables/icpp2019_table2.md"
+    (project.root / target).unlink()
+    (project.root / "results/local/tables/scaling.md").unlink()
+    assert project.plan(target) == {"make_table": 1}
+
+
+def test_the_plan_of_the_paper_s_study(project):
+    done = project.snakemake("--dry-run", study="icpp2019")
+    output = done.stdout + done.stderr
+    assert "nt3 strong scaling: 96 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks" in output
+    assert "nt3 weak scaling: 48 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks" in output
+    assert "3072 ranks need 384 nodes" in output
+    assert project.plan(study="icpp2019")["train"] == 144
+
+
+def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):
+    done = project.snakemake(study="icpp2019", check=False)
+    assert done.returncode != 0
+    assert "3072 ranks need 384 nodes of 8 ranks" in done.stdout + done.stderr
+    assert not list(project.root.glob("data/raw/nt3/candle*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        (
+            "config/studies/tiny.yaml",
+            "loader: read_csv,",
+            "loder: read_csv,",
+            ["line 7: runs[0].loder", "'loader'"],
+        ),
+        ("config/studies/tiny.yaml", "gpus: [1, 2]", "gpus: [1, 3]", ["tiny.yaml: runs[0].gpus: 3", "divided evenly"]),
+        ("config/benchmarks/nt3.yaml", "batch_size", "batchsize", ["nt3.yaml", "batchsize", "'batch_size'"]),
+        ("config/machines/local.yaml", "launcher", "launchr", ["local.yaml", "launchr", "'launcher'"]),
+        ("config/config.yaml", "data_dir", "datadir", ["datadir", "'data_dir'"]),
+    ],
+)
+def test_a_mistake_in_any_yaml_is_one_line_before_any_job(project, file, old, new, words):
+    project.change(file, old, new)
+    done = project.snakemake("--dry-run", check=False)
+    output = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "Traceback" not in output
+    for word in words:
+        assert word in output
+    assert "Job stats" not in output
+
+
+def test_a_missing_file_of_the_user_s_own_is_named(project):
+    start = TINY.index("  nt3:")
+    own = "  nt3: {source: path, train: no/train.csv, test: no/test.csv}\n"
+    project.add_study("mine", TINY[:start] + own + TINY[TINY.index("  wide:") :])
+    done = project.snakemake("--dry-run", study="mine", check=False)
+    assert "config/studies/mine.yaml: datasets" in done.stdout + done.stderr
+    assert "there is no file no/train.csv" in done.stdout + done.stderr

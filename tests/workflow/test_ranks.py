@@ -1,0 +1,79 @@
+"""Real Horovod on two ranks: gradients are averaged, a broken broadcast is noticed, failures become records."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from project import BIN, STRONG, TINY
+
+
+def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks):
+    done = ranks(2, "ranks_average.py", "averaging")
+    result = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+    assert result["moved"] > 1e-3
+    assert result["off"] < 1e-3 * result["moved"]
+
+
+def test_that_comparison_would_notice_ranks_that_do_not_average(ranks):
+    done = ranks(2, "ranks_average.py", "each for itself")
+    result = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+    assert result["off"] > 0.05 * result["moved"]
+
+
+def test_a_broadcast_that_does_nothing_is_noticed(ranks, project, monkeypatch):
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    monkeypatch.chdir(project.root)
+    done = ranks(2, "ranks_without_broadcast.py", folder)
+    assert done.returncode != 0
+    assert "the ranks' weights differ after the broadcast" in done.stdout + done.stderr
+
+
+def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
+    """The launcher and its ranks are ended for real; the study goes on to its tables."""
+    project.change("config/machines/local.yaml", "time_limit_s: 3600", "time_limit_s: 5")
+    project.change(
+        "config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
+    )
+    project.snakemake()
+    table = pd.read_csv(project.results / "tables" / "icpp2019_table2.csv").set_index("gpus")
+    assert table.loc[4].failures == "1 x timeout"
+    assert pd.isna(table.loc[4].time_per_epoch_s)
+    still = subprocess.run(["pgrep", "-f", str(project.root)], capture_output=True, text=True).stdout
+    assert still == ""
+
+
+def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
+    """A reviewer repeats one run: same code, data and seed give the same weights."""
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    line = [sys.executable, project.root / "scripts" / "launch_training.py", "--run", folder / "run.yaml"]
+    subprocess.run([*line, "--outcome", tmp_path / "again" / "outcome.json"], cwd=project.root, check=True)
+    first, again = (json.loads((f / "metrics.json").read_text()) for f in (folder, tmp_path / "again"))
+    assert first["initial_weights_crc32"] == again["initial_weights_crc32"]
+    assert first["test"] == again["test"]
+
+
+def has_mpi():
+    built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
+    return "[X] MPI" in built.split("Available Tensor Operations")[0]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+def test_mpirun(project, tmp_path, monkeypatch):
+    if not has_mpi():
+        pytest.skip("this Horovod was built without MPI")
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
+    project.add_study("mpi", runs_only + "tables: [scaling]\n")
+    line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=mpi", "machine=local_mpi"]
+    subprocess.run(line, cwd=project.root, check=True, env={**os.environ})
+    runs = pd.read_csv(project.root / "results" / "local_mpi" / "runs.csv")
+    assert runs.status.tolist() == ["ok"]
+    gloo = pd.read_csv(project.results / "runs.csv")
+    gloo = gloo[(gloo.scaling == "weak") & (gloo.loader == "npy")]
+    assert runs.test_loss.tolist() == pytest.approx(gloo.test_loss.tolist(), rel=1e-5)

@@ -1,0 +1,129 @@
+"""A study run for real, from synthetic CSV to tables: the numbers in it hold together."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+
+@pytest.fixture(scope="module")
+def runs(finished):
+    return pd.read_csv(finished.results / "runs.csv")
+
+
+def folder_of(finished, run):
+    return (finished.results / run.record).parent
+
+
+def test_every_run_succeeded(runs):
+    assert len(runs) == 2 * 2 + 3
+    assert (runs.status == "ok").all(), runs[["gpus", "loader", "failure_message"]]
+    assert runs.code_is_current.all()
+
+
+def test_the_learning_rate_was_scaled_by_the_ranks(runs):
+    assert np.allclose(runs.learning_rate_used, 0.001 * runs.gpus)
+
+
+def test_epochs_were_divided_under_strong_scaling_only(runs, finished):
+    for run in runs.itertuples():
+        history = pd.read_csv(folder_of(finished, run) / "history.csv")
+        expected = 4 // run.gpus if run.scaling == "strong" else 2
+        assert len(history) == run.epochs_per_rank == expected
+
+
+def test_times_hold_together(runs, finished):
+    """Epochs lie within training, phases within the run, and each is measured by a clock of its own."""
+    for run in runs.itertuples():
+        history = pd.read_csv(folder_of(finished, run) / "history.csv")
+        assert 0 < history.time_s.sum() <= run.train_s
+        assert run.time_per_epoch_s == pytest.approx(history.time_s.mean())
+        phases = [run.startup_s, run.load_s, run.preprocess_s, run.broadcast_s, run.train_s, run.evaluate_s]
+        assert min(phases) > 0
+        assert max(phases) < sum(phases) < run.runtime_s * 1.5
+        assert run.train_s < run.runtime_s
+        assert run.throughput_samples_per_s == pytest.approx(60 * run.gpus / run.time_per_epoch_s)
+        assert run.peak_memory_mb > 100
+
+
+def test_all_ranks_start_and_end_with_the_same_weights(runs, finished):
+    for run in runs[runs.gpus == 2].itertuples():
+        metrics = json.loads((folder_of(finished, run) / "metrics.json").read_text())
+        assert [rank["rank"] for rank in metrics["ranks"]] == [0, 1]
+        assert len({rank["final_weights_crc32"] for rank in metrics["ranks"]}) == 1
+        assert metrics["initial_weights_crc32"] != metrics["ranks"][0]["final_weights_crc32"]
+
+
+def test_the_loader_changes_the_time_and_nothing_else(runs, finished):
+    """Same seed, bit-identical arrays: the three weak runs end with the same weights."""
+    weak = runs[runs.scaling == "weak"]
+    assert sorted(weak.loader) == ["chunked", "npy", "read_csv"]
+    metrics = [json.loads((folder_of(finished, run) / "metrics.json").read_text()) for run in weak.itertuples()]
+    assert len({each["ranks"][0]["final_weights_crc32"] for each in metrics}) == 1
+    assert weak.test_loss.nunique() == 1
+
+
+def test_repeats_differ(runs):
+    strong = runs[(runs.scaling == "strong") & (runs.gpus == 1)]
+    assert strong.test_loss.nunique() == 2
+
+
+def test_a_run_directory_tells_all(runs, finished):
+    folder = folder_of(finished, runs.iloc[0])
+    assert {path.name for path in folder.iterdir()} == {
+        "run.yaml", "phases.jsonl", "history.csv", "metrics.json", "provenance.json", "outcome.json", "record.json",
+        "train.log", "record.log"}  # fmt: skip
+    run = yaml.safe_load((folder / "run.yaml").read_text())
+    for name, value in run["parameters"].items():
+        assert f"{name}~{str(value).lower()}" in str(folder)
+    edges = [json.loads(line) for line in (folder / "phases.jsonl").read_text().splitlines()]
+    assert len(edges) == 6 * 2 * run["parameters"]["gpus"]
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["launch_line"][:2] == ["horovodrun", "--gloo"]
+    assert provenance["packages"]["horovod"] == "0.28.1"
+    assert len(provenance["data"]["train"]["source"]["sha256"]) == 64
+
+
+def test_table2_is_the_mean_of_its_runs(runs, finished):
+    table = pd.read_csv(finished.results / "tables" / "icpp2019_table2.csv")
+    assert list(table.gpus) == [1, 2]
+    for row in table.itertuples():
+        times = runs[(runs.scaling == "strong") & (runs.gpus == row.gpus)].time_per_epoch_s
+        assert row.time_per_epoch_s == pytest.approx(times.mean())
+        assert row.time_per_epoch_ci95_s == pytest.approx(12.706 * times.std() / np.sqrt(2), rel=1e-3)
+        assert row.repeats_ok == 2
+    assert table.published_time_per_epoch_s.tolist()[0] == 10.3
+    assert table.power_per_gpu_w.isna().all()
+    assert table.power_reason.str.contains("no power sensor").all()
+    assert table.ratio_time_per_epoch_s.isna().all()
+
+
+def test_table3_has_every_load(finished):
+    table = pd.read_csv(finished.results / "tables" / "icpp2019_table3.csv")
+    assert sorted(table.split) == ["test", "train"]
+    assert (table[["read_csv_s", "chunked_s", "npy_s"]] > 0).all().all()
+    assert (table.speedup_npy > 1).all()
+    assert (table.repeats_ok == 2).all()
+    loading = pd.read_csv(finished.results / "loading.csv")
+    assert loading.groupby("split").crc32.nunique().tolist() == [1, 1]
+    assert loading.loader.tolist()[:3] == ["read_csv", "chunked", "npy"], "the loaders alternate"
+
+
+def test_table6_has_the_base_and_the_optimised_loader(finished):
+    table = pd.read_csv(finished.results / "tables" / "icpp2019_table6.csv")
+    assert table.loader.tolist() == ["read_csv", "chunked"]
+    assert table.accuracy.between(0, 1).all()
+
+
+def test_markdown_and_latex_are_there(finished):
+    for table in ("scaling", "icpp2019_table2", "icpp2019_table3", "icpp2019_table6"):
+        assert "| nt3" in (finished.results / "tables" / f"{table}.md").read_text()
+        assert "\\bottomrule" in (finished.results / "tables" / f"{table}.tex").read_text()
+
+
+def test_a_second_run_has_nothing_to_do(finished):
+    assert finished.plan() == {}
+    done = finished.snakemake()
+    assert "Nothing to be done" in done.stdout + done.stderr
