@@ -15,5 +15,5 @@ include: "rules/results.smk"
 rule all:
     default_target: True
     input:
+        RECORDS,
         TABLES,
-        f"{RESULTS}/runs.csv",

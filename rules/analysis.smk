@@ -21,7 +21,7 @@ rule make_record:
 
 rule collect_records:
     input:
-        [paths.record(RESULTS, run.directory) for run in STUDY.runs],
+        RECORDS,
         [paths.loading(RESULTS, measurement.dataset) for measurement in STUDY.loading],
     output:
         runs=f"{RESULTS}/runs.csv",

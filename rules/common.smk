@@ -26,6 +26,7 @@ DATA = config["data_dir"]
 RESULTS = f"{config['results_dir']}/{config['machine']}"
 RUN = paths.run_folder(RESULTS, grid.run_directory({name: f"{{{name}}}" for name in grid.PARAMETERS}))
 RUNS = {run.directory: run for run in STUDY.runs}
+RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 TABLES = [f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex")]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1

@@ -5,7 +5,7 @@ rule make_table:
     input:
         runs=f"{RESULTS}/runs.csv",
         loading=f"{RESULTS}/loading.csv",
-        published=sorted(str(file) for file in (configuration.CONFIG / "published").glob("*.csv")),
+        published=paths.published(workflow.basedir),
     output:
         csv=f"{RESULTS}/tables/{{table}}.csv",
         markdown=f"{RESULTS}/tables/{{table}}.md",

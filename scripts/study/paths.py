@@ -1,5 +1,13 @@
 """Where a machine's results lie; used by the rules and by the scripts, so that both say the same."""
 
+import os
+from pathlib import Path
+
+
+def published(root):
+    """The published values' files, relative to where Snakemake runs, so that a moved repository is the same one."""
+    return sorted(os.path.relpath(file) for file in (Path(root) / "config" / "published").glob("*.csv"))
+
 
 def run_folder(folder, directory):
     """A run's directory. folder: ``results/<machine>``; directory: from `study.grid.run_directory`."""

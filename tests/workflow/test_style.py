@@ -1,0 +1,43 @@
+"""Code and rules are in the form their tools want; the repository keeps its own rules."""
+
+import subprocess
+
+import pytest
+
+from project import BIN, ROOT
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ruff check .", "ruff format --check .", "snakefmt --check Snakefile rules", "snakemake --lint"],
+)
+def test_clean(line):
+    tool, *arguments = line.split()
+    done = subprocess.run([BIN / tool, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tracked():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_is_large():
+    assert [path for path in tracked() if path.stat().st_size > 1_000_000] == []
+
+
+def test_no_file_names_a_registry():
+    """A lock with an index's address would send others to that index."""
+    words = [b"pypi" + b".org", b"pythonhosted" + b".org", b"--index" + b"-url", b"--find" + b"-links"]
+    assert [path for path in tracked() for word in words if word in path.read_bytes()] == []
+
+
+def test_the_lock_fits_what_was_asked_for():
+    wanted = [line.split("#")[0].strip() for line in (ROOT / "envs" / "requirements.in").read_text().splitlines()]
+    locked = (ROOT / "envs" / "requirements.lock").read_text()
+    for requirement in filter(None, wanted):
+        name = requirement.split("=")[0].split("<")[0]
+        assert f"\n{name}==" in f"\n{locked}"
+        if "==" in requirement:
+            assert f"\n{requirement} " in f"\n{locked}"
+    assert "requirements.lock" in (ROOT / "envs" / "study.yaml").read_text()
