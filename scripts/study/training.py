@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from study import benchmarks
+from study.batches import batches
 from study.errors import StudyError
 from study.files import write_json, written_aside
 from study.loaders import LOADERS
@@ -47,9 +48,8 @@ def run_rank(run, folder, started, make_communicator):
     with phases("train"):
         history = _fit(model, data, run, ranks)
     with phases("evaluate"):
-        test_metrics = model.evaluate(
-            data.x_test, data.y_test, batch_size=_batch_size(run), verbose=0, return_dict=True
-        )
+        test_set = batches(data.x_test, data.y_test, _batch_size(run), shuffle=False)
+        test_metrics = model.evaluate(test_set, verbose=0, return_dict=True)
     _write_results(folder, ranks, history, test_metrics, initial, model)
     ranks.close()
 
@@ -166,11 +166,9 @@ def _fit(model, data, run, ranks):
         )
     times = EpochTimes()
     model.fit(
-        data.x_train,
-        data.y_train,
-        batch_size=_batch_size(run),
+        batches(data.x_train, data.y_train, _batch_size(run), shuffle=True),
         epochs=run["derived"]["epochs_per_rank"],
-        validation_data=(data.x_validation, data.y_validation),
+        validation_data=batches(data.x_validation, data.y_validation, _batch_size(run), shuffle=False),
         callbacks=[times],
         verbose=0,
     )
