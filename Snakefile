@@ -17,3 +17,5 @@ rule all:
     input:
         RECORDS,
         TABLES,
+    message:
+        "The tables of {config[study]} on {config[machine]}"

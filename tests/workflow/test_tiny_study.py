@@ -1,5 +1,6 @@
 """A study run for real, from synthetic CSV to tables: the numbers in it hold together."""
 
+import itertools
 import json
 
 import numpy as np
@@ -46,6 +47,16 @@ def test_times_hold_together(runs, finished):
         assert run.train_s < run.runtime_s
         assert run.throughput_samples_per_s == pytest.approx(60 * run.gpus / run.time_per_epoch_s)
         assert run.peak_memory_mb > 100
+
+
+def test_timed_runs_did_not_overlap(runs, finished):
+    spans = []
+    for run in runs.itertuples():
+        outcome = json.loads((folder_of(finished, run) / "outcome.json").read_text())
+        begun = outcome["started_wall_ns"] / 1e9
+        spans.append((begun, begun + outcome["runtime_s"]))
+    spans.sort()
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
 
 
 def test_all_ranks_start_and_end_with_the_same_weights(runs, finished):

@@ -6,8 +6,8 @@ from study.phases import PHASES
 from study.tables.layout import Table
 from study.tables.summary import POINT, notes, optional_columns, points
 
-MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "time_per_epoch_s", "throughput_samples_per_s",
-            "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
+MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "time_per_epoch_s", "time_per_epoch_steady_s",
+            "throughput_samples_per_s", "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
@@ -17,9 +17,10 @@ def scaling(runs, loading):
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = ["benchmark", "scaling", "loader", "gpus", "epochs_per_rank", "runtime_s", "load_s", "broadcast_s",
-             "train_s", "time_per_epoch_s", "throughput_samples_per_s", "speedup", "efficiency", "accuracy",
-             "test_accuracy", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
+    shown = ["benchmark", "scaling", "loader", "batch_size", "gpus", "epochs_per_rank", "runtime_s", "startup_s",
+             "load_s", "broadcast_s", "train_s", "time_per_epoch_s", "time_per_epoch_steady_s", "speedup",
+             "efficiency", "accuracy", "test_accuracy", "repeats_ok", "repeats_failed", "failures",
+             "oversubscribed"]  # fmt: skip
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
         "same series (strong: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
