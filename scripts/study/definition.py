@@ -6,6 +6,7 @@ from study.loaders import CONVERTED
 
 # Only what changes a run's result: a key that is not here can change without training again.
 BENCHMARK_KEYS = ("label_column", "classes", "learning_rate", "optimizer", "loss", "model")
+SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: no two alike up to that many ranks
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank")
 
 
@@ -20,6 +21,7 @@ def run_definition(run, machine, data_dir):
             "epochs_per_rank": run.epochs_per_rank,
             "batch_size_per_rank": run.batch_size_per_rank,
             "nodes": launcher.nodes(run.gpus, machine),
+            "seed": run.parameters["repeat"] * SEEDS_APART,
         },
         "benchmark": {"name": run.dataset.benchmark, **{key: run.spec[key] for key in BENCHMARK_KEYS}},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def write_text(path, text):
 def write_json(path, value):
     """Write ``value`` as indented JSON with a final newline, whole or not at all. NaN is refused."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def number_or_none(value):
+    """``value`` as a float, or None where it is missing or not finite, which JSON cannot say."""
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def sha256(path):

@@ -1,7 +1,6 @@
 """One record of a run, made from its directory; can be made again without training again."""
 
 import json
-import math
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +8,7 @@ import yaml
 
 from study import configuration, phases
 from study.errors import StudyError
-from study.files import sha256
+from study.files import number_or_none, sha256
 
 SCHEMA_VERSION = 1
 
@@ -143,7 +142,7 @@ def _quality(history, metrics):
         "test_accuracy": metrics["test"]["accuracy"],
         "test_loss": metrics["test"]["loss"],
     }
-    return {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
+    return {name: number_or_none(value) for name, value in values.items()}
 
 
 def _ranks_agree(metrics):

@@ -15,7 +15,7 @@ import pandas as pd
 from study import benchmarks
 from study.batches import batches
 from study.errors import StudyError
-from study.files import write_json, written_aside
+from study.files import number_or_none, write_json, written_aside
 from study.loaders import LOADERS
 from study.phases import PhaseLog
 
@@ -92,7 +92,7 @@ def compile_model(benchmark, run, ranks, features):
     """
     import tf_keras as keras
 
-    keras.utils.set_random_seed(run["parameters"]["repeat"] * 100_003 + ranks.rank)
+    keras.utils.set_random_seed(run["derived"]["seed"] + ranks.rank)
     model = benchmark.build_model(features)
     optimizer = keras.optimizers.SGD(learning_rate=effective_learning_rate(run, ranks.size))
     optimizer = ranks.distributed_optimizer(optimizer)
@@ -196,7 +196,7 @@ def _write_results(folder, ranks, history, test_metrics, initial, model):
     write_json(
         Path(folder) / "metrics.json",
         {
-            "test": test_metrics,
+            "test": {name: number_or_none(value) for name, value in test_metrics.items()},
             "parameters": model.count_params(),
             "initial_weights_crc32": initial,
             "ranks": everyone,

@@ -7,14 +7,16 @@ import pytest
 import yaml
 
 from study import configuration, definition
-from study.files import sha256
+from study.files import number_or_none, sha256
 
 
 @pytest.fixture
 def make_run(tmp_path):
     """Make the directory of one run: ``make_run(run, status="ok", time_per_epoch=1.0, ...)`` returns its path."""
 
-    def make(run, status="ok", kind="oom", times=None, accuracy=0.9, runtime=20.0, load=(2.0, 3.0), machine="local"):
+    def make(
+        run, status="ok", kind="oom", times=None, accuracy=0.9, runtime=20.0, load=(2.0, 3.0), machine="local", loss=0.5
+    ):
         values = {"name": machine, **configuration.load_named("machines", machine)}
         folder = tmp_path / machine / "runs" / run.directory
         folder.mkdir(parents=True)
@@ -37,12 +39,12 @@ def make_run(tmp_path):
         if status == "ok":
             times = times or [1.0] * run.epochs_per_rank
             rows = [
-                {"epoch": i + 1, "time_s": t, "loss": 0.5, "accuracy": accuracy, "val_loss": 0.6, "val_accuracy": 0.8,
+                {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6, "val_accuracy": 0.8,
                  "learning_rate": 0.002} for i, t in enumerate(times)
             ]  # fmt: skip
             pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
             ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "final_weights_crc32": 7} for r in range(run.gpus)]
-            metrics = {"test": {"loss": 0.7, "accuracy": 0.75}, "parameters": 12, "ranks": ranks}
+            metrics = {"test": {"loss": number_or_none(loss), "accuracy": 0.75}, "parameters": 12, "ranks": ranks}
             (folder / "metrics.json").write_text(json.dumps(metrics))
         failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory"} if status != "ok" else None
         outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}

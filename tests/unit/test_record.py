@@ -25,6 +25,16 @@ def test_a_good_run(make_run):
     assert "no power sensor" in record["power"]["reason"]
 
 
+def test_a_run_that_diverged_is_good_and_has_no_loss(make_run):
+    """NaN is a result of training, not a fault of the run; JSON has no word for it."""
+    (run,) = expand()
+    record = make_record(make_run(run, loss=float("nan")))
+    assert record["status"] == "ok"
+    assert record["quality"]["loss"] is None
+    assert record["quality"]["test_loss"] is None
+    assert record["quality"]["accuracy"] == 0.9
+
+
 def test_one_epoch_has_no_steady_time(make_run):
     (run,) = expand(epochs=2)
     assert make_record(make_run(run))["training"]["time_per_epoch_steady_s"] is None

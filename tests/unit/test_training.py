@@ -122,6 +122,14 @@ def test_a_rank_from_start_to_end(rank):
     assert ranks.closed
 
 
+def test_a_training_that_diverges_is_written_down(rank, monkeypatch):
+    monkeypatch.setattr(training, "effective_learning_rate", lambda *_: 1e12)
+    _, folder = rank(FakeRanks())
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["test"]["loss"] is None
+    assert len(pd.read_csv(folder / "history.csv")) == 4
+
+
 @pytest.mark.parametrize(("scaling", "size", "rate"), [("linear", 1, 0.001), ("linear", 4, 0.004), ("none", 4, 0.001)])
 def test_the_learning_rate_used(rank, scaling, size, rate):
     _, folder = rank(FakeRanks(size=size), learning_rate_scaling=scaling)
