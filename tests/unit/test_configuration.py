@@ -45,7 +45,7 @@ def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
         ("gpus: [1, 2, 4]", "gpus: two", ["runs[0].gpus"]),
         ("  - {benchmark: nt3, scaling: strong,", "  - {scaling: strong,", ["runs[0]", "'benchmark' is missing"]),
         ("source: synthetic", "source: syntetic", ["datasets.nt3.source", "did you mean 'synthetic'?"]),
-        ("features: 100", "featurs: 100", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
+        ("features: 120", "featurs: 120", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
         ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
         ("icpp2019_table2", "icpp2019_tabel2", ["tables[1]", "did you mean 'icpp2019_table2'?"]),
         ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),

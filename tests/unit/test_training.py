@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from examples import expand
-from study import benchmarks, configuration, definition, phases, training
+from study import benchmarks, configuration, definition, grid, phases, training
 from study.datasets.conversion import Expected, convert
 from study.datasets.scaling import max_abs_scale
 from study.datasets.synthetic import generate
@@ -86,6 +86,14 @@ def test_preprocessing():
     assert data.x_validation is data.x_test
 
 
+def make_data(run, data_dir):
+    """The synthetic files of a run, raw and converted."""
+    for split in ("train", "test"):
+        csv, matrix = run.dataset.raw(data_dir, split), run.dataset.converted(data_dir, split)
+        generate(csv, "nt3", SPEC, run.dataset.definition, split)
+        convert(csv, matrix, definition.sidecar(matrix), Expected(0, 2))
+
+
 @pytest.fixture
 def rank(tmp_path):
     """Run rank 0 of a made-up run: ``rank(ranks, **point)`` returns the run and its folder."""
@@ -94,10 +102,7 @@ def rank(tmp_path):
         (run,) = expand(gpus=ranks.size, **point)
         machine = {"name": "local", **configuration.load_named("machines", "local")}
         content = definition.run_definition(run, machine, str(tmp_path / "data"))
-        for split in ("train", "test"):
-            csv, matrix = (run.dataset.raw(tmp_path / "data", split), run.dataset.converted(tmp_path / "data", split))
-            generate(csv, "nt3", SPEC, run.dataset.definition, split)
-            convert(csv, matrix, definition.sidecar(matrix), Expected(0, 2))
+        make_data(run, tmp_path / "data")
         training.run_rank(content, tmp_path / "run", phases.now(), lambda: ranks)
         return content, tmp_path / "run"
 
@@ -169,3 +174,16 @@ def test_the_seed_is_the_rank_s_and_the_repeat_s(rank):
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4
+
+
+def test_the_laptop_study_s_data_are_learnt_in_eight_epochs(tmp_path):
+    """About as fast as the paper's NT3, which is at an accuracy of 1 after 8 epochs (icpp2019, Figure 6)."""
+    run = next(run for run in grid.load_study("laptop").runs if run.gpus == 1 and run.parameters["scaling"] == "weak")
+    machine = {"name": "local", **configuration.load_named("machines", "local")}
+    content = definition.run_definition(run, machine, str(tmp_path / "data"))
+    make_data(run, tmp_path / "data")
+    training.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
+    history = pd.read_csv(tmp_path / "run" / "history.csv")
+    assert history.accuracy.iloc[0] < 0.9
+    assert history.accuracy.iloc[-1] > 0.9
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["accuracy"] > 0.95
