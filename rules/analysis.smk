@@ -34,6 +34,7 @@ rule collect_records:
         study=STUDY.name,
         folder=lambda wildcards, output: os.path.dirname(output.runs),
         code=code_version.digest("collect_records.py"),
+        loading_code=code_version.loading_code(),
         training_code=[code_version.training_code(name) for name in grid.benchmarks_of(STUDY)],
     message:
         "Collect {config[study]}'s records on {config[machine]}"

@@ -16,6 +16,7 @@ try:
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = grid.load_study(config["study"])
     MACHINE = {"name": config["machine"], **configuration.load_named("machines", config["machine"])}
+    plan.check_tables(STUDY)
     plan.check_files(STUDY)
     environment.prepare_for_jobs(config)
 except StudyError as error:

@@ -21,23 +21,34 @@ def main():
     measurements = [paths.loading(arguments.folder, measurement.dataset) for measurement in study.loading]
     code = {name: code_version.training_code(name) for name in grid.benchmarks_of(study)}
     runs = runs_frame(records, code, arguments.folder)
-    for frame, name in ((runs, "runs.csv"), (loading_frame(measurements), "loading.csv")):
+    loading = loading_frame(measurements, code_version.loading_code(), arguments.folder)
+    _remove_tables_of_others(study, arguments.folder)
+    for frame, name in ((runs, "runs.csv"), (loading, "loading.csv")):
         with written_aside(arguments.folder / name) as aside:
             frame.to_csv(aside, index=False)
-    _report(runs)
+    _report(runs, loading, arguments.folder)
 
 
-def _report(runs):
-    if len(runs) == 0:
-        return
-    failed, old = (runs["status"] != "ok").sum(), (~runs["code_is_current"]).sum()
-    print(f"{len(runs)} runs, {failed} failed", file=sys.stderr)
-    if old:
-        print(
-            f"note: {old} of {len(runs)} runs were made by another version of the training code "
-            "(code_is_current in runs.csv); snakemake --forcerun train makes them anew",
-            file=sys.stderr,
-        )
+def _remove_tables_of_others(study, folder):
+    """Tables that only another study has are of runs that runs.csv no longer lists; that study makes them again."""
+    for path in sorted((folder / "tables").glob("*")):
+        if path.suffix in (".csv", ".md", ".tex") and path.stem not in study.tables:
+            path.unlink()
+            print(f"removed {path}, a table of another study", file=sys.stderr)
+
+
+def _report(runs, loading, folder):
+    for _, run in runs[runs["status"] != "ok"].iterrows() if len(runs) else []:
+        where = (folder / run["record"]).parent
+        print(f"failed, {run['failure_kind']}: {run['failure_message']}. See {where}/train.log", file=sys.stderr)
+    for frame, what, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):
+        old = int((~frame["code_is_current"].astype(bool)).sum()) if len(frame) else 0
+        if old:
+            print(
+                f"note: {old} of {len(frame)} {what} were made by another version of their code "
+                f"(column code_is_current); snakemake --forcerun {rule} makes them anew",
+                file=sys.stderr,
+            )
 
 
 if __name__ == "__main__":

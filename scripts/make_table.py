@@ -1,6 +1,7 @@
 """Make one table, as CSV, Markdown and LaTeX, from the tidy tables."""
 
 import argparse
+import dataclasses
 
 import pandas as pd
 
@@ -12,12 +13,14 @@ def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, choices=list(TABLES))
+    parser.add_argument("--study", required=True, help="named in the caption")
     parser.add_argument("--runs", required=True, help="runs.csv")
     parser.add_argument("--loading", required=True, help="loading.csv")
     for form in ("csv", "markdown", "latex"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
     table = TABLES[arguments.table](pd.read_csv(arguments.runs), pd.read_csv(arguments.loading))
+    table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex)
 
 

@@ -120,5 +120,8 @@ check_machine
 mkdir -p "$VENV"
 install_dependencies
 install_horovod
+say "checking that Horovod and TensorFlow load"
+TF_USE_LEGACY_KERAS=1 logged cat "$VENV/bin/python" -c "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
+import horovod.tensorflow.keras" >/dev/null
 stamp >"$STAMP"
 say "done: the environment is $VENV"

@@ -13,6 +13,11 @@ def training_code(benchmark):
     return digest("launch_training.py", "train.py", f"study.benchmarks.{benchmark}")
 
 
+def loading_code():
+    """The digest of all that decides what a loading measurement does."""
+    return digest("measure_loading.py", "load_file.py")
+
+
 @functools.cache
 def digest(*entries):
     """12 hex digits over the ``entries`` and what they import from ``study``.

@@ -8,7 +8,7 @@ import pandas as pd
 from study import configuration
 from study.errors import StudyError
 from study.phases import PHASES
-from study.record import read_record
+from study.record import read_record, verify
 
 
 def runs_frame(record_files, training_code, folder):
@@ -17,11 +17,13 @@ def runs_frame(record_files, training_code, folder):
     training_code: {benchmark: digest of today's code}, for the column ``code_is_current``.
     folder: the machine's results folder, to which the column ``record`` is relative.
     """
-    rows = [_run_row(read_record(path), training_code, path, folder) for path in record_files]
+    rows = [_run_row(Path(path), training_code, folder) for path in record_files]
     return pd.DataFrame(rows)
 
 
-def _run_row(record, training_code, path, folder):
+def _run_row(path, training_code, folder):
+    record = read_record(path)
+    verify(path.parent, record["files"])
     failure = record["failure"] or {}
     provenance = record["provenance"]
     times = record["phases"]
@@ -37,6 +39,7 @@ def _run_row(record, training_code, path, folder):
         "failure_message": failure.get("message"),
         "runtime_s": record["runtime_s"],
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
+        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] for phase in times if times[phase]["rank_0_s"]),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(record["training"] or nothing(TRAINING)),
         **(record["quality"] or nothing(QUALITY)),
@@ -50,7 +53,7 @@ def _run_row(record, training_code, path, folder):
         "git_commit": provenance["git_commit"],
         "git_dirty": provenance["git_dirty"],
         "host": provenance["host"],
-        "record": str(Path(path).relative_to(folder)),
+        "record": str(path.relative_to(folder)),
     }
 
 
@@ -58,8 +61,11 @@ TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_p
 QUALITY = ("accuracy", "loss", "validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
 
 
-def loading_frame(loading_files):
-    """A data frame with a row a load: labels, split, shape, size, loader, repeat, seconds, memory, checksum."""
+def loading_frame(loading_files, loading_code, folder):
+    """A data frame with a row a load: labels, split, shape, size, loader, repeat, seconds, memory, checksum.
+
+    loading_code: digest of today's code, for ``code_is_current``. folder: what ``record`` is relative to.
+    """
     rows = []
     for path in loading_files:
         measured = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -76,6 +82,8 @@ def loading_frame(loading_files):
                     "size_mb": split["csv_mb"],
                     "page_cache": measured["page_cache"],
                     **sample,
+                    "code_is_current": measured["loading_code"] == loading_code,
+                    "record": str(Path(path).relative_to(folder)),
                 }
             )
     frame = pd.DataFrame(rows, columns=LOADING)
@@ -84,7 +92,7 @@ def loading_frame(loading_files):
 
 
 LOADING = ("machine", "benchmark", "dataset", "split", "samples", "features", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "load_s", "peak_memory_mb", "crc32")  # fmt: skip
+           "repeat", "status", "message", "load_s", "peak_memory_mb", "crc32", "code_is_current", "record")  # fmt: skip
 
 
 def _refuse_different_arrays(frame):

@@ -32,6 +32,8 @@ def load(path, schema_name):
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         _refuse_repeated_keys(tree, path)
         content = yaml.safe_load(text)
+        if content is None:
+            raise StudyError(f"{shown(path)}: the file is empty")
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -62,7 +64,7 @@ def check(content, schema_name, where, tree=None):
     if errors:
         error = _most_specific(errors[0])
         path = list(error.absolute_path)
-        raise StudyError(f"{where}: {_line(tree, path)}{_describe(error, path)}")
+        raise StudyError(f"{where}: {_line(tree, [*path, *_unknown_keys(error)])}{_describe(error, path)}")
 
 
 def shown(path):
@@ -74,8 +76,13 @@ def shown(path):
 def _most_specific(error):
     """Of an anyOf/oneOf's causes, the one that went furthest into the content."""
     while error.context:
-        error = max(error.context, key=lambda cause: (len(cause.absolute_path), cause.validator != "const"))
+        error = max(error.context, key=_specificity)
     return error
+
+
+def _specificity(cause):
+    """A branch that failed deeper, or for another reason than its type, is likelier the one that was meant."""
+    return len(cause.absolute_path), cause.validator not in ("const", "type")
 
 
 def _describe(error, path):
@@ -83,7 +90,7 @@ def _describe(error, path):
     key = _dotted(path) or "the file"
     if error.validator == "additionalProperties":
         known = list(error.schema.get("properties", {}))
-        unknown = next(name for name in error.instance if name not in known)
+        (unknown,) = _unknown_keys(error)
         place = _dotted([*path, unknown])
         return f"{place}: unknown key{_nearest(unknown, known)}; known keys: {', '.join(known)}"
     if error.validator == "required":
@@ -92,8 +99,17 @@ def _describe(error, path):
     if error.validator == "enum":
         known = [str(value) for value in error.validator_value]
         return f"{key}: {error.instance!r} is not one of {', '.join(known)}{_nearest(str(error.instance), known)}"
+    if error.validator == "uniqueItems":
+        return f"{key}: {error.instance} has a value twice"
     hint = error.schema.get("description")
     return f"{key}: {error.message}" + (f" ({hint})" if hint else "")
+
+
+def _unknown_keys(error):
+    """The first key that the schema does not know, as a list; empty for other errors."""
+    if error.validator != "additionalProperties":
+        return []
+    return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
 
 
 def _nearest(word, known):

@@ -42,7 +42,8 @@ DEFAULTS = {
 class Dataset:
     """One dataset of a study: where its two CSV files come from and what its converted files are called."""
 
-    id: str
+    key: str  # its name in the study
+    id: str  # its name among all studies' files
     benchmark: str
     definition: dict = field(hash=False)
     spec: dict = field(hash=False)  # the benchmark's YAML
@@ -196,7 +197,7 @@ def _dataset(key, definition, where):
         if shape["features"] < minimum:
             raise StudyError(f"{place}.features: {shape['features']} is too few: {benchmark}'s layers need {minimum}")
     definition = {name: value for name, value in definition.items() if name != "benchmark"}
-    return Dataset(_dataset_id(key, definition), benchmark, definition, spec, shape)
+    return Dataset(key, _dataset_id(key, definition), benchmark, definition, spec, shape)
 
 
 def _dataset_id(key, definition):

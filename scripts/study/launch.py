@@ -17,9 +17,12 @@ import yaml
 
 from study import code_version, environment, launcher, phases, provenance
 from study.configuration import ROOT
+from study.errors import StudyError
 from study.files import sha256, write_json, write_text
 
 LOG = "train.log"
+RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "history.csv", "metrics.json", "outcome.json",
+             "record.json", "record.log", LOG}  # fmt: skip
 LAST_LINES = 200
 GRACE_S = 10
 TAG = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:\s?")  # what launchers put before a rank's line
@@ -41,11 +44,12 @@ def launch(run, folder, time_limit_s):
     _empty(folder)
     write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     code = code_version.training_code(run["benchmark"]["name"])
-    facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect()}
+    variables = _variables(run)
+    facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect(variables)}
     write_json(folder / "provenance.json", facts)
 
     begun_wall, begun = phases.now()
-    exit_code, timed_out, last_lines = _execute(line, folder / LOG, time_limit_s)
+    exit_code, timed_out, last_lines = _execute(line, variables, folder / LOG, time_limit_s)
     runtime = (time.monotonic_ns() - begun) / 1e9
     _merge_phases(folder)
     failure = _failure(folder, exit_code, timed_out, last_lines)
@@ -63,7 +67,11 @@ def launch(run, folder, time_limit_s):
 
 
 def _empty(folder):
+    """Make ``folder`` an empty directory; one that holds anything but a run's own files is refused."""
     if folder.exists():
+        strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
+        if strange:
+            raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
 
@@ -76,10 +84,20 @@ def _data(run):
     }
 
 
-def _execute(line, log, limit_s):
-    """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
-    variables = {**os.environ, "PATH": environment.search_path(), "PYTHONUNBUFFERED": "1"}
+def _variables(run):
+    """The environment of the ranks."""
+    variables = {
+        **os.environ,
+        "PATH": environment.search_path(),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(run["machine"]["cores_per_rank"]),
+    }
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return variables
+
+
+def _execute(line, variables, log, limit_s):
+    """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
         line,
@@ -153,7 +171,8 @@ def _failure(folder, exit_code, timed_out, last_lines):
     elif exit_code == 0:
         kind, message = "error", f"the ranks ended without writing {' and '.join(missing)}"
     else:
-        kind, message = "error", f"exit code {exit_code}"
+        said = [line.strip() for line in last_lines if re.search(r"\w", line)]
+        kind, message = "error", f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
     phase, open_rank = phases.last(phases.read(folder / "phases.jsonl"))
     return {"kind": kind, "phase": phase, "rank": open_rank if rank is None else rank, "message": message}
 

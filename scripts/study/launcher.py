@@ -15,6 +15,8 @@ def nodes(ranks, machine):
 def refusal(ranks, machine):
     """Why the machine cannot run that many ranks, or None where it can."""
     needed = nodes(ranks, machine)
+    if machine["launcher"] in ON_THIS_HOST and machine["nodes"] > 1:
+        return f"nodes is {machine['nodes']}, but {machine['launcher']} starts ranks on this host only; it must be 1"
     if needed <= machine["nodes"]:
         return None
     return (
@@ -23,13 +25,18 @@ def refusal(ranks, machine):
     )
 
 
+def is_installed(machine):
+    """Whether the machine's launcher is on PATH here."""
+    return shutil.which(machine["launcher"], path=environment.search_path()) is not None
+
+
 def command(ranks, machine, program):
     """The full command line, a list of strings, that starts ``program`` (a list) on ``ranks`` ranks.
 
     Raises `StudyError` where the launcher is not installed.
     """
     launcher = machine["launcher"]
-    if shutil.which(launcher, path=environment.search_path()) is None:
+    if not is_installed(machine):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
     return [*LINES[launcher](ranks, machine), *program]
 

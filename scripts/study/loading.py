@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from study import configuration, provenance
+from study import code_version, configuration, provenance
 from study.files import write_json
 from study.loaders import CONVERTED
 
@@ -42,6 +42,7 @@ def measure(files, loaders, repeats, labels, output):
     result = {
         "schema_version": 1,
         **labels,
+        "loading_code": code_version.loading_code(),
         "page_cache": "warm",
         "splits": splits,
         "samples": samples,

@@ -40,7 +40,27 @@ def refused(study, machine):
     """Why the machine cannot run some of the study's points: a line for each rank count, or nothing."""
     where = f"config/machines/{machine['name']}.yaml: ranks_per_node, nodes"
     reasons = {run.gpus: launcher.refusal(run.gpus, machine) for run in study.runs}
+    if study.runs and not launcher.is_installed(machine):
+        return [f"config/machines/{machine['name']}.yaml: launcher: {machine['launcher']} is not on PATH here"]
     return [f"{where}: {reason}" for _, reason in sorted(reasons.items()) if reason]
+
+
+def check_tables(study):
+    """Raise `StudyError` for a table that the study has nothing for."""
+    needs = {
+        "scaling": ("runs", bool(study.runs)),
+        "icpp2019_table2": ("strong-scaling runs with read_csv", _has(study, "strong", {"read_csv"})),
+        "icpp2019_table3": ("a loading measurement", bool(study.loading)),
+        "icpp2019_table6": ("weak-scaling runs with read_csv or chunked", _has(study, "weak", {"read_csv", "chunked"})),
+    }
+    for table in study.tables:
+        what, there = needs[table]
+        if not there:
+            raise StudyError(f"config/studies/{study.name}.yaml: tables: {table} needs {what}; the study has none")
+
+
+def _has(study, scaling, loaders):
+    return any(run.parameters["scaling"] == scaling and run.parameters["loader"] in loaders for run in study.runs)
 
 
 def check_files(study):
@@ -52,6 +72,6 @@ def check_files(study):
             file = Path(dataset.definition[split])
             if not file.is_file():
                 raise StudyError(
-                    f"config/studies/{study.name}.yaml: datasets: {dataset.id}.{split}: there is no file {file} "
+                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{split}: there is no file {file} "
                     f"(relative paths are taken from {Path.cwd()})"
                 )

@@ -27,8 +27,8 @@ ENVIRONMENT = (
 )
 
 
-def collect():
-    """What can be told of code, software and host, as a dict that JSON can hold."""
+def collect(variables=os.environ):
+    """What can be told of code, software, host and ``variables`` (the environment), as a dict that JSON can hold."""
     return {
         "git": git_state(),
         "python": platform.python_version(),
@@ -43,7 +43,7 @@ def collect():
             "load_average_before": os.getloadavg()[0],
         },
         "gpus": _gpus(),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(ENVIRONMENT)},
+        "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
     }
 
 

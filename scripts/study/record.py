@@ -21,7 +21,7 @@ def make_record(folder):
     """
     folder = Path(folder)
     outcome = _read_json(folder / "outcome.json")
-    _verify(folder, outcome["files"])
+    verify(folder, outcome["files"])
     run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
     provenance = _read_json(folder / "provenance.json")
     ok = outcome["status"] == "ok"
@@ -78,7 +78,8 @@ def _read_json(path):
         raise StudyError(f"{path}: not valid JSON: {error}") from None
 
 
-def _verify(folder, files):
+def verify(folder, files):
+    """Raise `StudyError` where a run's file is missing or no longer has the checksum in ``files``."""
     for name, known in files.items():
         path = folder / name
         if not path.exists():

@@ -43,6 +43,7 @@ def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
         ("loader: [read_csv, npy]", "loader: [read_cvs, npy]", ["runs[0].loader", "did you mean 'read_csv'?"]),
         ("gpus: [1, 2, 4]", "gpus: [1, 0, 4]", ["runs[0].gpus"]),
         ("gpus: [1, 2, 4]", "gpus: two", ["runs[0].gpus"]),
+        ("gpus: [1, 2, 4]", "gpus: [1, 1]", ["runs[0].gpus", "has a value twice"]),
         ("  - {benchmark: nt3, scaling: strong,", "  - {scaling: strong,", ["runs[0]", "'benchmark' is missing"]),
         ("source: synthetic", "source: syntetic", ["datasets.nt3.source", "did you mean 'synthetic'?"]),
         ("features: 120", "featurs: 120", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
@@ -59,9 +60,15 @@ def test_a_mistake_in_a_study(tmp_path, old, new, words):
 
 
 def test_the_line_is_named(tmp_path):
-    message = broken(tmp_path, "source: synthetic", "source: syntetic")
-    line = 1 + LAPTOP.splitlines().index("    source: synthetic")
-    assert f"line {line}: " in message
+    for old, new in (("source: synthetic", "source: syntetic"), ("seed: 2019", "sead: 2019")):
+        line = 1 + LAPTOP.splitlines().index(f"    {old}")
+        assert f"line {line}: " in broken(tmp_path, old, new)
+
+
+def test_an_empty_file(tmp_path):
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    with pytest.raises(StudyError, match="empty.yaml: the file is empty"):
+        configuration.load(tmp_path / "empty.yaml", "studies")
 
 
 def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):

@@ -43,6 +43,10 @@ def test_nodes_are_the_ceiling(ranks, nodes):
     assert launcher.nodes(ranks, machine("summit")) == nodes
 
 
+def test_a_launcher_of_this_host_has_one_node():
+    assert "it must be 1" in launcher.refusal(2, {**machine("local"), "nodes": 4})
+
+
 def test_too_many_ranks_are_refused_with_the_reason():
     assert launcher.refusal(8, machine("local")) is None
     assert "9 ranks need 2 nodes" in launcher.refusal(9, machine("local"))
@@ -97,6 +101,7 @@ def test_a_whole_run(run, tmp_path, monkeypatch):
         ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
         ("exit 0", "error", None, "without writing metrics.json and history.csv"),
         ("exit 3", "error", None, "exit code 3"),
+        ("echo mpirun does not run as root; echo ------; exit 1", "error", None, "mpirun does not run as root"),
     ],
 )
 def test_a_failed_run_is_recorded(run, tmp_path, monkeypatch, script, kind, rank, words):
@@ -130,6 +135,14 @@ def test_the_time_limit_ends_the_run_and_all_it_started(run, tmp_path, monkeypat
     assert outcome["runtime_s"] < 20
     child = int((tmp_path / "run" / "child").read_text())
     assert ended(child)
+
+
+def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StudyError, match="is not a run's directory, it holds thesis.txt"):
+        outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    assert (tmp_path / "run" / "thesis.txt").exists()
 
 
 def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):

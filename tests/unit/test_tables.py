@@ -1,6 +1,7 @@
 """Tables: the numbers in them, worked out by hand from made-up runs."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from study.record import make_record
 from study.tables import TABLES
 from study.tables.layout import Table, ci95_name, text
 
-NO_LOADING = loading_frame([])
+NO_LOADING = loading_frame([], "c0de", Path("."))
 
 
 @pytest.fixture
@@ -111,6 +112,7 @@ def test_scaling_strong(frame):
     assert list(table.speedup) == pytest.approx([1, 1.6, 2])
     assert list(table.efficiency) == pytest.approx([1, 0.8, 0.5])
     assert table.loc[1, "load_s"] == 3.0
+    assert table.loc[1, "other_s"] == 40.0 - 2.0  # the run less rank 0's phases
     assert table.loc[1, "load_share"] == pytest.approx(3 / 40)
 
 
@@ -135,7 +137,7 @@ def test_old_code_is_told(frame, make_run, tmp_path):
     write_json(folder / "record.json", make_record(folder))
     runs = runs_frame([folder / "record.json"], {"nt3": "another"}, tmp_path)
     assert not runs.code_is_current.any()
-    assert any("another version" in note for note in TABLES["scaling"](runs, NO_LOADING).notes)
+    assert any("another version of the code" in note for note in TABLES["scaling"](runs, NO_LOADING).notes)
 
 
 def loading_file(tmp_path, times, crc=None, samples=1120):
@@ -156,6 +158,7 @@ def loading_file(tmp_path, times, crc=None, samples=1120):
     ]
     content = {
         "schema_version": 1, "machine": "local", "benchmark": "nt3", "dataset": "candle", "page_cache": "warm",
+        "loading_code": "c0de",
         "splits": {"train": {"shape": [samples, 60484], "csv_mb": 597.0}}, "samples": rows, "provenance": {},
     }  # fmt: skip
     write_json(tmp_path / "loading.json", content)
@@ -164,7 +167,9 @@ def loading_file(tmp_path, times, crc=None, samples=1120):
 
 def test_table3(tmp_path):
     times = {"read_csv": [10.0, 12.0, 30.0], "chunked": [5.0, 4.0, 5.0], "npy": [0.1, 0.1, 0.1]}
-    row = TABLES["icpp2019_table3"](pd.DataFrame(), loading_frame([loading_file(tmp_path, times)])).frame.iloc[0]
+    row = TABLES["icpp2019_table3"](
+        pd.DataFrame(), loading_frame([loading_file(tmp_path, times)], "c0de", tmp_path)
+    ).frame.iloc[0]
     assert row.read_csv_s == pytest.approx(52 / 3)
     assert row.speedup_chunked == pytest.approx(3.0)  # the median of 2, 3 and 6
     assert (row.published_read_csv_s, row.published_chunked_s) == (81.72, 14.3)
@@ -176,7 +181,7 @@ def test_table3(tmp_path):
 def test_table3_with_a_failed_load_and_another_size(tmp_path):
     times = {"read_csv": [10.0, None], "chunked": [5.0, 4.0]}
     row = TABLES["icpp2019_table3"](
-        pd.DataFrame(), loading_frame([loading_file(tmp_path, times, samples=99)])
+        pd.DataFrame(), loading_frame([loading_file(tmp_path, times, samples=99)], "c0de", tmp_path)
     ).frame.iloc[0]
     assert row.read_csv_s == 10.0
     assert (row.repeats_ok, row.repeats_failed, row.failures) == (1, 1, "1 x read_csv")
@@ -184,9 +189,25 @@ def test_table3_with_a_failed_load_and_another_size(tmp_path):
     assert "samples 99 instead of 1120" in row.ratio_reason
 
 
+def test_loads_by_old_code_are_told(tmp_path):
+    loading = loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "chunked": [1.0]})], "another", tmp_path)
+    table = TABLES["icpp2019_table3"](pd.DataFrame(), loading)
+    assert not table.frame.code_is_current.any()
+    assert any("another version of the code" in note for note in table.notes)
+
+
+def test_a_run_s_file_that_changed_after_its_record_is_refused(make_run, tmp_path):
+    (run,) = expand()
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    (folder / "history.csv").write_text("epoch,time_s\n1,0.001\n")
+    with pytest.raises(StudyError, match="history.csv: was changed after the run"):
+        runs_frame([folder / "record.json"], {"nt3": "c0de"}, tmp_path)
+
+
 def test_loaders_that_give_different_arrays_are_not_compared(tmp_path):
     with pytest.raises(StudyError, match="different arrays"):
-        loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "npy": [1.0]}, crc={"npy": 6})])
+        loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "npy": [1.0]}, crc={"npy": 6})], "c0de", tmp_path)
 
 
 @pytest.mark.parametrize(

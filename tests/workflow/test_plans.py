@@ -68,8 +68,8 @@ def test_new_training_code_is_told_and_not_silently_run(project):
     runs = pd.read_csv(project.results / "runs.csv")
     assert not runs.code_is_current.any()
     assert (runs.training_code == before.training_code).all()
-    assert "7 of 7 runs were made by another version of the training code" in done.stdout + done.stderr
-    assert "another version of the training code" in (project.results / "tables" / "icpp2019_table2.md").read_text()
+    assert "7 of 7 runs were made by another version of their code" in done.stdout + done.stderr
+    assert "another version of the code" in (project.results / "tables" / "icpp2019_table2.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,31 @@ def test_a_mistake_in_any_yaml_is_one_line_before_any_job(project, file, old, ne
     assert "Job stats" not in output
 
 
+def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
+    project.add_study("few", TINY.replace(STRONG, ""))
+    done = project.snakemake("--dry-run", study="few", check=False)
+    assert "few.yaml: tables: icpp2019_table2 needs strong-scaling runs with read_csv" in done.stdout + done.stderr
+    nt3 = (project.root / "config" / "benchmarks" / "nt3.yaml").read_text()
+    (project.root / "config" / "benchmarks" / "nt9.yaml").write_text(nt3)
+    project.add_study("nine", TINY.replace("benchmark: nt3,", "benchmark: nt9,"))
+    done = project.snakemake("--dry-run", study="nine", check=False)
+    assert "nt9.yaml has no scripts/study/benchmarks/nt9.py" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_another_study_s_tables_do_not_stay(project):
+    project.add_study("short", TINY.replace("tables: [scaling, icpp2019_table2, ", "tables: [scaling, "))
+    project.snakemake(study="short")
+    tables = project.results / "tables"
+    assert not (tables / "icpp2019_table2.csv").exists()
+    assert "study short" in (tables / "scaling.md").read_text()
+    assert project.plan().keys() == {"collect_records", "make_table"}
+
+
 def test_a_missing_file_of_the_user_s_own_is_named(project):
     start = TINY.index("  nt3:")
     own = "  nt3: {source: path, train: no/train.csv, test: no/test.csv}\n"
     project.add_study("mine", TINY[:start] + own + TINY[TINY.index("  wide:") :])
     done = project.snakemake("--dry-run", study="mine", check=False)
     assert "config/studies/mine.yaml: datasets" in done.stdout + done.stderr
-    assert "there is no file no/train.csv" in done.stdout + done.stderr
+    assert "datasets.nt3.train: there is no file no/train.csv" in done.stdout + done.stderr

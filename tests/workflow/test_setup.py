@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 
 import pytest
 
@@ -31,7 +32,12 @@ def setup(tmp_path):
             (programs / name).unlink(missing_ok=True)
             (programs / name).write_text(f"#!/bin/bash\n{text}\n")
             (programs / name).chmod(0o755 | stat.S_IXUSR)
-        environment = {"PATH": str(programs), "HOME": str(tmp_path), "PYTHON": shutil.which("python3.11"), **variables}
+        environment = {
+            "PATH": str(programs),
+            "HOME": str(tmp_path),
+            "PYTHON": f"{sys.base_prefix}/bin/python3.11",
+            **variables,
+        }
         done = subprocess.run([root / "scripts" / "setup.sh"], capture_output=True, text=True, env=environment)
         return root, done
 

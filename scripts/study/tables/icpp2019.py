@@ -42,7 +42,7 @@ def table3(runs, loading):
     ]
     columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
     columns += [f"speedup_{loader}" for loader in loaders if loader != "read_csv"]
-    table = pd.DataFrame(rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures"])
+    table = pd.DataFrame(rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures", "code_is_current"])
     measures = [f"{loader}_s" for loader in ("read_csv", "chunked") if loader in loaders]
     table = beside_published(
         table, "icpp2019_table3_loading_summit.csv", ["benchmark", "split"], measures, shape_difference
@@ -73,6 +73,7 @@ def _loading_row(row, group, loaders):
             row[f"speedup_{loader}"] = (times["read_csv"] / times[loader]).median()
     row["repeats_ok"] = int(times.notna().all(axis=1).sum())
     row["repeats_failed"] = len(failed)
+    row["code_is_current"] = bool(group["code_is_current"].all())
     row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
     return row
 

@@ -6,7 +6,7 @@ from study.phases import PHASES
 from study.tables.layout import Table
 from study.tables.summary import POINT, notes, optional_columns, points
 
-MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "time_per_epoch_s", "time_per_epoch_steady_s",
+MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
             "throughput_samples_per_s", "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
@@ -18,7 +18,7 @@ def scaling(runs, loading):
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = ["benchmark", "scaling", "loader", "batch_size", "gpus", "epochs_per_rank", "runtime_s", "startup_s",
-             "load_s", "broadcast_s", "train_s", "time_per_epoch_s", "time_per_epoch_steady_s", "speedup",
+             "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s", "time_per_epoch_steady_s", "speedup",
              "efficiency", "accuracy", "test_accuracy", "repeats_ok", "repeats_failed", "failures",
              "oversubscribed"]  # fmt: skip
     caption = (

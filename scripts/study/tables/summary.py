@@ -123,7 +123,7 @@ def notes(table, what):
     if "oversubscribed" in table and table["oversubscribed"].any():
         found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
     if "code_is_current" in table and not table["code_is_current"].all():
-        found.append("some runs were made by another version of the training code; see code_is_current")
+        found.append("some of this was measured by another version of the code; see code_is_current")
     return found
 
 
