@@ -40,7 +40,7 @@ def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
     [
         ("scaling: strong", "scalling: strong", ["runs[0].scalling", "unknown key", "did you mean 'scaling'?"]),
         ("scaling: strong", "scaling: storng", ["runs[0].scaling", "did you mean 'strong'?"]),
-        ("loader: [read_csv, npy]", "loader: [read_cvs, npy]", ["runs[0].loader", "did you mean 'read_csv'?"]),
+        ("loader: read_csv}", "loader: read_cvs}", ["runs[0].loader", "did you mean 'read_csv'?"]),
         ("gpus: [1, 2, 4]", "gpus: [1, 0, 4]", ["runs[0].gpus"]),
         ("gpus: [1, 2, 4]", "gpus: two", ["runs[0].gpus"]),
         ("gpus: [1, 2, 4]", "gpus: [1, 1]", ["runs[0].gpus", "has a value twice"]),
