@@ -37,6 +37,12 @@ def test_values_and_sidecar(tmp_path):
     assert isinstance(mapped, np.memmap)
 
 
+def test_windows_line_ends_are_line_ends(tmp_path):
+    matrix, _ = converted(tmp_path, GOOD)
+    windows, _ = converted(tmp_path, GOOD.replace("\n", "\r\n"))
+    assert np.array_equal(matrix, windows)
+
+
 def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
     whole, _ = converted(tmp_path, GOOD)
     monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
@@ -49,6 +55,9 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
     ("text", "words"),
     [
         ("", ["is empty"]),
+        ("0\n1\n", ["line 1", "there is one column"]),
+        ("0;1;2\n1;3;4\n", ["line 1", "there is one column"]),
+        ("\ufeff0,1,2\n1,3,4\n", ["line 1, column 1"]),
         ("0,1,2\n1,3\n", ["line 2, column 2", "2 values, but line 1 has 3"]),
         ("0,1,2\n1,3,4,5\n", ["line 2, column 4", "4 values, but line 1 has 3"]),
         ("0,1,2\n1,3,4\n0,five,6\n", ["line 3, column 2", "'five' is not a finite number"]),

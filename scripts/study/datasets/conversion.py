@@ -118,6 +118,8 @@ def _check_shape(source, expected):
                 f"{source.path}: line {line}: the file has {found} {what}, {wanted} were expected; "
                 "is it whole, and the right file for this benchmark and split?"
             )
+    if source.columns < 2:
+        raise StudyError(f"{source.path}: line 1: there is one column; a label and comma-separated values are expected")
     if expected.label_column >= source.columns:
         raise StudyError(
             f"{source.path}: line 1: there are {source.columns} columns, "
