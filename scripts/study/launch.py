@@ -1,6 +1,7 @@
 """Start a run's ranks, wait for them, and write down how it ended; a run that fails is a result too."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -39,6 +40,11 @@ def launch(run, folder, time_limit_s):
     failed is recorded, not raised.
     """
     folder = Path(folder)
+    with _alone_in(folder):
+        _launch(run, folder, time_limit_s)
+
+
+def _launch(run, folder, time_limit_s):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
     _empty(folder)
@@ -66,14 +72,30 @@ def launch(run, folder, time_limit_s):
     )
 
 
+@contextlib.contextmanager
+def _alone_in(folder):
+    """Hold ``folder`` for one launch: a Snakemake that was killed may have left an earlier one running."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StudyError(
+            f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
+            "(pkill -f launch_training.py), then run again"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
 def _empty(folder):
-    """Make ``folder`` an empty directory; one that holds anything but a run's own files is refused."""
-    if folder.exists():
-        strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
-        if strange:
-            raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    """Remove what an earlier attempt left; a folder that holds anything but a run's own files is refused."""
+    strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
+    if strange:
+        raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _data(run):

@@ -145,6 +145,14 @@ def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch)
     assert (tmp_path / "run" / "thesis.txt").exists()
 
 
+def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
+    with launch._alone_in(tmp_path / "run"):
+        monkeypatch.setattr(launcher, "command", lambda *_: ["true"])
+        with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
+            launch.launch(run, tmp_path / "run", 10)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):
     outcome_of(run, tmp_path, monkeypatch, WHOLE)
     outcome = outcome_of(run, tmp_path, monkeypatch, "exit 1")
