@@ -16,7 +16,7 @@ rule make_record:
         "Record {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
         " repeat {wildcards.repeat}"
     shell:
-        "python $SCRIPTS/make_record.py {input:q} --output {output:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/make_record.py" {input:q} --output {output:q} 2>&1 | tee {log:q}'
 
 
 rule collect_records:
@@ -39,4 +39,4 @@ rule collect_records:
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
-        "python $SCRIPTS/collect_records.py --study {params.study} --folder {params.folder:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/collect_records.py" --study {params.study} --folder {params.folder:q} 2>&1 | tee {log:q}'

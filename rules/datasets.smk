@@ -15,7 +15,7 @@ rule fetch_dataset:
     message:
         "Fetch {wildcards.benchmark} {wildcards.split} set, dataset {wildcards.dataset}"
     shell:
-        "python $SCRIPTS/fetch_dataset.py --benchmark {wildcards.benchmark} --split {wildcards.split}"
+        'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark} --split {wildcards.split}'
         " --definition {params.definition:q} --checksum {params.checksum:q} --output {output:q} 2>&1 | tee {log:q}"
 
 
@@ -35,5 +35,5 @@ rule convert_dataset:
     message:
         "Convert {wildcards.benchmark} {wildcards.split} set, dataset {wildcards.dataset}"
     shell:
-        "python $SCRIPTS/convert_dataset.py {input:q} --matrix {output.matrix:q} --sidecar {output.sidecar:q}"
+        'python "$SCRIPTS/convert_dataset.py" {input:q} --matrix {output.matrix:q} --sidecar {output.sidecar:q}'
         " {params.expected} 2>&1 | tee {log:q}"

@@ -19,6 +19,6 @@ rule measure_loading:
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
-        "python $SCRIPTS/measure_loading.py --files {params.files:q} --loader {params.loaders}"
+        'python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders}'
         " --repeats {params.repeats} --machine {params.machine} --benchmark {wildcards.benchmark}"
         " --dataset {wildcards.dataset} --output {output:q} 2>&1 | tee {log:q}"

@@ -20,5 +20,5 @@ rule make_table:
     message:
         "Table {wildcards.table}"
     shell:
-        "python $SCRIPTS/make_table.py --table {wildcards.table} --study {params.study} --runs {input.runs:q} --loading {input.loading:q}"
+        'python "$SCRIPTS/make_table.py" --table {wildcards.table} --study {params.study} --runs {input.runs:q} --loading {input.loading:q}'
         " --csv {output.csv:q} --markdown {output.markdown:q} --latex {output.latex:q} 2>&1 | tee {log:q}"

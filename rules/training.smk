@@ -14,11 +14,14 @@ rule train:
     resources:
         time_limit_s=MACHINE["time_limit_s"],
     params:
-        # Not in the command, which makes it anew: it tells Snakemake when a run is no longer the same.
+        # The command makes the definition anew; here it tells Snakemake when a run is no longer the same.
         run=lambda wildcards: as_json(definition.run_definition(run_of(wildcards), MACHINE, DATA)),
+        fingerprint=lambda wildcards: definition.fingerprint(
+            definition.run_definition(run_of(wildcards), MACHINE, DATA)
+        ),
     message:
         "Train {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
         " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
-        'python $SCRIPTS/launch_training.py --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
-        " --time-limit-s {resources.time_limit_s} --outcome {output:q}"
+        'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
+        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --outcome {output:q}"

@@ -41,6 +41,8 @@ def _report(runs, loading, folder):
     for _, run in runs[runs["status"] != "ok"].iterrows() if len(runs) else []:
         where = (folder / run["record"]).parent
         print(f"failed, {run['failure_kind']}: {run['failure_message']}. See {where}/train.log", file=sys.stderr)
+    if len(runs) and (runs["ranks_agree"] == False).any():  # noqa: E712  (None for failed runs)
+        print("warning: some runs' ranks ended with different weights (ranks_agree in runs.csv)", file=sys.stderr)
     for frame, what, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):
         old = int((~frame["code_is_current"].astype(bool)).sum()) if len(frame) else 0
         if old:

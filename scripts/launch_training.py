@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from study import configuration, grid
-from study.definition import run_definition
+from study.definition import fingerprint, run_definition
 from study.errors import StudyError, exit_with_message
 from study.launch import launch
 
@@ -22,10 +22,15 @@ def main():
     parser.add_argument("--machine", help="the machine this is")
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--run", type=Path, help="instead of these three, the run.yaml of an earlier run")
+    parser.add_argument("--fingerprint", help="of the run that was planned; another one is refused")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
     parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
+    if arguments.outcome.name != "outcome.json":
+        raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")
     run = _earlier_run(arguments.run) if arguments.run else _run_of_study(arguments)
+    if arguments.fingerprint not in (None, fingerprint(run)):
+        raise StudyError("the configuration changed after this run was planned; start snakemake again")
     launch(run, arguments.outcome.parent, arguments.time_limit_s)
 
 

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import resource
 import time
 import zlib
 
 from study.loaders import LOADERS
+from study.memory import peak_memory_mb
 
 
 def main():
@@ -18,7 +18,7 @@ def main():
     begun = time.perf_counter()
     matrix = LOADERS[arguments.loader](arguments.path)
     seconds = time.perf_counter() - begun
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    peak = peak_memory_mb()
     # The arrays may differ in memory order, which is no difference to who uses them.
     checksum = 0
     for row in matrix:

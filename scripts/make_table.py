@@ -19,9 +19,16 @@ def main():
     for form in ("csv", "markdown", "latex"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table](pd.read_csv(arguments.runs), pd.read_csv(arguments.loading))
+    table = TABLES[arguments.table](_read(arguments.runs), _read(arguments.loading))
     table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex)
+
+
+def _read(path):
+    try:
+        return pd.read_csv(path)
+    except pd.errors.EmptyDataError:  # a study of loading measurements has no runs
+        return pd.DataFrame()
 
 
 if __name__ == "__main__":

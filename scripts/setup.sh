@@ -16,7 +16,7 @@ PYTHON=${PYTHON:-python3.11}
 fail() { echo "setup: error: $*" >&2; exit 1; }
 say() { echo "setup: $*"; }
 
-stamp() { { cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } | sha256sum | cut -d' ' -f1; }
+stamp() { { pwd; cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } | sha256sum | cut -d' ' -f1; }
 
 check_machine() {
   local version free
@@ -118,6 +118,7 @@ if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
 fi
 check_machine
 mkdir -p "$VENV"
+rm -f "$STAMP"
 install_dependencies
 install_horovod
 say "checking that Horovod and TensorFlow load"

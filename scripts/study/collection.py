@@ -44,6 +44,7 @@ def _run_row(path, training_code, folder):
         **(record["training"] or nothing(TRAINING)),
         **(record["quality"] or nothing(QUALITY)),
         **(record["memory"] or nothing(["peak_memory_mb"])),
+        "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         "power_per_gpu_w": record["power"]["power_per_gpu_w"],
         "energy_per_gpu_j": record["power"]["energy_per_gpu_j"],
         "power_reason": record["power"]["reason"],

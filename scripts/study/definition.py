@@ -1,5 +1,8 @@
 """What the rules hand to the steps: a run's full definition, and the files each step needs."""
 
+import hashlib
+import json
+
 from study import launcher
 from study.grid import SPLITS
 from study.loaders import CONVERTED
@@ -28,6 +31,11 @@ def run_definition(run, machine, data_dir):
         "data": {**files, **{f"{split}_sidecar": sidecar(matrices[split]) for split in SPLITS}},
         "machine": {key: machine[key] for key in MACHINE_KEYS},
     }
+
+
+def fingerprint(definition):
+    """12 hex digits that tell a run's definition from any other."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def sidecar(matrix):

@@ -8,9 +8,9 @@ class StudyError(Exception):
 
 
 def exit_with_message(main):
-    """Run a script's ``main``; a `StudyError` becomes one line on standard error and exit code 1."""
+    """Run a script's ``main``; a `StudyError` or `OSError` becomes one line on standard error and exit code 1."""
     try:
         main()
-    except StudyError as error:
+    except (StudyError, OSError) as error:  # OSErrors name the file and the reason: a full disk, a right that lacks
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

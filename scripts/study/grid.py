@@ -174,6 +174,11 @@ def expand(name, content, where):
         )
         for index, entry in enumerate(content.get("loading", []))
     )
+    for index, entry in enumerate(loading):
+        if entry.dataset in [earlier.dataset for earlier in loading[:index]]:
+            raise StudyError(
+                f"{where}: loading[{index}].dataset: '{entry.dataset.key}' is measured by another entry already"
+            )
     used = [run.dataset for run in runs.values()] + [measurement.dataset for measurement in loading]
     if not used:
         raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")

@@ -40,22 +40,22 @@ def launch(run, folder, time_limit_s):
     failed is recorded, not raised.
     """
     folder = Path(folder)
-    with _alone_in(folder):
-        _launch(run, folder, time_limit_s)
+    with _alone_in(folder) as lock:
+        _launch(run, folder, time_limit_s, lock)
 
 
-def _launch(run, folder, time_limit_s):
+def _launch(run, folder, time_limit_s, lock):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
-    _empty(folder)
-    write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     code = code_version.training_code(run["benchmark"]["name"])
     variables = _variables(run)
     facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect(variables)}
+    _empty(folder)
+    write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     write_json(folder / "provenance.json", facts)
 
     begun_wall, begun = phases.now()
-    exit_code, timed_out, last_lines = _execute(line, variables, folder / LOG, time_limit_s)
+    exit_code, timed_out, last_lines = _execute(line, variables, folder / LOG, time_limit_s, lock)
     runtime = (time.monotonic_ns() - begun) / 1e9
     _merge_phases(folder)
     failure = _failure(folder, exit_code, timed_out, last_lines)
@@ -79,11 +79,11 @@ def _alone_in(folder):
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield descriptor
     except BlockingIOError:
         raise StudyError(
             f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
-            "(pkill -f launch_training.py), then run again"
+            "(pkill -f scripts/train.py), then run again"
         ) from None
     finally:
         os.close(descriptor)
@@ -118,7 +118,7 @@ def _variables(run):
     return variables
 
 
-def _execute(line, variables, log, limit_s):
+def _execute(line, variables, log, limit_s, lock):
     """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
@@ -130,10 +130,12 @@ def _execute(line, variables, log, limit_s):
         text=True,
         errors="replace",
         start_new_session=True,
+        pass_fds=(lock,),  # held for as long as the launcher lives, whatever becomes of this process
     )
     reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
     reader.start()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks are ended too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the ranks are ended too
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         process.wait(timeout=limit_s)
         timed_out = False
@@ -149,8 +151,9 @@ def _follow(stream, log, last_lines):
     """Copy the ranks' output to the log; epochs and errors also go to standard error as they come."""
     with open(log, "w", encoding="utf-8") as handle:
         for text in stream:
-            handle.write(text)
-            handle.flush()
+            with contextlib.suppress(OSError):  # a full disk must not stop the ranks at a full pipe
+                handle.write(text)
+                handle.flush()
             last_lines.append(text.rstrip("\n"))
             bare = TAG.sub("", last_lines[-1])
             if bare.startswith(("epoch ", "error: ")):

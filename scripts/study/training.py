@@ -2,9 +2,7 @@
 
 import json
 import os
-import resource
 import socket
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -17,6 +15,7 @@ from study.batches import batches
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
 from study.loaders import LOADERS
+from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 
 
@@ -185,7 +184,7 @@ def _write_results(folder, ranks, history, test_metrics, initial, model):
         "rank": ranks.rank,
         "local_rank": ranks.local_rank,
         "host": socket.gethostname(),
-        "peak_memory_mb": _peak_memory_mb(),
+        "peak_memory_mb": peak_memory_mb(),
         "final_weights_crc32": _checksum(model),
     }
     everyone = ranks.gather(mine)
@@ -202,9 +201,3 @@ def _write_results(folder, ranks, history, test_metrics, initial, model):
             "ranks": everyone,
         },
     )
-
-
-def _peak_memory_mb():
-    """Largest resident set of this process so far, in MB (10^6 bytes)."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

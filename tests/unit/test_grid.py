@@ -96,6 +96,13 @@ def test_what_cannot_run_is_refused(changes, words):
         assert word in str(refusal.value)
 
 
+def test_a_dataset_measured_twice_is_refused():
+    content = copy.deepcopy(BASE)
+    content["loading"] = [{"benchmark": "nt3", "loader": "npy", "repeats": n} for n in (1, 2)]
+    with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'nt3' is measured by another entry"):
+        grid.expand("test", content, "test.yaml")
+
+
 def test_too_few_epochs_for_the_benchmark(monkeypatch):
     spec = copy.deepcopy(configuration.load_named("benchmarks", "nt3"))
     spec["epochs"]["minimum_per_rank"] = 4

@@ -1,6 +1,7 @@
 """Launcher lines to the letter, and what is recorded of processes that end in different ways."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -153,6 +154,31 @@ def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def test_a_launcher_that_outlived_its_launch_keeps_the_folder(run, tmp_path):
+    """After a kill -9 of the launch its ranks live on; a new launch must not run beside them."""
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    program = f"""
+import json, sys
+sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
+from study import launch, launcher
+launcher.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 60"]
+launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    child = int((tmp_path / "child").read_text())
+    try:
+        with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
+            launch.launch(run, tmp_path / "run", 10)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):
     outcome_of(run, tmp_path, monkeypatch, WHOLE)
     outcome = outcome_of(run, tmp_path, monkeypatch, "exit 1")
@@ -160,8 +186,9 @@ def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch)
     assert not (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path):
-    """SIGTERM, as a batch system or Snakemake sends it, must not leave ranks behind."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path, number):
+    """SIGTERM, as a batch system sends it, or the SIGHUP of a closed terminal must not leave ranks behind."""
     (tmp_path / "run.json").write_text(json.dumps(run))
     program = f"""
 import json, sys
@@ -175,7 +202,7 @@ launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "
     while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
     assert ended(int((tmp_path / "child").read_text()))
     assert not (tmp_path / "run" / "outcome.json").exists()

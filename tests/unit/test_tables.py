@@ -66,6 +66,21 @@ def test_another_workload_has_no_ratio_but_a_reason(frame):
     assert "epochs 4 instead of 384" in row.ratio_reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch_scaling": "linear"}, "batch size a rank 120"),
+        ({"learning_rate_scaling": "none"}, "learning rate scaling none"),
+        ({"batch_size": 40}, "batch size 40 instead of 20"),
+    ],
+)
+def test_another_way_to_train_has_no_ratio(frame, changes, words):
+    (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)
+    row = by_gpus(TABLES["icpp2019_table6"](frame((run, {})), NO_LOADING)).loc[6]
+    assert words in row.ratio_reason
+    assert row[["ratio_accuracy", "ratio_time_per_epoch_s"]].isna().all()
+
+
 def test_failed_repeats_are_counted_and_not_averaged(frame):
     one, two, three = expand(repeats=3)
     table = TABLES["icpp2019_table2"](

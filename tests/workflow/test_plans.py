@@ -159,6 +159,14 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_study_of_loading_alone(project):
+    start, end = TINY.index("runs:"), TINY.index("loading:")
+    text = TINY[:start] + "runs: []\n" + TINY[end:]
+    project.add_study("loads", text[: text.index("tables:")] + "tables: [icpp2019_table3]\n")
+    project.snakemake(study="loads")
+    assert "| nt3" in (project.results / "tables" / "icpp2019_table3.md").read_text()
+
+
 def test_another_study_s_tables_do_not_stay(project):
     project.add_study("short", TINY.replace("tables: [scaling, icpp2019_table2, ", "tables: [scaling, "))
     project.snakemake(study="short")

@@ -57,6 +57,25 @@ def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
     assert first["test"] == again["test"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--run", "run.yaml", "--outcome", "again.json"], "must be named outcome.json"),
+        (["--run", "none.yaml", "--outcome", "x/outcome.json"], "none.yaml: cannot be read"),
+        (["--run", "run.yaml", "--outcome", "x/outcome.json", "--fingerprint", "0"], "the configuration changed"),
+    ],
+)
+def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    before = sorted(path.name for path in folder.iterdir())
+    line = [sys.executable, project.root / "scripts" / "launch_training.py", *arguments]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
 def has_mpi():
     built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
     return "[X] MPI" in built.split("Available Tensor Operations")[0]
