@@ -154,8 +154,8 @@ def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_launcher_that_outlived_its_launch_keeps_the_folder(run, tmp_path):
-    """After a kill -9 of the launch its ranks live on; a new launch must not run beside them."""
+def launched_elsewhere(run, tmp_path):
+    """Launch, in a process of its own, a child that sleeps; returns that process and the child's pid."""
     (tmp_path / "run.json").write_text(json.dumps(run))
     program = f"""
 import json, sys
@@ -169,9 +169,14 @@ launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "
     while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    return process, int((tmp_path / "child").read_text())
+
+
+def test_a_launcher_that_outlived_its_launch_keeps_the_folder(run, tmp_path):
+    """After a kill -9 of the launch its ranks live on; a new launch must not run beside them."""
+    process, child = launched_elsewhere(run, tmp_path)
     process.kill()
     process.wait()
-    child = int((tmp_path / "child").read_text())
     try:
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
@@ -189,20 +194,8 @@ def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path, number):
     """SIGTERM, as a batch system sends it, or the SIGHUP of a closed terminal must not leave ranks behind."""
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    program = f"""
-import json, sys
-sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
-from study import launch, launcher
-launcher.command = lambda *_: ["bash", "-c", "sleep 60 & echo $! > {tmp_path}/child; wait"]
-launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50)
-"""
-    process = subprocess.Popen([sys.executable, "-c", program])
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    process, child = launched_elsewhere(run, tmp_path)
     process.send_signal(number)
     assert process.wait(20) == 128 + number
-    assert ended(int((tmp_path / "child").read_text()))
+    assert ended(child)
     assert not (tmp_path / "run" / "outcome.json").exists()
