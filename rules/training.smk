@@ -14,8 +14,7 @@ rule train:
     resources:
         time_limit_s=MACHINE["time_limit_s"],
     params:
-        # The command makes the definition anew; here it tells Snakemake when a run is no longer the same.
-        run=lambda wildcards: as_json(definition.run_definition(run_of(wildcards), MACHINE, DATA)),
+        # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.
         fingerprint=lambda wildcards: definition.fingerprint(
             definition.run_definition(run_of(wildcards), MACHINE, DATA)
         ),

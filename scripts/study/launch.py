@@ -78,13 +78,14 @@ def _alone_in(folder):
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StudyError(
+                f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
+                "(pkill -f scripts/train.py), then run again"
+            ) from None
         yield descriptor
-    except BlockingIOError:
-        raise StudyError(
-            f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
-            "(pkill -f scripts/train.py), then run again"
-        ) from None
     finally:
         os.close(descriptor)
 
@@ -184,7 +185,7 @@ def _failure(folder, exit_code, timed_out, last_lines):
     missing = [name for name in ("metrics.json", "history.csv") if not (folder / name).exists()]
     if exit_code == 0 and not timed_out and not missing:
         return None
-    rank, message = None, "the ranks ended without a word"
+    rank = None
     if timed_out:
         kind, message = "timeout", "the run reached its time limit and was ended"
     elif found := _first(last_lines, OUT_OF_MEMORY):

@@ -1,6 +1,5 @@
 """What a study will do on a machine, told before anything is started."""
 
-from collections import Counter
 from pathlib import Path
 
 from study import launcher
@@ -11,17 +10,14 @@ from study.grid import SPLITS
 def summary(study, machine):
     """A few lines: runs by benchmark and scaling, the largest, and what the machine would refuse."""
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
-    groups = Counter((run.parameters["benchmark"], run.parameters["scaling"]) for run in study.runs)
-    for (benchmark, scaling), count in groups.items():
-        chosen = [
-            run
-            for run in study.runs
-            if (run.parameters["benchmark"], run.parameters["scaling"]) == (benchmark, scaling)
-        ]
+    groups = {}
+    for run in study.runs:
+        groups.setdefault((run.parameters["benchmark"], run.parameters["scaling"]), []).append(run)
+    for (benchmark, scaling), chosen in groups.items():
         ranks = sorted({run.gpus for run in chosen})
         loaders = dict.fromkeys(run.parameters["loader"] for run in chosen)
         lines.append(
-            f"  {benchmark} {scaling} scaling: {count} runs on {', '.join(map(str, ranks))} ranks, "
+            f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
             f"loaders {', '.join(loaders)}"
         )
     for entry in study.loading:

@@ -20,15 +20,12 @@ def points(runs, measures):
     ``repeats_ok`` and ``repeats_failed`` count the repeats, ``failures`` says what the failed ones were,
     ``power_reason`` why there is no power. A point whose repeats all failed has a row with no numbers.
     """
-    rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in _groups(runs)]
+    groups = runs.groupby(POINT, sort=False, dropna=False)
+    rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
     return pd.DataFrame(rows, columns=[*POINT, *_measured(measures), *TOLD])
 
 
 TOLD = ["repeats_ok", "repeats_failed", "failures", "power_reason", "oversubscribed", "code_is_current"]
-
-
-def _groups(runs):
-    return runs.groupby(POINT, sort=False, dropna=False)
 
 
 def _measured(measures):
@@ -97,7 +94,7 @@ def workload_difference(row):
             "training samples": (row["train_samples"], paper["train_samples"]),
             "features": (row["features"], paper["elements_per_sample"]),
             "epochs": (row["epochs"], paper["epochs"] if row["scaling"] == "strong" else WEAK_EPOCHS),
-            "batch size a rank": (row["batch_size_per_rank"], row.get("batch_size", paper["batch_size"])),
+            "batch size a rank": (row["batch_size_per_rank"], row["batch_size"]),
             "learning rate scaling": (row["learning_rate_scaling"], "linear"),
             **({} if row["scaling"] == "strong" else {"batch size": (row["batch_size"], paper["batch_size"])}),
         }
