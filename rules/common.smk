@@ -35,7 +35,8 @@ TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
 
 wildcard_constraints:
     **{name: "[^/,~]+" for name in grid.PARAMETERS},
-    split="train|test",
+    file="[a-z0-9_]+",
+    name="[^/]+",
 
 
 def run_of(wildcards):
@@ -45,7 +46,12 @@ def run_of(wildcards):
 
 def dataset_of(wildcards):
     """The study's dataset that the wildcards name."""
-    return STUDY.datasets[wildcards.dataset]
+    return STUDY.datasets[wildcards.benchmark, wildcards.dataset]
+
+
+def measurement_of(wildcards):
+    """The study's loading measurement that the wildcards name."""
+    return definition.measurement_of(STUDY, wildcards.benchmark, wildcards.dataset)
 
 
 def as_json(value):

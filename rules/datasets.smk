@@ -3,37 +3,39 @@
 
 rule fetch_dataset:
     output:
-        f"{DATA}/raw/{{benchmark}}/{{dataset}}/{{split}}.csv",
+        f"{DATA}/raw/{{benchmark}}/{{dataset}}/{{name}}",
     log:
-        f"{DATA}/logs/{{benchmark}}/{{dataset}}/fetch_{{split}}.log",
+        f"{DATA}/logs/{{benchmark}}/{{dataset}}/fetch_{{name}}.log",
     conda:
         ENVIRONMENT
     params:
         definition=lambda wildcards: as_json(dataset_of(wildcards).definition),
         version=synthetic.GENERATOR_VERSION,
-        checksum=f"{DATA}/checksums/{{benchmark}}/{{dataset}}/{{split}}.sha256",
+        checksum=f"{DATA}/checksums/{{benchmark}}/{{dataset}}/{{name}}.sha256",
+        file=lambda wildcards: dataset_of(wildcards).file_named(wildcards.name),
     message:
-        "Fetch {wildcards.benchmark} {wildcards.split} set, dataset {wildcards.dataset}"
+        "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark} --split {wildcards.split}'
+        'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark} --file {params.file}'
         " --definition {params.definition:q} --checksum {params.checksum:q} --output {output:q} 2>&1 | tee {log:q}"
 
 
 rule convert_dataset:
     input:
-        lambda wildcards: dataset_of(wildcards).raw(DATA, wildcards.split),
+        lambda wildcards: dataset_of(wildcards).raw(DATA, wildcards.file),
     output:
-        matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{split}}.npy",
-        sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{split}}.json",
+        matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
+        sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
     log:
-        f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{split}}.log",
+        f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}.log",
     conda:
         ENVIRONMENT
     params:
-        expected=lambda wildcards: definition.expected_options(dataset_of(wildcards), wildcards.split),
+        expected=lambda wildcards: definition.expected_options(dataset_of(wildcards), wildcards.file),
+        form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
         version=conversion.CONVERTER_VERSION,
     message:
-        "Convert {wildcards.benchmark} {wildcards.split} set, dataset {wildcards.dataset}"
+        "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/convert_dataset.py" {input:q} --matrix {output.matrix:q} --sidecar {output.sidecar:q}'
-        " {params.expected} 2>&1 | tee {log:q}"
+        " --form {params.form:q} {params.expected} 2>&1 | tee {log:q}"

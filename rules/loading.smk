@@ -1,4 +1,4 @@
-# Converted dataset -> loading measurement: every loader on every file, alternating, nothing else running.
+# Dataset -> loading measurement: every loader on every file, alternating, nothing else running.
 
 
 rule measure_loading:
@@ -13,12 +13,13 @@ rule measure_loading:
     threads: TIMED_THREADS
     params:
         files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
-        loaders=lambda wildcards: definition.measurement_of(STUDY, wildcards.dataset).loaders,
-        repeats=lambda wildcards: definition.measurement_of(STUDY, wildcards.dataset).repeats,
+        loaders=lambda wildcards: measurement_of(wildcards).loaders,
+        page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
+        repeats=lambda wildcards: measurement_of(wildcards).repeats,
         machine=MACHINE["name"],
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders}'
-        " --repeats {params.repeats} --machine {params.machine} --benchmark {wildcards.benchmark}"
+        " --page-cache {params.page_caches} --repeats {params.repeats} --machine {params.machine} --benchmark {wildcards.benchmark}"
         " --dataset {wildcards.dataset} --output {output:q} 2>&1 | tee {log:q}"

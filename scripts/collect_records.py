@@ -17,10 +17,9 @@ def main():
     parser.add_argument("--folder", required=True, type=Path, help="the machine's results folder")
     arguments = parser.parse_args()
     study = grid.load_study(arguments.study)
-    records = [paths.record(arguments.folder, run.directory) for run in study.runs]
     measurements = [paths.loading(arguments.folder, measurement.dataset) for measurement in study.loading]
     code = {name: code_version.training_code(name) for name in grid.benchmarks_of(study)}
-    runs = runs_frame(records, code, arguments.folder)
+    runs = runs_frame(study.runs, code, arguments.folder)
     loading = loading_frame(measurements, code_version.loading_code(), arguments.folder)
     _remove_tables_of_others(study, arguments.folder)
     for frame, name in ((runs, "runs.csv"), (loading, "loading.csv")):

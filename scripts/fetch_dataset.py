@@ -12,17 +12,17 @@ def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
-    parser.add_argument("--split", required=True, choices=["train", "test"])
+    parser.add_argument("--file", required=True, help="one of the benchmark's files, by its name in the study")
     parser.add_argument("--definition", required=True, type=json.loads, help="the study's dataset, as JSON")
     parser.add_argument("--checksum", required=True, help="where the first download's checksum is kept")
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
     spec = configuration.load_named("benchmarks", arguments.benchmark)
     if arguments.definition["source"] == "synthetic":
-        synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.split)
+        synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file)
     else:
         server = arguments.definition.get("server", download.CANDLE_SERVER).rstrip("/")
-        url = f"{server}/{spec['url_path']}/{spec['files'][arguments.split]}"
+        url = f"{server}/{spec['url_path']}/{spec['files'][arguments.file]['name']}"
         download.fetch(arguments.output, url, arguments.checksum)
 
 

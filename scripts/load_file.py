@@ -5,18 +5,22 @@ import json
 import time
 import zlib
 
-from study.loaders import LOADERS
+from study.errors import exit_with_message
+from study.loaders import LOADERS, import_for, load
 from study.memory import peak_memory_mb
 
 
 def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loader", choices=list(LOADERS))
-    parser.add_argument("path")
+    parser.add_argument("loader", choices=LOADERS)
+    parser.add_argument("path", help="the file, or for npy the converted matrix")
+    parser.add_argument("sidecar", help="the converted file's")
+    parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
     arguments = parser.parse_args()
+    import_for(arguments.loader)
     begun = time.perf_counter()
-    matrix = LOADERS[arguments.loader](arguments.path)
+    matrix = load(arguments.loader, arguments.path, arguments.sidecar, arguments.form)
     seconds = time.perf_counter() - begun
     peak = peak_memory_mb()
     # The arrays may differ in memory order, which is no difference to who uses them.
@@ -27,4 +31,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    exit_with_message(main)

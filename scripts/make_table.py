@@ -19,7 +19,7 @@ def main():
     for form in ("csv", "markdown", "latex"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table](_read(arguments.runs), _read(arguments.loading))
+    table = TABLES[arguments.table].make(_read(arguments.runs), _read(arguments.loading))
     table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex)
 

@@ -11,8 +11,9 @@ from study.loading import measure
 def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", required=True, type=json.loads, help="{split: {csv, npy, sidecar}} as JSON")
-    parser.add_argument("--loader", required=True, nargs="+", choices=list(LOADERS))
+    parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
+    parser.add_argument("--loader", required=True, nargs="+", choices=LOADERS)
+    parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=int)
     parser.add_argument("--machine", required=True)
     parser.add_argument("--benchmark", required=True)
@@ -20,7 +21,7 @@ def main():
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
     labels = {name: getattr(arguments, name) for name in ("machine", "benchmark", "dataset")}
-    measure(arguments.files, arguments.loader, arguments.repeats, labels, arguments.output)
+    measure(arguments.files, arguments.loader, arguments.page_cache, arguments.repeats, labels, arguments.output)
 
 
 if __name__ == "__main__":

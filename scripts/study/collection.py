@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import configuration
+from study import configuration, paths
 from study.errors import StudyError
 from study.phases import PHASES
 from study.record import read_record, verify
 
 
-def runs_frame(record_files, training_code, folder):
+def runs_frame(runs, training_code, folder):
     """A data frame with a row a run.
 
-    training_code: {benchmark: digest of today's code}, for the column ``code_is_current``.
-    folder: the machine's results folder, to which the column ``record`` is relative.
+    runs: the study's `study.grid.Run` objects. training_code: {benchmark: digest of today's code}, for the column
+    ``code_is_current``. folder: the machine's results folder, to which the column ``record`` is relative.
     """
-    rows = [_run_row(Path(path), training_code, folder) for path in record_files]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_run_row(run, training_code, Path(folder)) for run in runs])
 
 
-def _run_row(path, training_code, folder):
+def _run_row(run, training_code, folder):
+    path = Path(paths.record(folder, run.directory))
     record = read_record(path)
     verify(path.parent, record["files"])
     failure = record["failure"] or {}
@@ -32,17 +32,20 @@ def _run_row(path, training_code, folder):
         "machine": record["machine"],
         **record["parameters"],
         **record["derived"],
-        **record["workload"],
+        **record["benchmark"],
+        **(record["workload"] or nothing(WORKLOAD)),
+        **_sizes(record["data_mb"], run.spec["files"]),
         "status": record["status"],
         "failure_kind": failure.get("kind"),
         "failure_phase": failure.get("phase"),
         "failure_message": failure.get("message"),
+        "may_fail": run.may_fail,
         "runtime_s": record["runtime_s"],
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
         "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] for phase in times if times[phase]["rank_0_s"]),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(record["training"] or nothing(TRAINING)),
-        **(record["quality"] or nothing(QUALITY)),
+        **(nothing(QUALITY) | (record["quality"] or {})),
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         "power_per_gpu_w": record["power"]["power_per_gpu_w"],
@@ -58,12 +61,21 @@ def _run_row(path, training_code, folder):
     }
 
 
+def _sizes(data_mb, files):
+    """``train_mb`` and ``test_mb``: the files that the benchmark's YAML counts for each of the paper's two sizes."""
+    return {
+        f"{split}_mb": sum(size for file, size in data_mb.items() if files[file].get("split") == split) or None
+        for split in ("train", "test")
+    }
+
+
+WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
-QUALITY = ("accuracy", "loss", "validation_accuracy", "validation_loss", "test_accuracy", "test_loss")
+QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 
 
 def loading_frame(loading_files, loading_code, folder):
-    """A data frame with a row a load: labels, split, shape, size, loader, repeat, seconds, memory, checksum.
+    """A data frame with a row a load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
 
     loading_code: digest of today's code, for ``code_is_current``. folder: what ``record`` is relative to.
     """
@@ -72,17 +84,18 @@ def loading_frame(loading_files, loading_code, folder):
         measured = json.loads(Path(path).read_text(encoding="utf-8"))
         configuration.check(measured, "loading", str(path))
         for sample in measured["samples"]:
-            split = measured["splits"][sample["split"]]
+            file = measured["files"][sample["file"]]
             rows.append(
                 {
                     "machine": measured["machine"],
                     "benchmark": measured["benchmark"],
                     "dataset": measured["dataset"],
-                    "samples": split["shape"][0],
-                    "features": split["shape"][1] - 1,
-                    "size_mb": split["csv_mb"],
-                    "page_cache": measured["page_cache"],
+                    "split": file["split"],
+                    "rows": file["shape"][0],
+                    "columns": file["shape"][1],
+                    "size_mb": file["size_mb"],
                     **sample,
+                    "cold_reason": measured["cold_reason"],
                     "code_is_current": measured["loading_code"] == loading_code,
                     "record": str(Path(path).relative_to(folder)),
                 }
@@ -92,13 +105,14 @@ def loading_frame(loading_files, loading_code, folder):
     return frame
 
 
-LOADING = ("machine", "benchmark", "dataset", "split", "samples", "features", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "load_s", "peak_memory_mb", "crc32", "code_is_current", "record")  # fmt: skip
+LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
+           "repeat", "status", "message", "load_s", "peak_memory_mb", "crc32", "cold_reason", "code_is_current",
+           "record")  # fmt: skip
 
 
 def _refuse_different_arrays(frame):
     """Loaders are compared only where they give the same array, bit for bit."""
-    for key, group in frame[frame["status"] == "ok"].groupby(["benchmark", "dataset", "split"]):
+    for key, group in frame[frame["status"] == "ok"].groupby(["benchmark", "dataset", "file"]):
         if group["crc32"].nunique() > 1:
             found = group.groupby("loader")["crc32"].unique().to_dict()
             raise StudyError(f"{'/'.join(key)}: the loaders give different arrays (CRC-32 by loader: {found})")

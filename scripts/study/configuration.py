@@ -48,7 +48,7 @@ def load_named(kind, name):
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in known:
         raise StudyError(
-            f"there is no {folder.relative_to(ROOT)}/{name}.yaml{_nearest(name, known)}; "
+            f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
             f"known {kind}: {', '.join(known)}"
         )
     return load(folder / f"{name}.yaml", kind)
@@ -73,6 +73,12 @@ def shown(path):
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
+def nearest(word, known):
+    """``; did you mean ...?`` with the nearest of the words ``known``, or nothing."""
+    matches = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
 def _most_specific(error):
     """Of an anyOf/oneOf's causes, the one that went furthest into the content."""
     while error.context:
@@ -92,13 +98,13 @@ def _describe(error, path):
         known = list(error.schema.get("properties", {}))
         (unknown,) = _unknown_keys(error)
         place = _dotted([*path, unknown])
-        return f"{place}: unknown key{_nearest(unknown, known)}; known keys: {', '.join(known)}"
+        return f"{place}: unknown key{nearest(unknown, known)}; known keys: {', '.join(known)}"
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
         return f"{key}: the key '{missing}' is missing"
     if error.validator == "enum":
         known = [str(value) for value in error.validator_value]
-        return f"{key}: {error.instance!r} is not one of {', '.join(known)}{_nearest(str(error.instance), known)}"
+        return f"{key}: {error.instance!r} is not one of {', '.join(known)}{nearest(str(error.instance), known)}"
     if error.validator == "uniqueItems":
         return f"{key}: {error.instance} has a value twice"
     hint = error.schema.get("description")
@@ -110,11 +116,6 @@ def _unknown_keys(error):
     if error.validator != "additionalProperties":
         return []
     return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
-
-
-def _nearest(word, known):
-    matches = difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 def _dotted(path):

@@ -3,21 +3,17 @@
 import hashlib
 import json
 
-from study import launcher
-from study.grid import SPLITS
+from study import benchmarks, launcher
 from study.loaders import CONVERTED
 
 # Only what changes a run's result: a key that is not here can change without training again.
-BENCHMARK_KEYS = ("label_column", "classes", "learning_rate", "optimizer", "loss", "model")
+BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
 SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: no two alike up to that many ranks
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank")
 
 
 def run_definition(run, machine, data_dir):
     """All that defines a run, the content of its ``run.yaml``: a dict of plain values."""
-    converted = run.parameters["loader"] in CONVERTED
-    matrices = {split: run.dataset.converted(data_dir, split) for split in SPLITS}
-    files = matrices if converted else {split: run.dataset.raw(data_dir, split) for split in SPLITS}
     return {
         "parameters": run.parameters,
         "derived": {
@@ -28,7 +24,7 @@ def run_definition(run, machine, data_dir):
         },
         "benchmark": {"name": run.dataset.benchmark, **{key: run.spec[key] for key in BENCHMARK_KEYS}},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},
-        "data": {**files, **{f"{split}_sidecar": sidecar(matrices[split]) for split in SPLITS}},
+        "data": {file: _paths(run, data_dir, file) for file in run.dataset.files},
         "machine": {key: machine[key] for key in MACHINE_KEYS},
     }
 
@@ -43,39 +39,44 @@ def sidecar(matrix):
     return matrix.removesuffix(".npy") + ".json"
 
 
+def _paths(run, data_dir, file):
+    """What a run reads of one file. The sidecar is there for every loader: no run starts on a file not checked."""
+    matrix = run.dataset.converted(data_dir, file)
+    path = matrix if run.parameters["loader"] in CONVERTED else run.dataset.raw(data_dir, file)
+    return {"path": path, "sidecar": sidecar(matrix)}
+
+
 def run_inputs(run, data_dir):
-    """Files a run reads. The sidecars are among them for every loader: no run starts on a file not checked."""
-    matrices = [run.dataset.converted(data_dir, split) for split in SPLITS]
-    converted = run.parameters["loader"] in CONVERTED
-    files = matrices if converted else [run.dataset.raw(data_dir, split) for split in SPLITS]
-    return [*files, *map(sidecar, matrices)]
+    """The files that a run reads."""
+    return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
 
 
 def loading_files(dataset, data_dir):
-    """{split: {"csv", "npy", "sidecar"}}, the files of a loading measurement."""
+    """What a loading measurement needs to know of each file: {file: {"raw", "npy", "sidecar", "form"}}."""
     return {
-        split: {
-            "csv": dataset.raw(data_dir, split),
-            "npy": dataset.converted(data_dir, split),
-            "sidecar": sidecar(dataset.converted(data_dir, split)),
+        file: {
+            "raw": dataset.raw(data_dir, file),
+            "npy": dataset.converted(data_dir, file),
+            "sidecar": sidecar(dataset.converted(data_dir, file)),
+            "form": form,
         }
-        for split in SPLITS
+        for file, form in dataset.spec["files"].items()
     }
 
 
 def loading_inputs(dataset, data_dir):
-    """The same files as a list."""
-    return [path for files in loading_files(dataset, data_dir).values() for path in files.values()]
+    """The files of a loading measurement."""
+    return [files[kind] for files in loading_files(dataset, data_dir).values() for kind in ("raw", "npy", "sidecar")]
 
 
-def measurement_of(study, dataset_id):
+def measurement_of(study, benchmark, dataset_id):
     """The study's loading measurement on a dataset."""
-    return next(entry for entry in study.loading if entry.dataset.id == dataset_id)
+    wanted = benchmark, dataset_id
+    return next(entry for entry in study.loading if (entry.dataset.benchmark, entry.dataset.id) == wanted)
 
 
-def expected_options(dataset, split):
+def expected_options(dataset, file):
     """What convert_dataset.py is told to expect of a file, as command-line options."""
-    options = f"--label-column {dataset.spec['label_column']} --classes {dataset.spec['classes']}"
-    if dataset.shape is not None:
-        options += f" --rows {dataset.shape[f'{split}_samples']} --columns {dataset.shape['features'] + 1}"
-    return options
+    benchmark = benchmarks.get(dataset.benchmark, dataset.spec)
+    shape = (None, None) if dataset.shape is None else benchmark.expected_shape(file, dataset.shape)
+    return " ".join(f"--{what} {n}" for what, n in zip(("rows", "columns"), shape, strict=True) if n is not None)

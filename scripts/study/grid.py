@@ -11,8 +11,7 @@ from pathlib import Path
 
 from study import benchmarks, configuration
 from study.errors import StudyError
-
-SPLITS = ("train", "test")
+from study.samples import samples_per_rank
 
 # What names a run's directory, in this order; icpp2019, sections 2.3.1 and 4.2, for what they mean.
 DIRECTORY_LEVELS = ("benchmark", "dataset")
@@ -24,6 +23,7 @@ PARAMETERS = (
     "batch_size",
     "batch_scaling",
     "learning_rate_scaling",
+    "warmup_epochs",
     "loader",
     "sharding",
     "trace",
@@ -32,6 +32,7 @@ PARAMETERS = (
 DEFAULTS = {
     "batch_scaling": "none",
     "learning_rate_scaling": "linear",
+    "warmup_epochs": 0,
     "sharding": "none",
     "trace": False,
     "repeats": 1,
@@ -40,7 +41,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset of a study: where its two CSV files come from and what its converted files are called."""
+    """One dataset of a study: where its files come from and what its converted files are called."""
 
     key: str  # its name in the study
     id: str  # its name among all studies' files
@@ -48,16 +49,26 @@ class Dataset:
     definition: dict = field(hash=False)
     spec: dict = field(hash=False)  # the benchmark's YAML
     shape: dict | None = field(hash=False)  # train_samples, test_samples, features; None where only the files tell
+    train_samples: int | None  # samples of an epoch, without the validation set; None where only the files tell
 
-    def raw(self, data_dir, split):
-        """Path of the CSV file of ``split``; for a ``path`` source the user's own file."""
+    @property
+    def files(self):
+        """The names of its files, as the benchmark's YAML has them."""
+        return tuple(self.spec["files"])
+
+    def raw(self, data_dir, file):
+        """Path of one file; for a ``path`` source the user's own."""
         if self.definition["source"] == "path":
-            return self.definition[split]
-        return f"{data_dir}/raw/{self.benchmark}/{self.id}/{split}.csv"
+            return self.definition[file]
+        return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
 
-    def converted(self, data_dir, split):
-        """Path of the converted matrix of ``split`` (``.npy``); its sidecar is the same with ``.json``."""
-        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{split}.npy"
+    def file_named(self, name):
+        """The key of the file with the name that it has on the server."""
+        return next(file for file, form in self.spec["files"].items() if form["name"] == name)
+
+    def converted(self, data_dir, file):
+        """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
+        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,7 @@ class Run:
 
     parameters: dict = field(hash=False)
     dataset: Dataset
+    may_fail: str | None = None  # why this point is expected to fail, by its grid
 
     @property
     def spec(self):
@@ -79,7 +91,7 @@ class Run:
 
     @property
     def epochs_per_rank(self):
-        """Epochs that each rank trains: E / N under strong scaling, E under weak (icpp2019, 2.3.1)."""
+        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (icpp2019, 2.3.1)."""
         epochs = self.parameters["epochs"]
         return epochs // self.gpus if self.parameters["scaling"] == "strong" else epochs
 
@@ -87,6 +99,14 @@ class Run:
     def batch_size_per_rank(self):
         """Batch size of one rank after batch scaling (icpp2019, 2.3.1)."""
         return scaled_batch_size(self.parameters["batch_size"], self.gpus, self.parameters["batch_scaling"])
+
+    @property
+    def samples_per_rank(self):
+        """Samples that a rank sees in an epoch; None where only the files tell."""
+        samples = self.dataset.train_samples
+        if samples is None or self.parameters["sharding"] == "none":
+            return samples
+        return samples_per_rank(samples, self.gpus)
 
     @property
     def directory(self):
@@ -119,6 +139,7 @@ class LoadingMeasurement:
 
     dataset: Dataset
     loaders: tuple
+    page_caches: tuple  # warm, cold
     repeats: int
 
 
@@ -128,10 +149,11 @@ class Study:
 
     name: str
     description: str
-    datasets: dict = field(hash=False)  # id -> Dataset, only those that something uses
+    datasets: dict = field(hash=False)  # (benchmark, id) -> Dataset, only those that something uses
     runs: tuple = ()
     loading: tuple = ()
     tables: tuple = ()
+    figures: tuple = ()
 
 
 def scaled_batch_size(batch_size, gpus, scaling):
@@ -170,6 +192,7 @@ def expand(name, content, where):
         LoadingMeasurement(
             _dataset_of(entry, datasets, f"{where}: loading[{index}]"),
             tuple(_several(entry["loader"])),
+            tuple(_several(entry.get("page_cache", "warm"))),
             entry["repeats"],
         )
         for index, entry in enumerate(content.get("loading", []))
@@ -183,34 +206,53 @@ def expand(name, content, where):
     if not used:
         raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
     return Study(
-        name, content["description"], {d.id: d for d in used}, tuple(runs.values()), loading, tuple(content["tables"])
+        name,
+        content["description"],
+        {(d.benchmark, d.id): d for d in used},
+        tuple(runs.values()),
+        loading,
+        tuple(content["tables"]),
+        tuple(content.get("figures", ())),
     )
 
 
 def _dataset(key, definition, where):
     place = f"{where}: datasets.{key}"
-    benchmark = definition.get("benchmark", key)
+    name = definition.get("benchmark", key)
     try:
-        spec = configuration.load_named("benchmarks", benchmark)
+        spec = configuration.load_named("benchmarks", name)
     except StudyError as error:
         raise StudyError(f"{place}.benchmark: {error}") from None
-    source = definition["source"]
-    shape = {"url": spec["shape"], "path": None}.get(source, definition)
-    if shape is not None:
-        shape = {name: shape[name] for name in ("train_samples", "test_samples", "features")}
-        minimum = benchmarks.get(benchmark, spec).minimum_features
-        if shape["features"] < minimum:
-            raise StudyError(f"{place}.features: {shape['features']} is too few: {benchmark}'s layers need {minimum}")
     definition = {name: value for name, value in definition.items() if name != "benchmark"}
-    return Dataset(key, _dataset_id(key, definition), benchmark, definition, spec, shape)
+    benchmark = benchmarks.get(name, spec)
+    shape = samples = None
+    if definition["source"] == "url":
+        shape, samples = spec.get("shape"), spec["workload"]["train_samples"]
+    elif definition["source"] == "path":
+        _check_files(definition, spec, name, place)
+    else:
+        shape = {name: definition[name] for name in ("train_samples", "test_samples", "features")}
+        samples = shape["train_samples"] - benchmark.validation_samples(shape["train_samples"])
+    if shape is not None and shape["features"] < benchmark.minimum_features:
+        least = benchmark.minimum_features
+        raise StudyError(f"{place}.features: {shape['features']} is too few: {name}'s layers need {least}")
+    return Dataset(key, _dataset_id(key, definition, spec), name, definition, spec, shape, samples)
 
 
-def _dataset_id(key, definition):
+def _check_files(definition, spec, benchmark, place):
+    given, wanted = set(definition) - {"source"}, set(spec["files"])
+    for file in sorted(given - wanted):
+        raise StudyError(f"{place}.{file}: {benchmark} has no such file; its files: {', '.join(spec['files'])}")
+    for file in sorted(wanted - given):
+        raise StudyError(f"{place}: the key '{file}' is missing; {benchmark}'s files: {', '.join(spec['files'])}")
+
+
+def _dataset_id(key, definition, spec):
     """A name that tells datasets apart across studies, since studies share runs and converted files."""
     if definition["source"] == "url":
         return "candle"
     if definition["source"] == "path":
-        files = "\n".join(str(Path(definition[split])) for split in SPLITS)
+        files = "\n".join(str(Path(definition[file])) for file in spec["files"])
         return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
     return "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)
 
@@ -231,21 +273,30 @@ def _grid_runs(grid, datasets, place):
     grid = {**DEFAULTS, **grid}
     dataset = _dataset_of(grid, datasets, place)
     spec = dataset.spec
+    epochs = grid.get("epochs", spec["epochs"].get(grid["scaling"]))
+    if epochs is None:
+        raise StudyError(
+            f"{place}: the key 'epochs' is missing; {dataset.benchmark} has no default under {grid['scaling']} scaling"
+        )
     axes = itertools.product(
-        _several(grid["gpus"]), _several(grid.get("batch_size", spec["batch_size"])), _several(grid["loader"])
+        _several(grid["gpus"]),
+        _several(grid.get("batch_size", spec["batch_size"])),
+        _several(grid["loader"]),
+        _several(grid["batch_scaling"]),
     )
-    for gpus, batch_size, loader in axes:
+    for gpus, batch_size, loader, batch_scaling in axes:
         for repeat in range(1, grid["repeats"] + 1):
             values = {
                 **grid,
                 "dataset": dataset.id,
-                "epochs": grid.get("epochs", spec["epochs"][grid["scaling"]]),
+                "epochs": epochs,
                 "gpus": gpus,
                 "batch_size": batch_size,
+                "batch_scaling": batch_scaling,
                 "loader": loader,
                 "repeat": repeat,
             }
-            run = Run({name: values[name] for name in PARAMETERS}, dataset)
+            run = Run({name: values[name] for name in PARAMETERS}, dataset, grid.get("may_fail"))
             _refuse_impossible(run, place)
             yield run
 
@@ -265,11 +316,26 @@ def _refuse_impossible(run, place):
             f"{place}.gpus: {gpus}: {run.epochs_per_rank} epochs a rank; "
             f"{run.parameters['benchmark']} needs at least {minimum}"
         )
-    samples = run.dataset.shape and run.dataset.shape["train_samples"]
-    if samples and run.batch_size_per_rank > samples:
+    _refuse_impossible_batch(run, place)
+    warmup = run.parameters["warmup_epochs"]
+    if warmup > run.epochs_per_rank:
+        raise StudyError(f"{place}.warmup_epochs: {warmup} is more than the {run.epochs_per_rank} epochs of a rank")
+    if warmup and run.parameters["learning_rate_scaling"] == "none":
+        raise StudyError(f"{place}.warmup_epochs: there is nothing to warm up to with learning_rate_scaling: none")
+
+
+def _refuse_impossible_batch(run, place):
+    if run.parameters["scaling"] == "batch" and run.parameters["batch_scaling"] == "none":
         raise StudyError(
-            f"{place}.batch_size: {run.batch_size_per_rank} on {gpus} ranks "
-            f"is larger than the training set of {samples} samples"
+            f"{place}.batch_scaling: scaling: batch needs one of linear, square_root, cubic_root; "
+            "batches that do not grow with the ranks are scaling: weak"
+        )
+    samples = run.samples_per_rank
+    if samples is not None and run.batch_size_per_rank > samples:
+        share = "" if run.parameters["sharding"] == "none" else " of a rank's part (sharding: by_rank)"
+        raise StudyError(
+            f"{place}.batch_size: {run.batch_size_per_rank} on {run.gpus} ranks "
+            f"is larger than the {samples} training samples{share}"
         )
 
 

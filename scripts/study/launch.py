@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from study import code_version, environment, launcher, phases, provenance
 from study.configuration import ROOT
 from study.errors import StudyError
 from study.files import sha256, write_json, write_text
+from study.loaders import read_sidecar
 
 LOG = "train.log"
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "history.csv", "metrics.json", "outcome.json",
@@ -100,10 +100,10 @@ def _empty(folder):
 
 
 def _data(run):
-    """What the converted files' sidecars say: shapes, and the checksums of the CSV files they were made from."""
+    """What the converted files' sidecars say: shapes, and the checksums of the files they were made from."""
     return {
-        split: json.loads(Path(run["data"][f"{split}_sidecar"]).read_text(encoding="utf-8"))
-        for split in ("train", "test")
+        file: {key: value for key, value in read_sidecar(paths["sidecar"]).items() if key != "codes"}
+        for file, paths in run["data"].items()
     }
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from study import launcher
+from study import configuration, launcher
 from study.errors import StudyError
-from study.grid import SPLITS
+from study.tables import TABLES
 
 
 def summary(study, machine):
@@ -18,7 +18,7 @@ def summary(study, machine):
         loaders = dict.fromkeys(run.parameters["loader"] for run in chosen)
         lines.append(
             f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
-            f"loaders {', '.join(loaders)}"
+            f"loaders {', '.join(loaders)}{_expected_failures(chosen)}"
         )
     for entry in study.loading:
         lines.append(
@@ -32,6 +32,11 @@ def summary(study, machine):
     return "\n".join(lines)
 
 
+def _expected_failures(runs):
+    number = sum(run.may_fail is not None for run in runs)
+    return f"; {number} may fail" if number else ""
+
+
 def refused(study, machine):
     """Why the machine cannot run some of the study's points: a line for each rank count, or nothing."""
     where = f"config/machines/{machine['name']}.yaml: ranks_per_node, nodes"
@@ -42,21 +47,15 @@ def refused(study, machine):
 
 
 def check_tables(study):
-    """Raise `StudyError` for a table that the study has nothing for."""
-    needs = {
-        "scaling": ("runs", bool(study.runs)),
-        "icpp2019_table2": ("strong-scaling runs with read_csv", _has(study, "strong", {"read_csv"})),
-        "icpp2019_table3": ("a loading measurement", bool(study.loading)),
-        "icpp2019_table6": ("weak-scaling runs with read_csv or chunked", _has(study, "weak", {"read_csv", "chunked"})),
-    }
+    """Raise `StudyError` for a table that there is not, or that the study has nothing for."""
+    where = f"config/studies/{study.name}.yaml: tables"
     for table in study.tables:
-        what, there = needs[table]
-        if not there:
-            raise StudyError(f"config/studies/{study.name}.yaml: tables: {table} needs {what}; the study has none")
-
-
-def _has(study, scaling, loaders):
-    return any(run.parameters["scaling"] == scaling and run.parameters["loader"] in loaders for run in study.runs)
+        if table not in TABLES:
+            raise StudyError(
+                f"{where}: {table!r} is not one of {', '.join(TABLES)}{configuration.nearest(table, TABLES)}"
+            )
+        if not TABLES[table].there(study):
+            raise StudyError(f"{where}: {table} needs {TABLES[table].needs}; the study has none")
 
 
 def check_files(study):
@@ -64,10 +63,10 @@ def check_files(study):
     for dataset in study.datasets.values():
         if dataset.definition["source"] != "path":
             continue
-        for split in SPLITS:
-            file = Path(dataset.definition[split])
+        for name in dataset.files:
+            file = Path(dataset.definition[name])
             if not file.is_file():
                 raise StudyError(
-                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{split}: there is no file {file} "
+                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}: there is no file {file} "
                     f"(relative paths are taken from {Path.cwd()})"
                 )

@@ -10,7 +10,7 @@ from study import configuration, phases
 from study.errors import StudyError
 from study.files import number_or_none, sha256
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def make_record(folder):
@@ -34,12 +34,14 @@ def make_record(folder):
         "machine": run["machine"]["name"],
         "parameters": run["parameters"],
         "derived": run["derived"],
-        "workload": _workload(provenance),
+        "benchmark": {key: run["benchmark"][key] for key in ("learning_rate", "optimizer", "loss")},
+        "workload": metrics["workload"] if ok else None,
+        "data_mb": _data_mb(run, provenance),
         "status": outcome["status"],
         "failure": outcome["failure"],
         "runtime_s": outcome["runtime_s"],
         "phases": _phase_times(folder),
-        "training": _training(run, history, provenance) if ok else None,
+        "training": _training(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
         "power": _power(run),
@@ -97,10 +99,9 @@ def _check_history(history, run, folder):
         )
 
 
-def _workload(provenance):
-    """Samples and features of what was trained on, from the converted files' own shapes."""
-    (train_rows, columns), (test_rows, _) = (provenance["data"][split]["shape"] for split in ("train", "test"))
-    return {"train_samples": train_rows, "test_samples": test_rows, "features": columns - 1}
+def _data_mb(run, provenance):
+    """Size (MB) of each file of the dataset by its name in the benchmark's YAML."""
+    return {file: provenance["data"][file]["source"]["bytes"] / 1e6 for file in run["data"]}
 
 
 def _phase_times(folder):
@@ -116,14 +117,14 @@ def _phase_times(folder):
     }
 
 
-def _training(run, history, provenance):
+def _training(run, history, metrics):
     """Time per epoch and throughput, from rank 0's epochs.
 
     ``time_per_epoch_s``: the mean over all epochs, the first included, as the paper's tables have it.
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]
-    samples = provenance["data"]["train"]["shape"][0] * run["parameters"]["gpus"]
+    samples = metrics["workload"]["samples_per_rank"] * run["parameters"]["gpus"]
     return {
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
@@ -133,16 +134,14 @@ def _training(run, history, provenance):
 
 
 def _quality(history, metrics):
-    """Rank 0's last epoch, and the evaluation on the test set; a value that is not finite becomes None."""
+    """Loss and metrics of rank 0's last epoch, of its validation, and of the evaluation on the test set.
+
+    A value that is not finite becomes None.
+    """
     last = history.iloc[-1]
-    values = {
-        "accuracy": last["accuracy"],
-        "loss": last["loss"],
-        "validation_accuracy": last["val_accuracy"],
-        "validation_loss": last["val_loss"],
-        "test_accuracy": metrics["test"]["accuracy"],
-        "test_loss": metrics["test"]["loss"],
-    }
+    values = {}
+    for name, tested in metrics["test"].items():
+        values |= {name: last[name], f"validation_{name}": last[f"val_{name}"], f"test_{name}": tested}
     return {name: number_or_none(value) for name, value in values.items()}
 
 

@@ -1,6 +1,5 @@
 """What one rank does, from start-up to evaluation (icpp2019, Figure 2 and section 2.3.2)."""
 
-import json
 import os
 import socket
 import time
@@ -10,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import benchmarks
-from study.batches import batches
+from study import benchmarks, learning_rate
+from study.benchmarks.interface import Table
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
-from study.loaders import LOADERS
+from study.loaders import import_for, load, read_sidecar
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog
+from study.samples import batches, part
 
 
 def run_rank(run, folder, started, make_communicator):
@@ -33,23 +33,27 @@ def run_rank(run, folder, started, make_communicator):
     phases.edge("startup", "begin", started)
     _check_ranks(run, ranks)
     benchmark = benchmarks.get(run["benchmark"]["name"], run["benchmark"])
+    import_for(run["parameters"]["loader"])
     phases.edge("startup", "end")
 
     with phases("load"):
-        train, test = (_load(run, split) for split in ("train", "test"))
+        tables = {file: _load(run, file) for file in run["data"]}
     with phases("preprocess"):
-        data = benchmark.preprocess(train, test)
-        del train, test
-    model = compile_model(benchmark, run, ranks, features=data.x_train.shape[1])
+        data = benchmark.preprocess(tables, run["derived"]["seed"])
+        del tables
+        workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
+        if run["parameters"]["sharding"] == "by_rank":
+            data.train = part(data.train, ranks.rank, ranks.size)
+    model = compile_model(benchmark, run, ranks, data.features)
     with phases("broadcast"):
         ranks.broadcast([*model.variables, *model.optimizer.variables])
     initial = _agreed_checksum(model, ranks)
     with phases("train"):
         history = _fit(model, data, run, ranks)
     with phases("evaluate"):
-        test_set = batches(data.x_test, data.y_test, _batch_size(run), shuffle=False)
-        test_metrics = model.evaluate(test_set, verbose=0, return_dict=True)
-    _write_results(folder, ranks, history, test_metrics, initial, model)
+        test_metrics = model.evaluate(batches(data.test, _batch_size(run), shuffle=False), verbose=0, return_dict=True)
+    workload["samples_per_rank"] = len(data.train)
+    _write_results(folder, ranks, history, test_metrics, initial, model, workload)
     ranks.close()
 
 
@@ -78,12 +82,6 @@ def pin_device(run, ranks):
     tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def effective_learning_rate(run, size):
-    """The benchmark's learning rate, times the ranks under ``learning_rate_scaling: linear`` (icpp2019, 2.3.2)."""
-    rate = run["benchmark"]["learning_rate"]
-    return rate * size if run["parameters"]["learning_rate_scaling"] == "linear" else rate
-
-
 def compile_model(benchmark, run, ranks, features):
     """Build and compile the model with the distributed optimizer; all its variables exist afterwards.
 
@@ -93,9 +91,10 @@ def compile_model(benchmark, run, ranks, features):
 
     keras.utils.set_random_seed(run["derived"]["seed"] + ranks.rank)
     model = benchmark.build_model(features)
-    optimizer = keras.optimizers.SGD(learning_rate=effective_learning_rate(run, ranks.size))
+    optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
+    optimizer = optimizers[run["benchmark"]["optimizer"]](learning_rate=learning_rate.scaled(run, ranks.size))
     optimizer = ranks.distributed_optimizer(optimizer)
-    model.compile(loss=run["benchmark"]["loss"], optimizer=optimizer, metrics=["accuracy"])
+    model.compile(loss=run["benchmark"]["loss"], optimizer=optimizer, metrics=benchmark.metrics())
     optimizer.build(model.trainable_variables)
     return model
 
@@ -108,15 +107,10 @@ def _check_ranks(run, ranks):
         )
 
 
-def _load(run, split):
-    matrix = LOADERS[run["parameters"]["loader"]](run["data"][split])
-    sidecar = json.loads(Path(run["data"][f"{split}_sidecar"]).read_text(encoding="utf-8"))
-    if list(matrix.shape) != sidecar["shape"] or matrix.dtype != np.float32:
-        raise StudyError(
-            f"{run['data'][split]}: {matrix.shape} {matrix.dtype} was loaded, "
-            f"{run['data'][f'{split}_sidecar']} says {sidecar['shape']} float32"
-        )
-    return matrix
+def _load(run, file):
+    paths, form = run["data"][file], run["benchmark"]["files"][file]
+    matrix = load(run["parameters"]["loader"], paths["path"], paths["sidecar"], form)
+    return Table(matrix, [code["values"] for code in read_sidecar(paths["sidecar"])["codes"]])
 
 
 def _batch_size(run):
@@ -159,16 +153,15 @@ def _fit(model, data, run, ranks):
             if ranks.rank == 0:
                 print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(logs)}", flush=True)
 
-    if _batch_size(run) > len(data.x_train):
-        raise StudyError(
-            f"batch_size: {_batch_size(run)} is larger than the training set of {len(data.x_train)} samples"
-        )
+    batch_size = _batch_size(run)
+    if batch_size > len(data.train):
+        raise StudyError(f"batch_size: {batch_size} is larger than the {len(data.train)} training samples of a rank")
     times = EpochTimes()
     model.fit(
-        batches(data.x_train, data.y_train, _batch_size(run), shuffle=True),
+        batches(data.train, batch_size, run["benchmark"]["shuffle"]),
         epochs=run["derived"]["epochs_per_rank"],
-        validation_data=batches(data.x_validation, data.y_validation, _batch_size(run), shuffle=False),
-        callbacks=[times],
+        validation_data=batches(data.validation, batch_size, shuffle=False),
+        callbacks=[*learning_rate.warmup(run, ranks.size, -(-len(data.train) // batch_size)), times],
         verbose=0,
     )
     return pd.DataFrame(times.rows)
@@ -178,7 +171,7 @@ def _shown(metrics):
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def _write_results(folder, ranks, history, test_metrics, initial, model):
+def _write_results(folder, ranks, history, test_metrics, initial, model, workload):
     """Gather what each rank knows; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
         "rank": ranks.rank,
@@ -195,6 +188,7 @@ def _write_results(folder, ranks, history, test_metrics, initial, model):
     write_json(
         Path(folder) / "metrics.json",
         {
+            "workload": workload,
             "test": {name: number_or_none(value) for name, value in test_metrics.items()},
             "parameters": model.count_params(),
             "initial_weights_crc32": initial,

@@ -21,10 +21,10 @@ def make_run(tmp_path):
         folder = tmp_path / machine / "runs" / run.directory
         folder.mkdir(parents=True)
         (folder / "run.yaml").write_text(yaml.safe_dump(definition.run_definition(run, values, "data")))
-        shape = run.dataset.shape
+        shape = run.dataset.shape or {"test_samples": 1000, "features": run.spec["workload"]["features"]}
         provenance = {
             "training_code": "c0de",
-            "data": {s: {"shape": [shape[f"{s}_samples"], shape["features"] + 1]} for s in ("train", "test")},
+            "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.files},
             "git": {"commit": "abc", "dirty": False},
             "packages": {"tensorflow": "2"},
             "host": {"name": "n1", "cores_allowed": 2},
@@ -44,7 +44,14 @@ def make_run(tmp_path):
             ]  # fmt: skip
             pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
             ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "final_weights_crc32": 7} for r in range(run.gpus)]
-            metrics = {"test": {"loss": number_or_none(loss), "accuracy": 0.75}, "parameters": 12, "ranks": ranks}
+            tested = {"loss": number_or_none(loss), "accuracy": 0.75}
+            workload = {
+                "train_samples": run.dataset.train_samples,
+                "test_samples": shape["test_samples"],
+                "features": shape["features"],
+                "samples_per_rank": run.samples_per_rank,
+            }
+            metrics = {"test": tested, "workload": workload, "parameters": 12, "ranks": ranks}
             (folder / "metrics.json").write_text(json.dumps(metrics))
         failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory"} if status != "ok" else None
         outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}

@@ -6,7 +6,19 @@ import yaml
 from study import configuration
 from study.errors import StudyError
 
-LAPTOP = (configuration.CONFIG / "studies" / "laptop.yaml").read_text()
+STUDY = """\
+description: a test
+datasets:
+  nt3:
+    source: synthetic
+    train_samples: 400
+    test_samples: 100
+    features: 120
+    seed: 2019
+runs:
+  - {benchmark: nt3, scaling: strong, epochs: 8, gpus: [1, 2, 4], loader: read_csv}
+tables: [scaling, icpp2019_table2]
+"""
 
 
 @pytest.mark.parametrize(
@@ -24,7 +36,7 @@ def test_shipped_files_fit_their_schema(kind):
         configuration.load(path, kind)
 
 
-def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
+def broken(tmp_path, old, new, text=STUDY, kind="studies"):
     assert old in text
     path = tmp_path / "broken.yaml"
     path.write_text(text.replace(old, new, 1))
@@ -48,7 +60,6 @@ def broken(tmp_path, old, new, text=LAPTOP, kind="studies"):
         ("source: synthetic", "source: syntetic", ["datasets.nt3.source", "did you mean 'synthetic'?"]),
         ("features: 120", "featurs: 120", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
         ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
-        ("icpp2019_table2", "icpp2019_tabel2", ["tables[1]", "did you mean 'icpp2019_table2'?"]),
         ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),
         ("description:", "description: [", ["not valid YAML"]),
     ],
@@ -61,7 +72,7 @@ def test_a_mistake_in_a_study(tmp_path, old, new, words):
 
 def test_the_line_is_named(tmp_path):
     for old, new in (("source: synthetic", "source: syntetic"), ("seed: 2019", "sead: 2019")):
-        line = 1 + LAPTOP.splitlines().index(f"    {old}")
+        line = 1 + STUDY.splitlines().index(f"    {old}")
         assert f"line {line}: " in broken(tmp_path, old, new)
 
 

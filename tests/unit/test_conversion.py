@@ -8,18 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.datasets import conversion
-from study.datasets.conversion import Expected, convert
+from study.datasets.conversion import convert
+from study.datasets.tabular import Form
 from study.errors import StudyError
 from study.files import sha256
-from study.loaders import LOADERS
+from study.loaders import CONVERTED, LOADERS, load
 
+SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
+FORM = Form.of(SPEC)
 GOOD = "0,1.5,2\n1,-3,4e-3\n0,5.25,6\n"
 
 
-def converted(tmp_path, text, expected=None, name="data.csv"):
+def converted(tmp_path, text, form=FORM, name="data.csv", **expected):
     source = tmp_path / name
     source.write_bytes(text if isinstance(text, bytes) else text.encode())
-    convert(source, tmp_path / "m.npy", tmp_path / "m.json", expected or Expected(label_column=0, classes=2))
+    convert(source, tmp_path / "m.npy", tmp_path / "m.json", form, **expected)
     return np.load(tmp_path / "m.npy"), json.loads((tmp_path / "m.json").read_text())
 
 
@@ -28,6 +31,8 @@ def test_values_and_sidecar(tmp_path):
     assert matrix.dtype == np.float32
     assert np.array_equal(matrix, np.array([[0, 1.5, 2], [1, -3, 4e-3], [0, 5.25, 6]], dtype=np.float32))
     assert sidecar["shape"] == [3, 3]
+    assert sidecar["codes"] == [{"column": 0, "values": [0, 1]}]
+    assert sidecar["missing_values"] == 0
     assert sidecar["source"] == {
         "name": "data.csv",
         "bytes": len(GOOD),
@@ -67,7 +72,7 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
         ("0,1,2\n1,inf,4\n", ["line 2, column 2", "'inf' is not a finite number"]),
         ("0,1,2\n1,-Infinity,4\n", ["line 2, column 2"]),
         ("0,1,2\n1,1e39,4\n", ["line 2, column 2", "does not fit a 32-bit float"]),
-        ("0,1,2\n2,3,4\n", ["line 2, column 1", "the label '2' is not one of 0 to 1"]),
+        ("0,1,2\n2,3,4\n", ["line 2, column 1", "the label '2' is not one of 0, 1"]),
         ("0,1,2\n-1,3,4\n", ["line 2, column 1", "label"]),
         ("0,1,2\n0.5,3,4\n", ["line 2, column 1", "label"]),
         ("0,1,2\n\n1,3,4\n", ["line 2, column 1", "empty"]),
@@ -75,7 +80,7 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
         ("0,1,2\n1,3", ["line 2, column 2", "cut off"]),
         ("0,1,2\n1,1_0,4\n", ["line 2, column 2", "'1_0'"]),
         ("0,1,2\n1,0x10,4\n", ["line 2, column 2", "'0x10'"]),
-        ("label,a,b\n1,3,4\n", ["line 1, column 1", "'label' is not a finite number"]),
+        ("label,a,b\n1,3,4\n", ["line 1, column 1", "the label 'label' is not one of 0, 1"]),
         (b"0,1,2\n1,\xff,4\n", ["line 2, column 2"]),
         (b"0,1,2\n1,3\x00,4\n", ["line 2, column 2"]),
     ],
@@ -93,20 +98,81 @@ def test_faults(tmp_path, monkeypatch, values_per_block, text, words):
 
 @pytest.mark.parametrize(
     ("expected", "words"),
-    [
-        (Expected(0, 2, rows=4), "3 rows, 4 were expected"),
-        (Expected(0, 2, columns=4), "3 columns, 4 were expected"),
-        (Expected(3, 2), "the label is expected in column 4"),
-    ],
+    [({"rows": 4}, "line 3: the file has 3 rows, 4 were expected"), ({"columns": 4}, "3 columns, 4 were expected")],
 )
 def test_another_shape_than_expected(tmp_path, expected, words):
     with pytest.raises(StudyError, match=words):
-        converted(tmp_path, GOOD, expected)
+        converted(tmp_path, GOOD, **expected)
+
+
+NAMED_SPEC = {"header": True, "codes": [{"column": "type"}], "drop": ["case"]}
+NAMED = Form.of(NAMED_SPEC)
+NAMED_TEXT = "case,type,a,b\nc1,lung,1,2.5\nc2,breast,3,4\nc3,lung,-5,6e2\n"
+
+
+def test_names_categories_and_left_out_columns(tmp_path):
+    matrix, sidecar = converted(tmp_path, NAMED_TEXT, NAMED)
+    assert sidecar["codes"] == [{"column": "type", "values": ["breast", "lung"]}]
+    assert np.array_equal(matrix, np.array([[1, 1, 2.5], [0, 3, 4], [1, -5, 600]], dtype=np.float32))
+    assert sidecar["shape"] == [3, 3]
+
+
+def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
+    matrix, sidecar = converted(tmp_path, NAMED_TEXT, NAMED)
+    assert sidecar["codes"][0]["values"] == ["breast", "lung"]
+    assert matrix[:, 0].tolist() == [1, 0, 1]
+
+
+def test_kept_columns_missing_values_and_tabs(tmp_path):
+    form = Form.of(
+        {"header": True, "separator": "tab", "codes": [{"column": "id"}], "keep": ["b"], "missing": ["na", ""]}
+    )
+    matrix, sidecar = converted(tmp_path, "id\tunit\ta\tb\n7\tm\tx\tna\n8\t\ty\t2\n9\t-\tz\t\n", form)
+    assert sidecar["missing_values"] == 2
+    assert sidecar["codes"] == [{"column": "id", "values": ["7", "8", "9"]}]
+    assert np.array_equal(matrix, np.array([[0, np.nan], [1, 2], [2, np.nan]], dtype=np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("case,type,a,b\n", "has no line after its header"),
+        (
+            "case,sort,a,b\nc1,lung,1,2\n",
+            "line 1: there is no column 'type': there are 4 columns, the first are 'case'",
+        ),
+        ("case,type,a,b\nc1,lung,1,2\nc2,lung,x,2\n", "line 3, column 3: 'x' is not a finite number"),
+        ("case,type,a,b\nc1,,1,2\n", "line 2, column 2: the category is ''"),
+        ("case,type,a,b\nc1,lung,1\n", "line 2, column 3: 3 values, but line 1 has 4"),
+        ("case,type,a,b\nc1,lung,na,2\n", "line 2, column 3: 'na' is not a finite number"),
+    ],
+)
+def test_faults_in_named_files(tmp_path, text, words):
+    with pytest.raises(StudyError, match=words):
+        converted(tmp_path, text, NAMED)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_loaders_read_named_files_alike(tmp_path, loader):
+    matrix, _ = converted(tmp_path, NAMED_TEXT, NAMED)
+    path = tmp_path / ("m.npy" if loader in CONVERTED else "data.csv")
+    assert load(loader, path, tmp_path / "m.json", NAMED_SPEC).tobytes() == matrix.tobytes()
+
+
+def test_a_file_that_changed_after_its_conversion_is_refused(tmp_path):
+    converted(tmp_path, NAMED_TEXT, NAMED)
+    (tmp_path / "data.csv").write_text(NAMED_TEXT.replace("breast", "skin"))
+    with pytest.raises(StudyError, match="column type: 'skin' is not one of its 2 known values; was it changed"):
+        load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
+    (tmp_path / "data.csv").write_text(NAMED_TEXT + "c4,lung,1,2\n")
+    with pytest.raises(StudyError, match=r"\(4, 3\) float32 was loaded"):
+        load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
 
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(StudyError, match="none.csv: cannot be read: No such file"):
-        convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", Expected(0, 2))
+        convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", FORM)
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,8 +189,8 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
     rows = data.draw(st.lists(st.lists(number, min_size=columns, max_size=columns), min_size=1, max_size=6))
     text = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows))
     matrix, _ = converted(folder, text)
-    for name, path in (("read_csv", "data.csv"), ("chunked", "data.csv"), ("npy", "m.npy")):
-        loaded = LOADERS[name](folder / path)
+    for name in LOADERS:
+        loaded = load(name, folder / ("m.npy" if name in CONVERTED else "data.csv"), folder / "m.json", SPEC)
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
 
@@ -138,10 +204,11 @@ def test_memory_stays_flat(tmp_path):
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(conversion.__file__).parents[2])!r})
-from study.datasets.conversion import convert, Expected
+from study.datasets.conversion import convert
+from study.datasets.tabular import Form
 from study.memory import peak_memory_mb
 before = peak_memory_mb()
-convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Expected(0, 2))
+convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))
 print(peak_memory_mb() - before)
 """
     row = ",".join(["1", *["1.25"] * 9_999]) + "\n"

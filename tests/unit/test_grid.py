@@ -84,8 +84,15 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
     [
         ({"gpus": [3]}, ["runs[0].gpus: 3", "8 epochs cannot be divided", "2 or 4"]),
         ({"gpus": [16]}, ["runs[0].gpus: 16", "divided"]),
-        ({"batch_size": 101}, ["runs[0].batch_size: 101", "100 samples"]),
+        ({"batch_size": 101}, ["runs[0].batch_size: 101", "100 training samples"]),
         ({"batch_size": 50, "batch_scaling": "linear"}, ["runs[0].batch_size: 200 on 4 ranks"]),
+        (
+            {"batch_size": 30, "sharding": "by_rank"},
+            ["runs[0].batch_size: 30 on 4 ranks", "25 training samples of a rank"],
+        ),
+        ({"scaling": "batch"}, ["runs[0].batch_scaling", "linear, square_root, cubic_root"]),
+        ({"scaling": "weak", "warmup_epochs": 9}, ["runs[0].warmup_epochs: 9 is more than the 8 epochs"]),
+        ({"warmup_epochs": 1, "learning_rate_scaling": "none"}, ["runs[0].warmup_epochs: there is nothing to warm up"]),
         ({"dataset": "nt4"}, ["runs[0].dataset", "no dataset 'nt4'", "nt3"]),
     ],
 )
@@ -109,6 +116,44 @@ def test_too_few_epochs_for_the_benchmark(monkeypatch):
     monkeypatch.setattr(configuration, "load_named", lambda kind, name: spec)
     with pytest.raises(StudyError, match=r"runs\[0\].gpus: 4: 2 epochs a rank; nt3 needs at least 4"):
         study()
+
+
+def test_a_mode_without_default_epochs_asks_for_them():
+    with pytest.raises(StudyError, match=r"runs\[0\]: the key 'epochs' is missing; nt3 has no default under batch"):
+        content = copy.deepcopy(BASE)
+        del content["runs"][0]["epochs"]
+        content["runs"][0] |= {"scaling": "batch", "batch_scaling": "linear", "batch_size": 10}
+        grid.expand("test", content, "test.yaml")
+
+
+def test_batch_scaling_is_an_axis_and_keeps_the_epochs():
+    runs = study(scaling="batch", batch_size=10, batch_scaling=["linear", "square_root"], loader="npy").runs
+    found = {(r.parameters["batch_scaling"], r.gpus): (r.epochs_per_rank, r.batch_size_per_rank) for r in runs}
+    assert found[("linear", 4)] == (8, 40)
+    assert found[("square_root", 4)] == (8, 20)
+    assert len(found) == 6
+
+
+def test_validation_samples_are_not_trained_on():
+    content = copy.deepcopy(BASE)
+    content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 300}}
+    content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 271}]
+    with pytest.raises(StudyError, match="larger than the 270 training samples"):
+        grid.expand("test", content, "test.yaml")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train": "a", "tset": "b"}, "datasets.nt3.tset: nt3 has no such file; its files: train, test"),
+        ({"train": "a"}, "datasets.nt3: the key 'test' is missing; nt3's files: train, test"),
+    ],
+)
+def test_files_of_one_s_own_are_the_benchmark_s(files, words):
+    content = copy.deepcopy(BASE)
+    content["datasets"]["nt3"] = {"source": "path", **files}
+    with pytest.raises(StudyError, match=words):
+        grid.expand("test", content, "test.yaml")
 
 
 def test_too_narrow_a_dataset_for_the_layers():

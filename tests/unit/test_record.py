@@ -35,6 +35,16 @@ def test_a_run_that_diverged_is_good_and_has_no_loss(make_run):
     assert record["quality"]["accuracy"] == 0.9
 
 
+def test_what_was_trained_on(make_run):
+    (run,) = expand(sharding="by_rank")
+    record = make_record(make_run(run, times=[3.0, 1.0]))
+    assert record["workload"] == {
+        "train_samples": 100, "test_samples": 20, "features": 60, "samples_per_rank": 50}  # fmt: skip
+    assert record["training"]["throughput_samples_per_s"] == pytest.approx(50.0)
+    assert record["benchmark"] == {"learning_rate": 0.001, "optimizer": "sgd", "loss": "categorical_crossentropy"}
+    assert record["data_mb"] == {"train": 5.0, "test": 5.0}
+
+
 def test_one_epoch_has_no_steady_time(make_run):
     (run,) = expand(epochs=2)
     assert make_record(make_run(run))["training"]["time_per_epoch_steady_s"] is None
@@ -44,7 +54,7 @@ def test_a_failed_run_is_a_record_too(make_run):
     (run,) = expand()
     record = make_record(make_run(run, status="failed"))
     assert (record["status"], record["failure"]["kind"]) == ("failed", "oom")
-    assert record["training"] is None
+    assert record["training"] is record["workload"] is None
     assert record["phases"]["load"]["slowest_s"] == 3.0
 
 

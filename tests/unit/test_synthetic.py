@@ -1,4 +1,4 @@
-"""Synthetic NT3 files look like the real ones and can be told apart by class."""
+"""Synthetic files look like the real ones: form, bytes a value, and what can be learnt from them."""
 
 import hashlib
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from study import benchmarks, configuration
-from study.datasets.conversion import Expected, convert
-from study.datasets.csv_writer import format_block
+from study.datasets.conversion import convert
+from study.datasets.csv_writer import format_rows
 from study.datasets.synthetic import generate
+from study.datasets.tabular import Form
 from study.errors import StudyError
-from study.loaders import read_csv
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 
@@ -24,9 +24,24 @@ def written(path, definition, split="train"):
     return path
 
 
-def test_values_are_written_as_numbers_that_read_back():
+def matrix(path, name="nt3", file="train"):
+    """What the conversion makes of a file; it also checks every value."""
+    form = Form.of(configuration.load_named("benchmarks", name)["files"][file])
+    convert(path, path.with_suffix(".npy"), path.with_suffix(".json"), form)
+    return np.load(path.with_suffix(".npy"))
+
+
+@pytest.mark.parametrize(
+    ("decimals", "zero", "text"),
+    [
+        (6, b"0.0", b"1,0.0,1.500000,9.999999\n0,0.000001,0.0,3.250000\n"),
+        (3, b"0", b"1,0,1.500,9.999\n0,0,0,3.250\n"),
+        (0, b"0", b"1,0,1,9\n0,0,0,3\n"),
+    ],
+)
+def test_values_are_written_as_numbers_that_read_back(decimals, zero, text):
     values = np.array([[0.0, 1.5, 9.999999], [1e-6, 0.0, 3.25]])
-    assert format_block([1, 0], values) == b"1,0.0,1.500000,9.999999\n0,0.000001,0.0,3.250000\n"
+    assert format_rows([b"1", b"0"], values, decimals, zero) == text
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path):
@@ -38,23 +53,48 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path):
     assert len(set(digests)) == 3
 
 
-def test_the_file_has_the_real_ones_form(tmp_path):
-    """No header, the label in column 0, 8.8 bytes a value (the real NT3 training file), classes balanced."""
-    path = written(tmp_path / "t.csv", shape(train=101, features=6000))
-    bytes_per_value = path.stat().st_size / (101 * 6001)
-    assert bytes_per_value == pytest.approx(8.8, abs=0.05)
-    matrix = read_csv(path)
-    assert matrix.shape == (101, 6001)
-    assert sorted(np.bincount(matrix[:, 0].astype(int))) == [50, 51]
-    convert(path, tmp_path / "m.npy", tmp_path / "m.json", Expected(0, 2, 101, 6001))
+@pytest.mark.parametrize(
+    ("name", "features", "bytes_per_value"),
+    # NT3: 597 MB, 1,120 x 60,484. P1B1, P1B2: sizes in MiB (P1B2's 169,631,113 bytes are Table 1's 162), 3,000 rows.
+    [("nt3", 6000, 597e6 / (1120 * 60484)), ("p1b1", 6000, 771 * 2**20 / (3000 * 60485)),
+     ("p1b2", 6000, 169_631_113 / (3000 * 28206))],
+)  # fmt: skip
+def test_bytes_a_value_are_the_real_files(tmp_path, name, features, bytes_per_value):
+    spec = configuration.load_named("benchmarks", name)
+    generate(tmp_path / "t.csv", name, spec, shape(train=200, features=features), "train")
+    text = (tmp_path / "t.csv").read_bytes()
+    body = text[text.index(b"\n") + 1 :] if spec["files"]["train"]["header"] else text
+    assert len(body) / (200 * features) == pytest.approx(bytes_per_value, rel=0.02)
+
+
+def test_classes_are_balanced(tmp_path):
+    labels = matrix(written(tmp_path / "t.csv", shape(train=101)))[:, 0].astype(int)
+    assert sorted(np.bincount(labels)) == [50, 51]
 
 
 def test_train_and_test_share_what_tells_the_classes_apart(tmp_path):
-    train = read_csv(written(tmp_path / "train.csv", shape()))
-    test = read_csv(written(tmp_path / "test.csv", shape(), "test"))
+    train = matrix(written(tmp_path / "train.csv", shape()))
+    test = matrix(written(tmp_path / "test.csv", shape(), "test"))
     centres = [train[train[:, 0] == label, 1:].mean(axis=0) for label in (0, 1)]
     distances = [np.linalg.norm(test[:, 1:] - centre, axis=1) for centre in centres]
     assert np.array_equal(np.argmin(distances, axis=0), test[:, 0])
+
+
+def test_p1b3_s_files_are_narrow_and_wide_as_the_real_ones(tmp_path):
+    """25,722 genes to 3,809 descriptors; seven short lines in the response for each that the filters leave."""
+    spec = configuration.load_named("benchmarks", "p1b3")
+    paths = {}
+    for file, form in spec["files"].items():
+        paths[file] = tmp_path / form["name"]
+        generate(paths[file], "p1b3", spec, shape(train=2000, test=100, features=29531), file)
+    matrices = {file: matrix(path, "p1b3", file) for file, path in paths.items()}
+    assert matrices["expression"].shape == (60, 1 + 25722)
+    assert matrices["descriptors"].shape[1] == 1 + 3809
+    assert matrices["response"].shape[1] == 4
+    lines = len(matrices["response"])
+    assert lines / 2100 == pytest.approx(7 * (0.5 + 0.5 / 0.7), rel=0.01)
+    assert 30 < paths["response"].stat().st_size / lines < 40
+    assert np.isnan(matrices["descriptors"]).mean() == pytest.approx(0.01, abs=0.002)
 
 
 def test_an_error_leaves_no_file(tmp_path, monkeypatch):

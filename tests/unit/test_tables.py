@@ -22,12 +22,12 @@ def frame(make_run, tmp_path):
     """The tidy table of made-up runs: ``frame((run, {"times": [...]}), ...)``."""
 
     def build(*runs):
-        files = []
         for run, facts in runs:
             folder = make_run(run, **facts)
             write_json(folder / "record.json", make_record(folder))
-            files.append(folder / "record.json")
-        runs_frame(files, {"nt3": "c0de"}, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
+        runs_frame([run for run, _ in runs], {"nt3": "c0de"}, tmp_path / "local").to_csv(
+            tmp_path / "runs.csv", index=False
+        )
         return pd.read_csv(tmp_path / "runs.csv")
 
     return build
@@ -41,7 +41,7 @@ def test_table2_means_intervals_and_published_values(frame):
     one, two, three = expand(gpus=6, full_size=True, epochs=384, repeats=3)
     times = [[10.0] * 64, [11.0] * 64, [12.0] * 64]
     table = by_gpus(
-        TABLES["icpp2019_table2"](
+        TABLES["icpp2019_table2"].make(
             frame(*zip([one, two, three], [{"times": t} for t in times], strict=True)), NO_LOADING
         )
     )
@@ -59,7 +59,7 @@ def test_table2_means_intervals_and_published_values(frame):
 
 def test_another_workload_has_no_ratio_but_a_reason(frame):
     (run,) = expand(gpus=1, epochs=4)
-    row = by_gpus(TABLES["icpp2019_table2"](frame((run, {})), NO_LOADING)).loc[1]
+    row = by_gpus(TABLES["icpp2019_table2"].make(frame((run, {})), NO_LOADING)).loc[1]
     assert row.published_time_per_epoch_s == 10.3
     assert math.isnan(row.ratio_time_per_epoch_s)
     assert "training samples 100 instead of 1120" in row.ratio_reason
@@ -72,18 +72,20 @@ def test_another_workload_has_no_ratio_but_a_reason(frame):
         ({"batch_scaling": "linear"}, "batch size a rank 120"),
         ({"learning_rate_scaling": "none"}, "learning rate scaling none"),
         ({"batch_size": 40}, "batch size 40 instead of 20"),
+        ({"sharding": "by_rank"}, "sharding by_rank instead of none"),
+        ({"warmup_epochs": 2}, "warm-up epochs 2 instead of 0"),
     ],
 )
 def test_another_way_to_train_has_no_ratio(frame, changes, words):
     (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)
-    row = by_gpus(TABLES["icpp2019_table6"](frame((run, {})), NO_LOADING)).loc[6]
+    row = by_gpus(TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)).loc[6]
     assert words in row.ratio_reason
     assert row[["ratio_accuracy", "ratio_time_per_epoch_s"]].isna().all()
 
 
 def test_failed_repeats_are_counted_and_not_averaged(frame):
     one, two, three = expand(repeats=3)
-    table = TABLES["icpp2019_table2"](
+    table = TABLES["icpp2019_table2"].make(
         frame((one, {"times": [2.0, 4.0]}), (two, {"status": "failed"}), (three, {})), NO_LOADING
     )
     row = by_gpus(table).loc[2]
@@ -95,7 +97,7 @@ def test_failed_repeats_are_counted_and_not_averaged(frame):
 
 def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
     (run,) = expand()
-    table = TABLES["icpp2019_table2"](frame((run, {"status": "failed"})), NO_LOADING)
+    table = TABLES["icpp2019_table2"].make(frame((run, {"status": "failed"})), NO_LOADING)
     row = by_gpus(table).loc[2]
     assert math.isnan(row.time_per_epoch_s)
     assert (row.repeats_ok, row.failures, row.power_reason) == (0, "1 x oom", "no repeat succeeded")
@@ -104,14 +106,14 @@ def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
 def test_table2_has_only_strong_scaling_with_the_original_loader(frame):
     strong = expand(loader=["read_csv", "chunked", "npy"])
     weak = expand(scaling="weak")
-    table = TABLES["icpp2019_table2"](frame(*((run, {}) for run in [*strong, *weak])), NO_LOADING)
+    table = TABLES["icpp2019_table2"].make(frame(*((run, {}) for run in [*strong, *weak])), NO_LOADING)
     assert list(table.frame.loader) == ["read_csv"]
     assert list(table.frame.scaling) == ["strong"]
 
 
 def test_table6_base_and_optimised(frame):
     runs = expand(scaling="weak", epochs=8, gpus=[1, 6], loader=["read_csv", "chunked", "npy"], full_size=True)
-    table = TABLES["icpp2019_table6"](frame(*((run, {"accuracy": 0.5}) for run in runs)), NO_LOADING)
+    table = TABLES["icpp2019_table6"].make(frame(*((run, {"accuracy": 0.5}) for run in runs)), NO_LOADING)
     assert list(zip(table.frame.loader, table.frame.gpus, strict=True)) == [
         ("read_csv", 1), ("read_csv", 6), ("chunked", 1), ("chunked", 6)]  # fmt: skip
     row = table.frame[(table.frame.loader == "chunked") & (table.frame.gpus == 6)].iloc[0]
@@ -123,7 +125,7 @@ def test_table6_base_and_optimised(frame):
 def test_scaling_strong(frame):
     runs = expand(gpus=[1, 2, 4])
     facts = [{"runtime": 40.0}, {"runtime": 25.0}, {"runtime": 20.0}]
-    table = by_gpus(TABLES["scaling"](frame(*zip(runs, facts, strict=True)), NO_LOADING))
+    table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING))
     assert list(table.speedup) == pytest.approx([1, 1.6, 2])
     assert list(table.efficiency) == pytest.approx([1, 0.8, 0.5])
     assert table.loc[1, "load_s"] == 3.0
@@ -134,7 +136,7 @@ def test_scaling_strong(frame):
 def test_scaling_weak(frame):
     runs = expand(gpus=[1, 4], scaling="weak")
     table = by_gpus(
-        TABLES["scaling"](frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 25.0}], strict=True)), NO_LOADING)
+        TABLES["scaling"].make(frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 25.0}], strict=True)), NO_LOADING)
     )
     assert list(table.efficiency) == pytest.approx([1, 0.8])
     assert list(table.speedup) == pytest.approx([1, 3.2])
@@ -142,7 +144,7 @@ def test_scaling_weak(frame):
 
 def test_scaling_against_a_failed_base_has_no_speedup(frame):
     runs = expand(gpus=[1, 2])
-    table = by_gpus(TABLES["scaling"](frame(*zip(runs, [{"status": "failed"}, {}], strict=True)), NO_LOADING))
+    table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, [{"status": "failed"}, {}], strict=True)), NO_LOADING))
     assert table.speedup.isna().all()
 
 
@@ -150,17 +152,18 @@ def test_old_code_is_told(frame, make_run, tmp_path):
     (run,) = expand()
     folder = make_run(run)
     write_json(folder / "record.json", make_record(folder))
-    runs = runs_frame([folder / "record.json"], {"nt3": "another"}, tmp_path)
+    runs = runs_frame([run], {"nt3": "another"}, tmp_path / "local")
     assert not runs.code_is_current.any()
-    assert any("another version of the code" in note for note in TABLES["scaling"](runs, NO_LOADING).notes)
+    assert any("another version of the code" in note for note in TABLES["scaling"].make(runs, NO_LOADING).notes)
 
 
-def loading_file(tmp_path, times, crc=None, samples=1120):
-    """A loading measurement with {loader: [seconds]} on the training file; None is a failed load."""
-    rows = [
+def loading_file(tmp_path, times, crc=None, rows=1120, benchmark="nt3", file="train", cache="warm", cold_reason=None):
+    """A loading measurement with {loader: [seconds]} on one file; None is a failed load."""
+    samples = [
         {
             "repeat": repeat,
-            "split": "train",
+            "file": file,
+            "page_cache": cache,
             "loader": loader,
             "status": "ok" if seconds else "failed",
             "message": None if seconds else "exit code 1: no",
@@ -171,42 +174,138 @@ def loading_file(tmp_path, times, crc=None, samples=1120):
         for loader, values in times.items()
         for repeat, seconds in enumerate(values, start=1)
     ]
+    split = file if file in ("train", "test") else None
     content = {
-        "schema_version": 1, "machine": "local", "benchmark": "nt3", "dataset": "candle", "page_cache": "warm",
-        "loading_code": "c0de",
-        "splits": {"train": {"shape": [samples, 60484], "csv_mb": 597.0}}, "samples": rows, "provenance": {},
+        "schema_version": 2, "machine": "local", "benchmark": benchmark, "dataset": "candle", "loading_code": "c0de",
+        "cold_reason": cold_reason, "files": {file: {"split": split, "shape": [rows, 60484], "size_mb": 597.0}},
+        "samples": samples, "provenance": {},
     }  # fmt: skip
     write_json(tmp_path / "loading.json", content)
     return tmp_path / "loading.json"
 
 
+def table3_of(tmp_path, *arguments, **options):
+    loading = loading_frame([loading_file(tmp_path, *arguments, **options)], "c0de", tmp_path)
+    return TABLES["icpp2019_table3"].make(pd.DataFrame(), loading)
+
+
 def test_table3(tmp_path):
     times = {"read_csv": [10.0, 12.0, 30.0], "chunked": [5.0, 4.0, 5.0], "npy": [0.1, 0.1, 0.1]}
-    row = TABLES["icpp2019_table3"](
-        pd.DataFrame(), loading_frame([loading_file(tmp_path, times)], "c0de", tmp_path)
-    ).frame.iloc[0]
+    row = table3_of(tmp_path, times).frame.iloc[0]
     assert row.read_csv_s == pytest.approx(52 / 3)
     assert row.speedup_chunked == pytest.approx(3.0)  # the median of 2, 3 and 6
-    assert (row.published_read_csv_s, row.published_chunked_s) == (81.72, 14.3)
-    assert row.ratio_chunked_s == pytest.approx(14 / 3 / 14.3)
-    assert row.published_speedup_chunked == pytest.approx(81.72 / 14.3)
+    assert (row.published_summit_read_csv_s, row.published_summit_chunked_s) == (81.72, 14.3)
+    assert (row.published_theta_read_csv_s, row.published_theta_chunked_s) == (52.91, 13.84)
+    assert row.ratio_summit_chunked_s == pytest.approx(14 / 3 / 14.3)
+    assert row.published_theta_speedup_chunked == pytest.approx(52.91 / 13.84)
     assert row.repeats_ok == 3
 
 
 def test_table3_with_a_failed_load_and_another_size(tmp_path):
-    times = {"read_csv": [10.0, None], "chunked": [5.0, 4.0]}
-    row = TABLES["icpp2019_table3"](
-        pd.DataFrame(), loading_frame([loading_file(tmp_path, times, samples=99)], "c0de", tmp_path)
-    ).frame.iloc[0]
+    times = {"read_csv": [10.0, None], "chunked": [5.0, 4.0], "npy": [1.0, None]}
+    row = table3_of(tmp_path, times, rows=99).frame.iloc[0]
     assert row.read_csv_s == 10.0
-    assert (row.repeats_ok, row.repeats_failed, row.failures) == (1, 1, "1 x read_csv")
-    assert math.isnan(row.ratio_read_csv_s)
-    assert "samples 99 instead of 1120" in row.ratio_reason
+    assert (row.repeats_ok, row.repeats_failed) == (1, 1), "a repeat counts once, however many of its loads failed"
+    assert row.failures == "1 x read_csv; 1 x npy"
+    assert math.isnan(row.ratio_summit_read_csv_s)
+    assert "rows 99 instead of 1120" in row.ratio_reason
+
+
+def test_table3_of_a_file_that_the_paper_does_not_list(tmp_path):
+    row = table3_of(tmp_path, {"read_csv": [1.0], "chunked": [1.0]}, benchmark="p1b3", file="expression").frame.iloc[0]
+    assert math.isnan(row.published_summit_read_csv_s)
+    assert row.ratio_reason == "no published value"
+
+
+def test_table3_says_why_there_are_no_cold_loads(tmp_path):
+    table = table3_of(tmp_path, {"read_csv": [1.0]}, cold_reason="the pages stayed")
+    assert "no cold loads: the pages stayed" in table.markdown()
+    cold = table3_of(tmp_path, {"read_csv": [1.0]}, cache="cold")
+    assert cold.frame.page_cache.tolist() == ["cold"]
+
+
+def test_table1(frame):
+    row = TABLES["icpp2019_table1"].make(frame((expand(full_size=True, epochs=384)[0], {})), NO_LOADING).frame.iloc[0]
+    assert (row.train_samples, row.features, row.epochs, row.batch_size) == (1120, 60483, 384, 20)
+    assert (row.published_train_samples, row.published_features, row.published_epochs) == (1120, 60483, 384)
+    assert (row.train_mb, row.published_train_mb, row.optimizer) == (5.0, 597, "sgd")
+
+
+def test_table5_change_in_percent(frame):
+    runs = expand(gpus=[1, 6], loader=["read_csv", "chunked"], epochs=6)
+    table = frame(*((run, {}) for run in runs))
+    table["power_per_gpu_w"] = [100.0, 110.0, 80.0, 100.0]
+    table["energy_per_gpu_j"] = [1000.0, 900.0, 500.0, 250.0]
+    table = by_gpus(TABLES["icpp2019_table5"].make(table, NO_LOADING))
+    assert table.power_change_pct.tolist() == pytest.approx([10, 25])
+    assert table.energy_change_pct.tolist() == pytest.approx([-10, -50])
+    assert table.loc[6, ["published_power_w", "published_energy_change_pct"]].tolist() == [176.8, -3.42]
+
+
+def test_table5_without_power_says_why(frame):
+    table = TABLES["icpp2019_table5"].make(frame((expand()[0], {})), NO_LOADING)
+    assert table.frame[["power_w", "power_optimized_w"]].isna().all().all()
+    assert any("no power sensor" in note for note in table.notes)
+
+
+def claims_of(runs):
+    table = TABLES["icpp2019_claims"].make(runs, NO_LOADING).frame
+    return table[table.benchmark == "nt3"].set_index(["published_machine", "scaling", "quantity"]).sort_index()
+
+
+def test_claims_of_runtime(frame):
+    """The paper's formula: of base and optimised runtime at each GPU count; up to is the largest."""
+    runs = expand(gpus=[1, 2, 4], loader=["read_csv", "chunked"])
+    times = [100.0, 90.0, 100.0, 50.0, 100.0, 20.0]
+    table = claims_of(frame(*((run, {"runtime": t}) for run, t in zip(runs, times, strict=True))))
+    row = table.loc[("summit", "strong", "runtime_reduction")].iloc[0]
+    assert (row.low, row.high, row.measured_gpus) == (pytest.approx(10), pytest.approx(80), "1, 2, 4")
+    assert row.published_high == 67.68
+    assert "training samples 100 instead of 1120" in row.workload_difference
+    assert row.missing is None
+    energy = table.loc[("summit", "strong", "energy_reduction")].iloc[0]
+    assert math.isnan(energy.high)
+    assert "energy of these runs: no power sensor" in energy.missing
+
+
+def test_claims_name_the_runs_that_are_missing(frame):
+    table = claims_of(frame((expand(loader="read_csv")[0], {})))
+    assert table.loc[("summit", "strong", "runtime_reduction")].iloc[0].missing == (
+        "runs of nt3, strong scaling, with chunked")  # fmt: skip
+    assert table.loc[("theta", "strong", "time_per_epoch_s")].missing.tolist() == [
+        "runs of nt3, strong scaling, with read_csv on 24 ranks",
+        "runs of nt3, strong scaling, with read_csv on 384 ranks",
+    ]
+
+
+def test_claims_of_single_points(frame):
+    runs = expand(gpus=[24, 384], epochs=384, loader=["read_csv", "chunked"])
+    facts = [{"times": [7.0] * run.epochs_per_rank, "load": (2.0, 3.0), "runtime": 5.0} for run in runs]
+    table = claims_of(frame(*zip(runs, facts, strict=True)))
+    assert table.loc[("theta", "strong", "time_per_epoch_s")].high.tolist() == [7.0, 7.0]
+    assert table.loc[("summit", "strong", "load_s")].high.tolist() == [3.0]
+    dominates = table.loc[("summit", "strong", "loading_dominates_from")].iloc[0]
+    assert (dominates.low, dominates.published_high) == (24, 48)
+
+
+def test_loading_that_does_not_dominate(frame):
+    table = claims_of(frame((expand(gpus=2)[0], {"runtime": 30.0})))
+    row = table.loc[("summit", "strong", "loading_dominates_from")].iloc[0]
+    assert row.missing == "loading does not dominate in these runs: at most 10% of the run on 2 ranks"
+
+
+def test_a_point_that_may_fail_says_so(frame):
+    table = TABLES["icpp2019_table2"].make(
+        frame((expand(may_fail="icpp2019, 4.2.1")[0], {"status": "failed"})), NO_LOADING
+    )
+    row = table.frame.iloc[0]
+    assert (row.failures, row.may_fail) == ("1 x oom", "icpp2019, 4.2.1")
+    assert "icpp2019, 4.2.1" in table.markdown()
 
 
 def test_loads_by_old_code_are_told(tmp_path):
     loading = loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "chunked": [1.0]})], "another", tmp_path)
-    table = TABLES["icpp2019_table3"](pd.DataFrame(), loading)
+    table = TABLES["icpp2019_table3"].make(pd.DataFrame(), loading)
     assert not table.frame.code_is_current.any()
     assert any("another version of the code" in note for note in table.notes)
 
@@ -217,7 +316,7 @@ def test_a_run_s_file_that_changed_after_its_record_is_refused(make_run, tmp_pat
     write_json(folder / "record.json", make_record(folder))
     (folder / "history.csv").write_text("epoch,time_s\n1,0.001\n")
     with pytest.raises(StudyError, match="history.csv: was changed after the run"):
-        runs_frame([folder / "record.json"], {"nt3": "c0de"}, tmp_path)
+        runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")
 
 
 def test_loaders_that_give_different_arrays_are_not_compared(tmp_path):

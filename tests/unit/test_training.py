@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from examples import expand
-from study import benchmarks, configuration, definition, grid, phases, training
-from study.datasets.conversion import Expected, convert
-from study.datasets.scaling import max_abs_scale
+from study import benchmarks, configuration, definition, learning_rate, loaders, phases, training
+from study.datasets.conversion import convert
 from study.datasets.synthetic import generate
+from study.datasets.tabular import Form
 from study.errors import StudyError
 
 SPEC = configuration.load_named("benchmarks", "nt3")
@@ -46,52 +46,12 @@ class FakeRanks:
         self.closed = True
 
 
-def test_parameter_count_at_full_width():
-    """Worked out by hand: two convolutions, pools of 1 and 10 (60,483 -> 60,464 -> 60,455 -> 6,045), three layers."""
-    convolutions = (20 * 1 * 128 + 128) + (10 * 128 * 128 + 128)
-    dense = (6_045 * 128 * 200 + 200) + (200 * 20 + 20) + (20 * 2 + 2)
-    model = benchmarks.get("nt3", SPEC).build_model(60_483)
-    assert model.count_params() == convolutions + dense == 154_922_918
-
-
-def test_layers_are_the_paper_s():
-    model = benchmarks.get("nt3", SPEC).build_model(100)
-    names = [type(layer).__name__ for layer in model.layers]
-    assert names == ["Conv1D", "MaxPooling1D"] * 2 + ["Flatten"] + ["Dense", "Dropout"] * 2 + ["Dense"]
-    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.1, 0.1]
-
-
-def test_fewest_features_are_the_fewest_that_build():
-    benchmark = benchmarks.get("nt3", SPEC)
-    assert benchmark.minimum_features == 38
-    assert benchmark.build_model(38).count_params() > 0
-    with pytest.raises(ValueError, match="[Nn]egative|[Nn]on-positive|dimension"):
-        benchmark.build_model(28)
-
-
-def test_max_abs_scaling_is_over_both_sets():
-    train = np.array([[1, -4, 0], [2, 2, 0]], dtype=np.float32)
-    test = np.array([[-8, 1, 0]], dtype=np.float32)
-    max_abs_scale(train, test)
-    assert np.array_equal(train, np.array([[0.125, -1, 0], [0.25, 0.5, 0]], dtype=np.float32))
-    assert np.array_equal(test, np.array([[-1, 0.25, 0]], dtype=np.float32))
-
-
-def test_preprocessing():
-    train = np.array([[1, 2, -4], [0, 4, 2]], dtype=np.float32)
-    data = benchmarks.get("nt3", SPEC).preprocess(train, train.copy())
-    assert data.x_train.shape == (2, 2, 1)
-    assert np.array_equal(data.y_train, np.array([[0, 1], [1, 0]], dtype=np.float32))
-    assert np.array_equal(data.x_train[..., 0], np.array([[0.5, -1], [1, 0.5]], dtype=np.float32))
-    assert data.x_validation is data.x_test
-
-
 def make_data(run, data_dir):
     """The synthetic files of a run, raw and converted."""
-    for split in ("train", "test"):
-        csv, matrix = run.dataset.raw(data_dir, split), run.dataset.converted(data_dir, split)
-        generate(csv, "nt3", SPEC, run.dataset.definition, split)
-        convert(csv, matrix, definition.sidecar(matrix), Expected(0, 2))
+    for file, form in run.spec["files"].items():
+        raw, matrix = run.dataset.raw(data_dir, file), run.dataset.converted(data_dir, file)
+        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
+        convert(raw, matrix, definition.sidecar(matrix), Form.of(form))
 
 
 @pytest.fixture
@@ -128,7 +88,7 @@ def test_a_rank_from_start_to_end(rank):
 
 
 def test_a_training_that_diverges_is_written_down(rank, monkeypatch):
-    monkeypatch.setattr(training, "effective_learning_rate", lambda *_: 1e12)
+    monkeypatch.setattr(learning_rate, "scaled", lambda *_: 1e12)
     _, folder = rank(FakeRanks())
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["test"]["loss"] is None
@@ -139,6 +99,19 @@ def test_a_training_that_diverges_is_written_down(rank, monkeypatch):
 def test_the_learning_rate_used(rank, scaling, size, rate):
     _, folder = rank(FakeRanks(size=size), learning_rate_scaling=scaling)
     assert pd.read_csv(folder / "history.csv").learning_rate.iloc[-1] == pytest.approx(rate)
+
+
+def test_warm_up_reaches_the_scaled_rate_in_equal_steps(rank):
+    """Five steps an epoch: the rate after each epoch of a warm-up of two, from 0.001 to 0.004."""
+    _, folder = rank(FakeRanks(size=4), scaling="weak", epochs=3, warmup_epochs=2)
+    rates = pd.read_csv(folder / "history.csv").learning_rate.tolist()
+    assert rates == pytest.approx([0.0025, 0.004, 0.004])
+
+
+def test_each_rank_trains_on_a_part_of_its_own(rank):
+    _, folder = rank(FakeRanks(size=3), scaling="weak", sharding="by_rank")
+    workload = json.loads((folder / "metrics.json").read_text())["workload"]
+    assert (workload["train_samples"], workload["samples_per_rank"]) == (100, 33)
 
 
 def test_ranks_that_differ_after_the_broadcast_are_refused(rank):
@@ -156,7 +129,7 @@ def test_another_number_of_ranks_than_planned_is_refused(rank):
 
 
 def test_a_file_that_is_not_the_converted_one_is_refused(rank, tmp_path, monkeypatch):
-    monkeypatch.setitem(training.LOADERS, "read_csv", lambda path: np.zeros((3, 4), dtype=np.float32))
+    monkeypatch.setitem(loaders.CSV_LOADERS, "read_csv", lambda path, form: pd.DataFrame(np.zeros((3, 4))))
     with pytest.raises(StudyError, match=r"\(3, 4\) float32 was loaded"):
         rank(FakeRanks())
 
@@ -174,16 +147,3 @@ def test_the_seed_is_the_rank_s_and_the_repeat_s(rank):
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4
-
-
-def test_the_laptop_study_s_data_are_learnt_in_eight_epochs(tmp_path):
-    """About as fast as the paper's NT3, which is at an accuracy of 1 after 8 epochs (icpp2019, Figure 6)."""
-    run = next(run for run in grid.load_study("laptop").runs if run.gpus == 1 and run.parameters["scaling"] == "weak")
-    machine = {"name": "local", **configuration.load_named("machines", "local")}
-    content = definition.run_definition(run, machine, str(tmp_path / "data"))
-    make_data(run, tmp_path / "data")
-    training.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
-    history = pd.read_csv(tmp_path / "run" / "history.csv")
-    assert history.accuracy.iloc[0] < 0.9
-    assert history.accuracy.iloc[-1] > 0.9
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["accuracy"] > 0.95

@@ -20,14 +20,14 @@ def test_one_repeat_more_runs_that_repeat(project):
 
 
 def test_a_raw_file_s_new_content_runs_its_descendants(project):
-    (raw,) = project.root.glob("data/raw/nt3/synthetic-60-*/test.csv")
+    (raw,) = project.root.glob("data/raw/nt3/synthetic-60-*/nt_test2.csv")
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
     assert project.plan() == {"convert_dataset": 1, "train": 7, "make_record": 7, **COLLECTED}
 
 
 def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
-    (raw,) = project.root.glob("data/raw/nt3/synthetic-20-*/test.csv")
+    (raw,) = project.root.glob("data/raw/nt3/synthetic-20-*/nt_test2.csv")
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
     assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **COLLECTED}
@@ -148,6 +148,10 @@ def test_a_mistake_in_any_yaml_is_one_line_before_any_job(project, file, old, ne
 
 
 def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
+    project.add_study("misspelt", TINY.replace("icpp2019_table2", "icpp2019_tabel2"))
+    done = project.snakemake("--dry-run", study="misspelt", check=False)
+    assert "tables: 'icpp2019_tabel2' is not one of" in done.stdout + done.stderr
+    assert "did you mean 'icpp2019_table2'?" in done.stdout + done.stderr
     project.add_study("few", TINY.replace(STRONG, ""))
     done = project.snakemake("--dry-run", study="few", check=False)
     assert "few.yaml: tables: icpp2019_table2 needs strong-scaling runs with read_csv" in done.stdout + done.stderr

@@ -1,10 +1,11 @@
 """CSV to one float32 matrix that can be memory-mapped, plus a sidecar that says what it is.
 
-Every value is checked on the way; a file that is not whole or not numeric gives an error that names
+Every value is checked on the way; a file that is not whole or not as its form says gives an error that names
 file, line and column, and no output.
 """
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,172 +17,222 @@ from tqdm import tqdm
 from study.errors import StudyError
 from study.files import write_json, written_aside
 
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the study knows of a file beforehand. rows and columns are None where only the file tells."""
-
-    label_column: int
-    classes: int
-    rows: int | None = None
-    columns: int | None = None
-
-
-@dataclass(frozen=True)
 class _Source:
     path: Path
+    names: list  # of all columns; their numbers where the file has no header
     rows: int
-    columns: int
     bytes: int
     sha256: str
 
 
-def convert(source, matrix, sidecar, expected):
-    """Convert the CSV file ``source`` into ``matrix`` (``.npy``, float32, C order) and ``sidecar`` (JSON).
+def convert(source, matrix, sidecar, form, rows=None, columns=None):
+    """Convert the text table ``source`` into ``matrix`` (``.npy``, float32, C order) and ``sidecar`` (JSON).
 
-    The matrix has the file's rows and columns, label column included, each value as ``read_csv`` gives it,
-    rounded to float32. Extra memory: one block of 32 MB and its text. Raises `StudyError` for a file that
-    is empty, cut off, ragged, not numeric, not finite, or not of the ``expected`` shape or labels.
+    form: `study.datasets.tabular.Form`; it says what the matrix has. Each number is as ``read_csv`` gives it, rounded
+    to float32; missing ones are NaN. The sidecar has the lists of values of the columns of categories. rows, columns:
+    refuse a file with others. Extra memory: one block of 32 MB and its text. Raises `StudyError` for a file that is
+    empty, cut off, ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
-    described = _describe(Path(source))
-    _check_shape(described, expected)
+    described = _describe(Path(source), form)
+    _check_shape(described, form, rows, columns)
+    numbers = form.numbers(described.names)
+    shape = (described.rows, len(form.codes) + len(numbers))
     with written_aside(matrix) as aside:
-        target = np.lib.format.open_memmap(
-            aside, mode="w+", dtype=np.float32, shape=(described.rows, described.columns)
-        )
-        _fill(target, described, expected)
+        target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
+        categories, missing = _fill(target, described, form, numbers)
         target.flush()
         del target
-    write_json(sidecar, _sidecar(described, expected))
+    write_json(
+        sidecar,
+        {
+            "schema_version": 2,
+            "converter_version": CONVERTER_VERSION,
+            "shape": list(shape),
+            "dtype": "float32",
+            "codes": [{"column": c, "values": v} for c, v in zip(form.codes, categories, strict=True)],
+            "missing_values": missing,
+            "source": {"name": described.path.name, "bytes": described.bytes, "sha256": described.sha256},
+        },
+    )
 
 
-def _sidecar(source, expected):
-    return {
-        "schema_version": 1,
-        "converter_version": CONVERTER_VERSION,
-        "shape": [source.rows, source.columns],
-        "dtype": "float32",
-        "label_column": expected.label_column,
-        "classes": expected.classes,
-        "source": {"name": source.path.name, "bytes": source.bytes, "sha256": source.sha256},
-    }
-
-
-def _describe(path):
-    """Shape, size and checksum in one pass over the lines; refuses a file that is empty, ragged or cut off.
+def _describe(path, form):
+    """Names, rows, size and checksum in one pass over the lines; refuses what is empty, ragged or cut off.
 
     pandas is not trusted with ragged lines: it fills short ones, and takes a longer one for one with an index.
     """
-    digest, rows, size, columns = hashlib.sha256(), 0, 0, None
+    digest, lines, size, columns, names = hashlib.sha256(), 0, 0, None, None
+    separator = form.separator.encode()
     try:
         with open(path, "rb") as handle:
             for line in handle:
                 digest.update(line)
-                rows, size = rows + 1, size + len(line)
-                found = line.count(b",") + 1
-                columns = columns or found
-                if b"\0" in line:
-                    column = line[: line.index(b"\0")].count(b",") + 1
-                    raise StudyError(
-                        f"{path}: line {rows}, column {column}: there is a zero byte; fetch the file again"
-                    )
-                if line.strip() == b"":
-                    raise StudyError(f"{path}: line {rows}, column 1: the line is empty")
-                if not line.endswith(b"\n"):
-                    raise StudyError(
-                        f"{path}: line {rows}, column {found}: the file is cut off: its last line has no end. "
-                        "Fetch it again; if it is whole, end it with a line feed"
-                    )
-                if found != columns:
-                    column = min(found, columns + 1)
-                    raise StudyError(f"{path}: line {rows}, column {column}: {found} values, but line 1 has {columns}")
+                lines, size = lines + 1, size + len(line)
+                found = line.count(separator) + 1
+                if columns is None:
+                    columns = found
+                    names = _names(line, form) if form.header else list(range(columns))
+                _check_line(path, lines, line, found, columns, separator)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
-    if rows == 0:
-        raise StudyError(f"{path}: the file is empty; fetch it again or give the right path")
-    return _Source(path, rows, columns, size, digest.hexdigest())
+    rows = lines - form.header
+    if rows <= 0:
+        what = "has no line after its header" if lines else "is empty"
+        raise StudyError(f"{path}: the file {what}; fetch it again or give the right path")
+    return _Source(path, names, rows, size, digest.hexdigest())
 
 
-def _check_shape(source, expected):
-    for what, found, wanted in (
-        ("columns", source.columns, expected.columns),
-        ("rows", source.rows, expected.rows),
-    ):
+def _names(line, form):
+    return line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
+
+
+def _check_line(path, number, line, found, columns, separator):
+    if b"\0" in line:
+        column = line[: line.index(b"\0")].count(separator) + 1
+        raise StudyError(f"{path}: line {number}, column {column}: there is a zero byte; fetch the file again")
+    if line.strip(b"\r\n ") == b"":
+        raise StudyError(f"{path}: line {number}, column 1: the line is empty")
+    if not line.endswith(b"\n"):
+        raise StudyError(
+            f"{path}: line {number}, column {found}: the file is cut off: its last line has no end. "
+            "Fetch it again; if it is whole, end it with a line feed"
+        )
+    if found != columns:
+        column = min(found, columns + 1)
+        raise StudyError(f"{path}: line {number}, column {column}: {found} values, but line 1 has {columns}")
+
+
+def _check_shape(source, form, rows, columns):
+    for what, found, wanted in (("columns", len(source.names), columns), ("rows", source.rows, rows)):
         if wanted is not None and found != wanted:
-            line = 1 if what == "columns" else source.rows
+            line = 1 if what == "columns" else source.rows + form.header
             raise StudyError(
                 f"{source.path}: line {line}: the file has {found} {what}, {wanted} were expected; "
                 "is it whole, and the right file for this benchmark and split?"
             )
-    if source.columns < 2:
-        raise StudyError(f"{source.path}: line 1: there is one column; a label and comma-separated values are expected")
-    if expected.label_column >= source.columns:
-        raise StudyError(
-            f"{source.path}: line 1: there are {source.columns} columns, "
-            f"the label is expected in column {expected.label_column + 1}"
-        )
+    for column in [*form.codes, *form.drop, *(form.keep or ())]:
+        if column not in source.names:
+            known = f"there are {len(source.names)} columns"
+            if form.header:
+                known += f", the first are {', '.join(map(repr, source.names[:5]))}"
+            named = repr(column) if form.header else column + 1
+            raise StudyError(f"{source.path}: line 1: there is no column {named}: {known}")
+    if form.keep is None and not form.numbers(source.names):
+        raise StudyError(f"{source.path}: line 1: there is one column; values with a separator are expected")
 
 
-def _fill(target, source, expected):
-    rows_per_block = max(1, VALUES_PER_BLOCK // source.columns)
-    done = 0
+def _fill(target, source, form, numbers):
+    """Write all rows into ``target``; returns each code column's list of values and the count of missing numbers."""
+    rows_per_block = max(1, VALUES_PER_BLOCK // len(source.names))
+    codes = [_Codes(values) for values in form.values]
+    done = missing = 0
     with tqdm(total=source.rows, unit="row", desc=source.path.name, mininterval=1) as progress:
         try:
-            blocks = pd.read_csv(
-                source.path,
-                header=None,
-                dtype=np.float64,
-                chunksize=rows_per_block,
-                low_memory=False,
-                skip_blank_lines=False,
-                encoding="ascii",
-            )
-            for block in blocks:
+            for block in _blocks(source, form, numbers, rows_per_block):
+                rows = target[done : done + len(block)]
+                for index, (column, code) in enumerate(zip(form.codes, codes, strict=True)):
+                    rows[:, index] = code.add(block[column])
                 with np.errstate(over="ignore"):
-                    rows = target[done : done + len(block)] = block.to_numpy(dtype=np.float32)
-                if not (np.isfinite(rows).all() and _labels_valid(rows[:, expected.label_column], expected)):
-                    raise ValueError("a value is not finite or a label is not valid")
+                    rows[:, len(codes) :] = block[numbers].to_numpy(dtype=np.float32)
+                missing += _missing(rows[:, len(codes) :], form)
                 done += len(block)
                 progress.update(len(block))
         except (ValueError, IndexError) as error:  # pandas' parser errors and UnicodeDecodeError are ValueErrors
-            fault = _find_fault(source, expected, first_row=done)
-            raise StudyError(fault or f"{source.path}: after line {done}: {error}") from None
+            fault = _find_fault(source, form, first_row=done)
+            raise StudyError(fault or f"{source.path}: after row {done}: {error}") from None
     if done != source.rows:
-        raise StudyError(f"{source.path}: {done} rows were read but the file has {source.rows} lines")
+        raise StudyError(f"{source.path}: {done} rows were read but the file has {source.rows}")
+    for index, code in enumerate(codes):
+        if code.order is not None:
+            target[:, index] = code.order[target[:, index].astype(np.int64)]
+    return [code.values for code in codes], missing
 
 
-def _labels_valid(labels, expected):
-    return ((labels >= 0) & (labels < expected.classes) & (labels == np.floor(labels))).all()
+def _blocks(source, form, numbers, rows):
+    wanted = {*form.codes, *numbers}
+    return pd.read_csv(
+        source.path,
+        **form.reading_options(np.float64),
+        usecols=None if len(wanted) == len(source.names) else lambda name: name in wanted,
+        chunksize=rows,
+        low_memory=False,
+        skip_blank_lines=False,
+        encoding="ascii",
+    )
 
 
-def _find_fault(source, expected, first_row):
+class _Codes:
+    """Turns one column of categories into positions, block by block; text is put in order when all is known."""
+
+    def __init__(self, values):
+        self._given = None if values is None else pd.Index(values)
+        self._seen = {}
+
+    def add(self, column):
+        """Positions of the values of ``column``; for text in the order of appearance, see ``order``."""
+        if self._given is not None:
+            found = self._given.get_indexer(column)
+            if (found < 0).any():
+                raise ValueError("a category is not one of the allowed values")
+            return found
+        places, names = pd.factorize(column)
+        if (places < 0).any() or "" in names:
+            raise ValueError("a category is missing")
+        return np.array([self._seen.setdefault(name, len(self._seen)) for name in names])[places]
+
+    @property
+    def values(self):
+        """The list of values that positions are positions in."""
+        return sorted(self._seen) if self._given is None else self._given.tolist()
+
+    @property
+    def order(self):
+        """Final position by order of appearance, or None where positions are final already."""
+        if self._given is not None:
+            return None
+        place = {name: index for index, name in enumerate(self.values)}
+        return np.array([place[name] for name in self._seen])
+
+
+def _missing(values, form):
+    """The number of missing values; raises ValueError for one that is not finite, or missing where none may be."""
+    missing = int(np.isnan(values).sum())
+    if (missing and not form.missing) or np.isinf(values).any():
+        raise ValueError("a value is not finite")
+    return missing
+
+
+def _find_fault(source, form, first_row):
     """The first fault at or after ``first_row`` as a message, found value by value; None where there is none."""
+    kinds = [(index, name, form.kind(name)) for index, name in enumerate(source.names)]
     with open(source.path, encoding="ascii", errors="replace", newline="\n") as handle:
-        for number, line in enumerate(handle, start=1):
+        for number, line in enumerate(handle, start=1 - form.header):
             if number > first_row:
-                fault = _line_fault(line.rstrip("\n").removesuffix("\r"), expected)
-                if fault:
-                    return f"{source.path}: line {number}, {fault}"
+                values = line.rstrip("\n").removesuffix("\r").split(form.separator)
+                for index, name, kind in kinds:
+                    fault = _fault(values[index], name, kind, form)
+                    if fault:
+                        return f"{source.path}: line {number + form.header}, column {index + 1}: {fault}"
     return None
 
 
-def _line_fault(line, expected):
-    values = line.split(",")
-    for column, value in enumerate(values, start=1):
-        text = value.strip()
-        if not NUMBER.fullmatch(text):
-            return f"column {column}: {value[:40]!r} is not a finite number"
-        if abs(float(text)) > FLOAT32_MAX:
-            return f"column {column}: {value[:40]!r} does not fit a 32-bit float"
-    label = float(values[expected.label_column])
-    if not (label.is_integer() and 0 <= label < expected.classes):
-        return (
-            f"column {expected.label_column + 1}: the label {values[expected.label_column]!r} "
-            f"is not one of 0 to {expected.classes - 1}"
-        )
-    return None
+def _fault(value, name, kind, form):
+    """What is wrong with one value, or None."""
+    if kind == "left out" or (kind == "number" and value in form.missing):
+        return None
+    if kind == "code":
+        allowed = form.values[form.codes.index(name)]
+        if allowed is None:
+            return None if value and "\ufffd" not in value else f"the category is {value[:40]!r}"
+        good = NUMBER.fullmatch(value.strip()) and float(value) in allowed
+        return None if good else f"the label {value[:40]!r} is not one of {', '.join(map(str, allowed))}"
+    if not NUMBER.fullmatch(value.strip()) or not math.isfinite(float(value)):
+        return f"{value[:40]!r} is not a finite number"
+    return f"{value[:40]!r} does not fit a 32-bit float" if abs(float(value)) > FLOAT32_MAX else None

@@ -1,30 +1,36 @@
-"""Write numeric matrices as CSV fast: digits are looked up for a whole block, not formatted one by one."""
+"""Write numeric matrices as text fast: digits are looked up for a whole block, not formatted one by one."""
 
 import numpy as np
 
-DECIMALS = 6
-ZERO = np.frombuffer(b"0.0,", dtype=np.uint8)
 _THREE_DIGITS = np.array([list(f"{n:03d}".encode()) for n in range(1000)], dtype=np.uint8)
 
 
-def format_block(labels, values):
-    """CSV bytes of one block of rows: an integer label, then ``d.dddddd`` values; exact zeros as ``0.0``.
+def format_rows(prefixes, values, decimals, zero=b"0", separator=b","):
+    """Text of one block of rows, as bytes: each row's prefix, then its values, each after a separator.
 
-    labels: (rows,) integers 0 to 9. values: (rows, columns) floats in [0, 10).
+    prefixes: (rows,) bytes, such as a label. values: (rows, columns) floats in [0, 10), cut off after ``decimals``
+    (0, 3 or 6) digits. zero: how an exact zero is written, a beginning of its full form such as ``0`` or ``0.0``.
     """
-    micro = np.minimum((values * 10**DECIMALS).astype(np.uint32), 10 ** (DECIMALS + 1) - 1)
-    rows, columns = micro.shape
-    cells = np.empty((rows, columns + 1, 9), dtype=np.uint8)
-    body = cells[:, 1:]
-    units, decimals = np.divmod(micro, 10**6)
-    body[..., 0] = units + ord("0")
-    body[..., 1] = ord(".")
-    body[..., 2:5] = _THREE_DIGITS[decimals // 1000]
-    body[..., 5:8] = _THREE_DIGITS[decimals % 1000]
-    cells[..., 8] = ord(",")
-    cells[:, -1, 8] = ord("\n")
+    units, thousands = _digits(values, decimals)
+    rows, columns = units.shape
+    cells = np.empty((rows, columns, 2 + (decimals and 1 + decimals)), dtype=np.uint8)
+    cells[..., 0] = separator[0]
+    cells[..., 1] = units + ord("0")
+    if decimals:
+        cells[..., 2] = ord(".")
+    for group, digits in enumerate(thousands):
+        cells[..., 3 + 3 * group : 6 + 3 * group] = _THREE_DIGITS[digits]
     keep = np.ones(cells.shape, dtype=bool)
-    keep[:, 1:, 3:8] = (micro != 0)[..., None]  # "0.000000" is written "0.0", as the real files do
-    cells[:, 0, 0] = np.asarray(labels) + ord("0")
-    keep[:, 0, 1:8] = False
-    return cells[keep].tobytes()
+    keep[..., 1 + len(zero) :] = ((units != 0) | np.any(thousands, axis=0))[..., None] if decimals else True
+    return b"".join(
+        prefix + cells[row][keep[row]].tobytes() + b"\n" for row, prefix in zip(range(rows), prefixes, strict=True)
+    )
+
+
+def _digits(values, decimals):
+    """The units and, three at a time, the decimals of ``values``."""
+    scaled = np.minimum((values * 10**decimals).astype(np.uint32), 10 ** (decimals + 1) - 1)
+    units, rest = np.divmod(scaled, 10**decimals)
+    if decimals == 6:
+        return units, list(np.divmod(rest, 1000))
+    return units, [rest] if decimals else []

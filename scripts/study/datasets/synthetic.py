@@ -8,13 +8,13 @@ from study.files import written_aside
 GENERATOR_VERSION = 1  # raise it when the same seed gives other bytes: files are then made anew
 
 
-def generate(path, benchmark, spec, definition, split):
-    """Write the synthetic CSV file of one split.
+def generate(path, benchmark, spec, definition, file):
+    """Write one synthetic file; ``file`` is its key in the benchmark's ``files``.
 
     definition: the study's dataset (train_samples, test_samples, features, seed). The same definition
-    gives the same bytes. Memory: one block of 16 rows.
+    gives the same bytes. Memory: a block of rows, or for P1B3 its tables.
     """
-    blocks = benchmarks.get(benchmark, spec).synthetic_blocks(definition, definition["seed"], split)
+    blocks = benchmarks.get(benchmark, spec).synthetic_blocks(file, definition, definition["seed"])
     progress = tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1)
     with written_aside(path) as aside, open(aside, "wb") as handle, progress:
         for block in blocks:

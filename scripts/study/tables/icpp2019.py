@@ -6,26 +6,52 @@ from study.statistics import summarize
 from study.tables.layout import Table
 from study.tables.summary import (
     beside_published,
+    file_difference,
     notes,
     optional_columns,
     points,
-    shape_difference,
+    published,
+    untraced,
     workload_difference,
 )
 
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
+BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
+MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+
+
+def table1(runs, loading):
+    """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run."""
+    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
+    measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
+    table = runs.groupby(keys, sort=False)[measures].first().reset_index()
+    paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
+    beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
+    table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
+    table = table.astype(
+        {name: "Int64" for name in table if name.endswith(("_samples", "features", "_epochs", "size"))}
+    )
+    shown = ["benchmark", "dataset", "scaling"]
+    for name in ("train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "optimizer", *beside[-2:]):
+        shown += [name, *([f"published_{name}"] if name in beside else [])]
+    caption = (
+        "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
+        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element."
+    )
+    return Table("icpp2019_table1", caption, _first(table, shown), shown, optional_columns(shown), [])
 
 
 def table2(runs, loading):
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    chosen = runs[(runs["scaling"] == "strong") & (runs["loader"] == "read_csv") & ~runs["trace"].astype(bool)]
+    chosen = untraced(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
     table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
     table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s", STEADY,
              "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w", "published_power_per_gpu_w",
-             "ratio_power_per_gpu_w", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
+             "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
     caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
     return Table(
         "icpp2019_table2", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
@@ -33,31 +59,44 @@ def table2(runs, loading):
 
 
 def table3(runs, loading):
-    """Table 3: time to load each file by loader, and how many times faster than ``read_csv``."""
-    keys = ["machine", "benchmark", "dataset", "split", "samples", "features", "size_mb", "page_cache"]
+    """Tables 3 and 4: time to load each file by loader, and how many times faster than ``read_csv``."""
+    keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
     loaders = list(loading["loader"].unique())
     rows = [
         _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
-        for key, group in loading.groupby(keys, sort=False)
+        for key, group in loading.groupby(keys, sort=False, dropna=False)
     ]
     columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
-    columns += [f"speedup_{loader}" for loader in loaders if loader != "read_csv"]
-    table = pd.DataFrame(rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures", "code_is_current"])
-    measures = [f"{loader}_s" for loader in ("read_csv", "chunked") if loader in loaders]
-    table = beside_published(
-        table, "icpp2019_table3_loading_summit.csv", ["benchmark", "split"], measures, shape_difference
+    columns += [f"speedup_{loader}" for loader in loaders if loader != BASE]
+    table = pd.DataFrame(
+        rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures", "cold_reason", "code_is_current"]
     )
-    if len(measures) == 2:
-        table["published_speedup_chunked"] = table["published_read_csv_s"] / table["published_chunked_s"]
-    beside = [column for column in table if column.startswith(("published_", "ratio_")) and column != "ratio_reason"]
-    shown = ["machine", "benchmark", "split", "samples", "features", "size_mb", *(f"{name}_s" for name in loaders),
-             *beside, *(c for c in table if c.startswith("speedup_")), "repeats_ok", "repeats_failed"]  # fmt: skip
+    measures = [f"{loader}_s" for loader in (BASE, OPTIMIZED) if loader in loaders]
+    table["split"] = table["split"].astype(object)
+    beside = []
+    for machine, file in MACHINES.items():
+        table = beside_published(table, file, ["benchmark", "split"], measures, file_difference, f"{machine}_")
+        speedup = f"published_{machine}_speedup_chunked"
+        if len(measures) == 2:
+            table[speedup] = table[f"published_{machine}_{BASE}_s"] / table[f"published_{machine}_{OPTIMIZED}_s"]
+        beside += [f"{kind}_{machine}_{measure}" for kind in ("published", "ratio") for measure in measures]
+        beside += [speedup] * (len(measures) == 2)
+    shown = ["machine", "benchmark", "file", "rows", "columns", "size_mb", "page_cache",
+             *(f"{name}_s" for name in loaders), *(c for c in table if c.startswith("speedup_")), *beside,
+             "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "seconds to load each file by loader, warm page cache; speedup: median over the repeats of read_csv's time "
-        "divided by the loader's, paired; published: icpp2019, Table 3 (Summit)."
+        "seconds to load each file by loader, each load in a process of its own; speedup: median over the repeats of "
+        "read_csv's time divided by the loader's, paired; npy reads the matrix that was converted before; published: "
+        "icpp2019, Table 3 (Summit) and Table 4 (Theta)."
     )
+    reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
     return Table(
-        "icpp2019_table3", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "times")
+        "icpp2019_table3",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        [*notes(table, "times"), *reasons],
     )
 
 
@@ -69,23 +108,53 @@ def _loading_row(row, group, loaders):
         sample = summarize(times[loader])
         row[f"{loader}_s"], row[f"{loader}_ci95_s"] = sample.mean, sample.ci95
         row[f"{loader}_peak_memory_mb"] = ok.loc[ok["loader"] == loader, "peak_memory_mb"].max()
-        if loader != "read_csv" and "read_csv" in loaders:
-            row[f"speedup_{loader}"] = (times["read_csv"] / times[loader]).median()
-    row["repeats_ok"] = int(times.notna().all(axis=1).sum())
-    row["repeats_failed"] = len(failed)
+        if loader != BASE and BASE in loaders:
+            row[f"speedup_{loader}"] = (times[BASE] / times[loader]).median()
+    measured = group["loader"].unique()
+    row["repeats_ok"] = int(times[measured].notna().all(axis=1).sum())
+    row["repeats_failed"] = group["repeat"].nunique() - row["repeats_ok"]
+    row["cold_reason"] = group["cold_reason"].iloc[0]
     row["code_is_current"] = bool(group["code_is_current"].all())
     row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
     return row
 
 
+def table5(runs, loading):
+    """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
+    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size", "gpus"]
+    measures = {"power_per_gpu_w": "power{}_w", "energy_per_gpu_j": "energy{}_per_gpu_j"}
+    table = points(untraced(runs[runs["scaling"] == "strong"]), list(measures))
+    base, optimized = (table[table["loader"] == loader] for loader in (BASE, OPTIMIZED))
+    table = base.merge(optimized, on=keys, how="outer", suffixes=("", "_optimized"))
+    table["power_reason"] = table["power_reason"].combine_first(table["power_reason_optimized"])
+    table = table.rename(columns={"repeats_ok_optimized": "repeats_optimized_ok"})
+    for measure, name in measures.items():
+        change = 100 * (table[f"{measure}_optimized"] / table[measure] - 1)
+        table[name.format("")], table[name.format("_optimized")] = table[measure], table[f"{measure}_optimized"]
+        table[f"{measure.split('_')[0]}_change_pct"] = change
+    shown = ["power_w", "power_optimized_w", "power_change_pct", "energy_per_gpu_j", "energy_optimized_per_gpu_j",
+             "energy_change_pct"]  # fmt: skip
+    table = table.sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)[
+        [*keys, *shown, "repeats_ok", "repeats_optimized_ok", "power_reason"]
+    ]
+    paper = published("icpp2019_table5_nt3_power_energy.csv").assign(batch_size=20)
+    joined = ["benchmark", "scaling", "batch_size", "gpus"]
+    table = table.join(paper.set_index(joined)[shown].add_prefix("published_"), on=joined)
+    told = [*keys[:2], "batch_size", "gpus", *(f"{p}{name}" for name in shown for p in ("", "published_"))]
+    told += ["repeats_ok", "repeats_optimized_ok"]
+    caption = (
+        "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
+        "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
+    )
+    return Table("icpp2019_table5", caption, _first(table, told), told, optional_columns(told), notes(table, "values"))
+
+
 def table6(runs, loading):
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    chosen = runs[
-        (runs["scaling"] == "weak") & runs["loader"].isin(["read_csv", "chunked"]) & ~runs["trace"].astype(bool)
-    ]
-    table = points(chosen, [*measures, STEADY])
-    order = table["loader"].map({"read_csv": 0, "chunked": 1})
+    chosen = untraced(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
+    table = points(chosen, [*measures, STEADY, "loss"])
+    order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
     )
@@ -94,11 +163,12 @@ def table6(runs, loading):
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
+        shown += ["loss"] if measure == "accuracy" else []
         shown += [f"published_{measure}", f"ratio_{measure}"]
-    shown += ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
+    shown += TOLD
     caption = (
-        "training accuracy, time per epoch and average power per GPU, weak scaling; read_csv is the paper's original "
-        "loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
+        "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
+        "the paper's original loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
     )
     return Table(
         "icpp2019_table6", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")

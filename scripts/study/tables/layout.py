@@ -61,8 +61,8 @@ class Table:
 
 
 def _tells(column):
-    """Whether a column has anything but nothing, no and 0."""
-    return any(bool(value) for value in column.dropna())
+    """Whether a column has anything but nothing, no, ``none`` and 0."""
+    return any(bool(value) and value != "none" for value in column.dropna())
 
 
 def _text_column(frame, column):

@@ -4,26 +4,27 @@ import pandas as pd
 
 from study.phases import PHASES
 from study.tables.layout import Table
-from study.tables.summary import POINT, notes, optional_columns, points
+from study.tables.summary import POINT, notes, optional_columns, points, untraced
 
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
-            "throughput_samples_per_s", "accuracy", "test_accuracy", "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
+            "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss", "correlation",
+            "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
 def scaling(runs, loading):
     """Time to solution, speedup and scaling efficiency of each series, against its fewest ranks."""
-    table = points(runs[~runs["trace"].astype(bool)], MEASURES)
+    table = points(untraced(runs), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = ["benchmark", "scaling", "loader", "batch_size", "gpus", "epochs_per_rank", "runtime_s", "startup_s",
-             "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s", "time_per_epoch_steady_s", "speedup",
-             "efficiency", "accuracy", "test_accuracy", "repeats_ok", "repeats_failed", "failures",
-             "oversubscribed"]  # fmt: skip
+    shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank", "runtime_s",
+             "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
+             "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", "repeats_ok", "repeats_failed",
+             "failures", "may_fail", "oversubscribed"]  # fmt: skip
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
+        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
     )
     return Table("scaling", caption, table, shown, optional_columns(shown), notes(table, "values"))
 
@@ -33,5 +34,5 @@ def _efficiency(series):
     base = series.iloc[0]
     ratio = base["runtime_s"] / series["runtime_s"]
     ranks = series["gpus"] / base["gpus"]
-    strong = base["scaling"] == "strong"
-    return series.assign(speedup=ratio if strong else ratio * ranks, efficiency=ratio / ranks if strong else ratio)
+    weak = base["scaling"] == "weak"
+    return series.assign(speedup=ratio * ranks if weak else ratio, efficiency=ratio if weak else ratio / ranks)

@@ -4,28 +4,34 @@ import functools
 
 import pandas as pd
 
-from study import configuration
+from study import benchmarks, configuration
 from study.statistics import summarize
-from study.tables.layout import ci95_name
+from study.tables.layout import ci95_name, text
 
 # Columns in which two runs may differ and still be repeats of one point are not among these.
-POINT = ["machine", "benchmark", "dataset", "train_samples", "features", "scaling", "epochs", "gpus",
-         "epochs_per_rank", "batch_size", "batch_size_per_rank", "batch_scaling", "learning_rate_scaling",
-         "loader", "sharding"]  # fmt: skip
+POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs_per_rank", "batch_size",
+         "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
+         "sharding"]  # fmt: skip
+WORKLOAD = ["train_samples", "features"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_reason", "oversubscribed", "code_is_current"]
+
+
+def untraced(runs):
+    """The runs that give timings: tracing slows a run."""
+    return runs[~runs["trace"].astype(bool)]
 
 
 def points(runs, measures):
     """A row a point of the grid: mean and 95 % confidence interval of ``measures`` over its good repeats.
 
-    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``failures`` says what the failed ones were,
-    ``power_reason`` why there is no power. A point whose repeats all failed has a row with no numbers.
+    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``failures`` says what the failed ones were and
+    ``may_fail`` whether that was expected, ``power_reason`` why there is no power. A point whose repeats all failed
+    has a row with no numbers.
     """
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
-    return pd.DataFrame(rows, columns=[*POINT, *_measured(measures), *TOLD])
-
-
-TOLD = ["repeats_ok", "repeats_failed", "failures", "power_reason", "oversubscribed", "code_is_current"]
+    table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_measured(measures), *TOLD])
+    return table.astype(dict.fromkeys(WORKLOAD, "Int64"))
 
 
 def _measured(measures):
@@ -35,11 +41,14 @@ def _measured(measures):
 def _point(point, group, measures):
     ok = group[group["status"] == "ok"]
     failed = group[group["status"] != "ok"]
+    for name in WORKLOAD:
+        point[name] = ok[name].iloc[0] if len(ok) else None
     for measure in measures:
         sample = summarize(ok[measure])
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
     point["failures"] = "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None
+    point["may_fail"] = group["may_fail"].iloc[0]
     point["power_reason"] = _only_reason(ok)
     point["oversubscribed"] = bool(group["oversubscribed"].any())
     point["code_is_current"] = bool(group["code_is_current"].all())
@@ -53,67 +62,75 @@ def _only_reason(ok):
     return "; ".join(reasons) or None
 
 
+OPTIONAL = ("batch_scaling", "repeats_failed", "failures", "may_fail", "oversubscribed")
+
+
 def optional_columns(shown):
     """Of ``shown``, the columns that people need to see only where they say something."""
     prefixes = ("published_", "ratio_")
-    return tuple(c for c in shown if c.startswith(prefixes) or c in ("repeats_failed", "failures", "oversubscribed"))
+    return tuple(c for c in shown if c.startswith(prefixes) or c in OPTIONAL)
 
 
-def beside_published(table, file, keys, measures, differences):
+def beside_published(table, file, keys, measures, differences, label=""):
     """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
 
     file: CSV in config/published. differences: gives, for a row, how its workload differs from the
-    published one, or None. Where it differs, the ratio stays empty and ``ratio_reason`` says why.
+    published one, or None. Where it differs, the ratio stays empty and ``ratio_reason`` says why. label: put between
+    ``published_`` or ``ratio_`` and the measure, where values of several machines stand side by side.
     """
-    published = _published(file).set_index(keys)[measures].add_prefix("published_")
-    table = table.join(published, on=keys)
-    known = table[[f"published_{measure}" for measure in measures]].notna().any(axis=1)
+    beside = published(file).set_index(keys)[measures].add_prefix(f"published_{label}")
+    table = table.join(beside, on=keys)
+    known = table[list(beside)].notna().any(axis=1)
     reasons = [differences(row) if match else None for match, (_, row) in zip(known, table.iterrows(), strict=True)]
     table["ratio_reason"] = pd.Series(reasons, index=table.index, dtype=object).where(known, "no published value")
     comparable = table["ratio_reason"].isna()
     real = ~table["dataset"].str.startswith("synthetic")
     for measure in measures:
         meant = comparable & real if measure == "accuracy" else comparable  # made-up data are learnt at their own pace
-        table[f"ratio_{measure}"] = (table[measure] / table[f"published_{measure}"]).where(meant)
+        table[f"ratio_{label}{measure}"] = (table[measure] / table[f"published_{label}{measure}"]).where(meant)
     return table
 
 
 @functools.cache
-def _published(file):
+def published(file):
+    """One of the CSV files in config/published, as a data frame."""
     return pd.read_csv(configuration.CONFIG / "published" / file)
 
 
-WEAK_EPOCHS = 8  # icpp2019, section 6
-
-
 def workload_difference(row):
-    """How a run's data or epochs differ from the paper's (icpp2019, Table 1), or None."""
-    paper = _published("icpp2019_table1_benchmarks.csv").set_index("benchmark").loc[row["benchmark"]]
+    """How a run's data or training differ from the paper's (icpp2019, Table 1 and section 6), or None."""
+    spec = configuration.load_named("benchmarks", row["benchmark"])
+    if not row["repeats_ok"]:
+        return "no repeat succeeded"
+    strong, batch = row["scaling"] == "strong", row["scaling"] == "batch"
     return _difference(
         {
-            "training samples": (row["train_samples"], paper["train_samples"]),
-            "features": (row["features"], paper["elements_per_sample"]),
-            "epochs": (row["epochs"], paper["epochs"] if row["scaling"] == "strong" else WEAK_EPOCHS),
-            "batch size a rank": (row["batch_size_per_rank"], row["batch_size"]),
+            "training samples": (row["train_samples"], spec["workload"]["train_samples"]),
+            "features": (row["features"], spec["workload"]["features"]),
+            "epochs": (row["epochs"], spec["epochs"].get(row["scaling"])),
             "learning rate scaling": (row["learning_rate_scaling"], "linear"),
-            **({} if row["scaling"] == "strong" else {"batch size": (row["batch_size"], paper["batch_size"])}),
+            "warm-up epochs": (row["warmup_epochs"], 0),
+            "sharding": (row["sharding"], "none"),
+            **({} if batch else {"batch size a rank": (row["batch_size_per_rank"], row["batch_size"])}),
+            **({} if strong else {"batch size": (row["batch_size"], spec["batch_size"])}),
         }
     )
 
 
-def shape_difference(row):
-    """How a loaded file's shape differs from the published dataset's, or None."""
-    shape = configuration.load_named("benchmarks", row["benchmark"])["shape"]
-    return _difference(
-        {
-            "samples": (row["samples"], shape[f"{row['split']}_samples"]),
-            "features": (row["features"], shape["features"]),
-        }
-    )
+def file_difference(row):
+    """How a loaded file's rows and columns differ from the published file's, or None."""
+    spec = configuration.load_named("benchmarks", row["benchmark"])
+    if "shape" not in spec:
+        return "the rows of the published file are not known"
+    rows, columns = benchmarks.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
+    columns -= len(spec["files"][row["file"]].get("drop", []))
+    return _difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})
 
 
 def _difference(wanted):
-    different = [f"{what} {ours} instead of {theirs}" for what, (ours, theirs) in wanted.items() if ours != theirs]
+    different = [
+        f"{what} {text(ours)} instead of {text(theirs)}" for what, (ours, theirs) in wanted.items() if ours != theirs
+    ]
     return ", ".join(different) or None
 
 

@@ -1,0 +1,263 @@
+"""The four benchmarks: parameters worked out by hand, preprocessing by hand, and that each model learns."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_training import FakeRanks, make_data
+
+from study import benchmarks, configuration, definition, grid, phases, training
+from study.benchmarks.interface import Table
+from study.datasets.scaling import impute_and_standardize, max_abs_scale, min_max_scale
+from study.errors import StudyError
+from study.samples import Arrays, Joined, batches, part
+
+
+def benchmark(name):
+    return benchmarks.get(name, configuration.load_named("benchmarks", name))
+
+
+def dense(*widths):
+    """Weights and biases of dense layers from the first width to the last."""
+    return sum(a * b + b for a, b in zip(widths, widths[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "parameters"),
+    [
+        # Two convolutions, pools of 1 and 10 (60,483 -> 60,464 -> 60,455 -> 6,045), three dense layers.
+        ("nt3", 60_483, (20 * 1 * 128 + 128) + (10 * 128 * 128 + 128) + dense(6_045 * 128, 200, 20, 2)),
+        ("p1b1", 60_483, dense(60_483, 2000, 600, 2, 600, 2000, 60_483)),
+        ("p1b2", 28_204, dense(28_204, 1024, 512, 256, 10)),
+        ("p1b3", 1_000, dense(1_001, 1000, 500, 100, 50, 1)),
+    ],
+)
+def test_parameters_at_full_width(name, features, parameters):
+    assert benchmark(name).build_model(features).count_params() == parameters
+
+
+def test_those_sums_worked_out():
+    """P1B2's count is also printed in CANDLE's README; the others are this file's arithmetic, done once by hand."""
+    assert (20 * 128 + 128) + (10 * 128 * 128 + 128) + dense(6_045 * 128, 200, 20, 2) == 154_922_918
+    assert dense(60_483, 2000, 600, 2, 600, 2000, 60_483) == 244_400_085
+    assert dense(28_204, 1024, 512, 256, 10) == 29_540_618
+    assert dense(1_001, 1000, 500, 100, 50, 1) == 1_557_701
+
+
+def kinds(model):
+    return [type(layer).__name__ for layer in model.layers]
+
+
+def test_nt3_s_layers():
+    model = benchmark("nt3").build_model(100)
+    assert kinds(model) == ["Conv1D", "MaxPooling1D"] * 2 + ["Flatten"] + ["Dense", "Dropout"] * 2 + ["Dense"]
+    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.1, 0.1]
+
+
+def test_activations_and_regularisation():
+    p1b1, p1b2, p1b3 = (benchmark(name).build_model(30) for name in ("p1b1", "p1b2", "p1b3"))
+    assert [layer.activation.__name__ for layer in p1b1.layers] == ["relu"] * 5 + ["sigmoid"]
+    assert [layer.activation.__name__ for layer in p1b2.layers] == ["sigmoid"] * 4
+    l2 = [(layer.kernel_regularizer, layer.activity_regularizer) for layer in p1b2.layers]
+    assert all(float(each.l2) == pytest.approx(1e-5) for pair in l2[:3] for each in pair)
+    assert l2[3] == (None, None)
+    assert kinds(p1b3) == ["Dense", "Dropout"] * 4 + ["Dense"]
+    assert p1b3.layers[-1].activation.__name__ == "linear"
+
+
+def test_fewest_features_are_the_fewest_that_build():
+    nt3 = benchmark("nt3")
+    assert nt3.minimum_features == 38
+    assert nt3.build_model(38).count_params() > 0
+    with pytest.raises(ValueError, match="[Nn]egative|[Nn]on-positive|dimension"):
+        nt3.build_model(28)
+
+
+def array(rows):
+    return np.array(rows, dtype=np.float32)
+
+
+def test_max_abs_scaling_is_over_both_sets():
+    train, test = array([[1, -4, 0], [2, 2, 0]]), array([[-8, 1, 0]])
+    max_abs_scale(train, test)
+    assert np.array_equal(train, array([[0.125, -1, 0], [0.25, 0.5, 0]]))
+    assert np.array_equal(test, array([[-1, 0.25, 0]]))
+
+
+def test_min_max_scaling_is_over_both_sets():
+    train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, 4, 3]])
+    min_max_scale(train, test)
+    assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
+    assert np.array_equal(test, array([[1, 1, 0]]))
+
+
+def test_missing_values_become_the_mean():
+    matrix = array([[1, 7, np.nan], [np.nan, 7, np.nan], [3, 7, np.nan]])
+    impute_and_standardize(matrix)
+    deviation = np.sqrt(2 / 3)
+    assert matrix == pytest.approx(array([[-1 / deviation, 0, 0], [0, 0, 0], [1 / deviation, 0, 0]]))
+
+
+def test_nt3_s_preprocessing():
+    train = array([[1, 2, -4], [0, 4, 2]])
+    data = benchmark("nt3").preprocess({"train": Table(train, [[0, 1]]), "test": Table(train.copy(), [[0, 1]])}, 1)
+    assert data.train.x.shape == (2, 2, 1)
+    assert np.array_equal(data.train.y, array([[0, 1], [1, 0]]))
+    assert np.array_equal(data.train.x[..., 0], array([[0.5, -1], [1, 0.5]]))
+    assert data.validation is data.test
+
+
+def test_p1b1_validates_on_its_last_rows_and_learns_its_input():
+    train = np.column_stack([np.zeros(20), np.arange(20)]).astype(np.float32)
+    test = array([[0, 40]])
+    data = benchmark("p1b1").preprocess({"train": Table(train, [["x"]]), "test": Table(test, [["x"]])}, 1)
+    assert data.train.x.ravel() == pytest.approx(np.arange(18) / 40)
+    assert data.validation.x.ravel() == pytest.approx(np.array([18, 19]) / 40)
+    assert data.train.y is data.train.x
+    assert data.features == 1
+
+
+def test_p1b2_validates_on_its_first_rows_after_a_shuffle():
+    train = np.column_stack([np.arange(20) % 3, np.arange(20)]).astype(np.float32)
+    tables = {"train": Table(train, [["breast", "lung", "skin"]]), "test": Table(array([[0, 0]]), [["skin"]])}
+    data = benchmark("p1b2").preprocess(tables, seed=1)
+    order = np.round(np.concatenate([data.validation.x, data.train.x]).ravel() * 19).astype(int)
+    assert len(data.validation) == 2
+    assert sorted(order) == list(range(20))
+    assert list(order) != list(range(20))
+    assert np.array_equal(np.concatenate([data.validation.y, data.train.y]).argmax(axis=1), order % 3)
+    assert data.test.y.argmax() == 2, "a type has one place, whichever file it is first in"
+    assert data.train.y.shape[1] == 10
+
+
+def test_p1b2_with_more_types_than_the_model_has_outputs():
+    train = np.column_stack([np.arange(11), np.arange(11)]).astype(np.float32)
+    types = [[f"type{number}" for number in range(11)]]
+    with pytest.raises(StudyError, match="11 cancer types, 10 were expected"):
+        benchmark("p1b2").preprocess({"train": Table(train, types), "test": Table(train, types)}, 1)
+
+
+def p1b3_tables(responses):
+    """Two drugs and two cell lines in the wide files; ``responses``: (drug, cell, log concentration, growth)."""
+    drugs, cells = ["10", "20", "30"], ["A:1", "B:2", "C:3"]
+    codes = [[drugs.index(drug), cells.index(cell), *numbers] for drug, cell, *numbers in responses]
+    return {
+        "response": Table(array(codes), [drugs, cells]),
+        "expression": Table(array([[1, 5, 0], [0, 3, 4]]), [["A.1", "B.2"]]),
+        "descriptors": Table(array([[0, 1], [1, 3]]), [["10", "20"]]),
+        "test_cell_lines": Table(array([[0]]), [["B:2"]]),
+        "test_drugs": Table(array([[0]]), [["20"]]),
+    }
+
+
+def test_p1b3_filters_and_splits():
+    """Both in the lists: testing. Neither: training. Else, without features or outside -5 to -4: left out."""
+    training_rows = [("10", "A:1", -4.5, -50.0 - n) for n in range(20)]
+    left_out = [("10", "B:2", -4.5, -1), ("20", "A:1", -4.5, -1), ("30", "A:1", -4.5, -1), ("10", "C:3", -4.5, -1),
+                ("10", "A:1", -5.5, -1), ("10", "A:1", -3.5, -1), ("10", "A:1", -4.5, np.nan)]  # fmt: skip
+    tables = p1b3_tables([*training_rows, *left_out, ("20", "B:2", -4.25, -80)])
+    data = benchmark("p1b3").preprocess(tables, seed=1)
+    assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 1)
+    growth = np.concatenate([data.train.y, data.validation.y]).ravel()
+    assert sorted(growth) == pytest.approx(sorted(row[3] / 100 for row in training_rows))
+    x, y = next(iter(batches(data.test, 1, shuffle=False)))
+    # expression of B:2 (5, 0) and descriptor of 20 (3), standardised over two rows each, then the concentration
+    assert x.numpy() == pytest.approx(array([[1, -1, 1, -4.25]]))
+    assert y.numpy() == pytest.approx(array([[-0.8]]))
+    assert data.features == 3
+
+
+def test_p1b3_balances_as_candle_does():
+    bands = [(-10.0, 30), (20.0, 100), (70.0, 100), (150.0, 100)]
+    rows = [("10", "A:1", -4.5, growth) for growth, number in bands for _ in range(number)]
+    data = benchmark("p1b3").preprocess(p1b3_tables([*rows, ("20", "B:2", -4.5, -1)]), seed=1)
+    growth = np.concatenate([data.train.y, data.validation.y]).ravel() * 100
+    assert [int(np.isclose(growth, g).sum()) for g, _ in bands] == [30, 70, 18, 1]
+
+
+def test_p1b3_without_a_test_sample():
+    with pytest.raises(StudyError, match="leave 2 training and 0 test samples"):
+        benchmark("p1b3").preprocess(p1b3_tables([("10", "A:1", -4.5, -1.0)] * 2), seed=1)
+
+
+def test_joining_never_makes_the_whole_matrix():
+    """Batches are the rows of an ordinary join; what is in memory stays small."""
+    random = np.random.default_rng(0)
+    tables = tuple(random.random((rows, 50), dtype=np.float32) for rows in (6, 9))
+    keys = tuple(random.integers(len(table), size=10_000) for table in tables)
+    values, y = (random.random((10_000, 1), dtype=np.float32) for _ in range(2))
+    samples = Joined(values, tables, keys, y)
+    joined = np.concatenate([tables[0][keys[0]], tables[1][keys[1]], values], axis=1)
+    found = [x.numpy() for x, _ in batches(samples.rows(slice(100, 400)), 64, shuffle=False)]
+    assert np.array_equal(np.concatenate(found), joined[100:400])
+    held = sum(array.nbytes for array in (values, y, *tables, *keys))
+    assert held < joined.nbytes / 8
+
+
+@pytest.mark.parametrize(("samples", "size"), [(100, 3), (7, 7), (64, 2)])
+def test_parts_do_not_overlap_and_are_equally_many(samples, size):
+    x = np.arange(samples, dtype=np.float32)
+    parts = [part(Arrays(x, x), rank, size) for rank in range(size)]
+    seen = np.concatenate([each.x for each in parts])
+    assert len(set(seen)) == len(seen) == samples // size * size
+    assert {len(each) for each in parts} == {samples // size}
+
+
+def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():
+    samples = Arrays(np.arange(50, dtype=np.float32), np.arange(50, dtype=np.float32))
+    shuffled = batches(samples, 10, shuffle=True)
+    epochs = [np.concatenate([x.numpy() for x, _ in shuffled]).tolist() for _ in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(50))
+    assert epochs[0] != epochs[1]
+    ordered = np.concatenate([x.numpy() for x, _ in batches(samples, 10, shuffle=False)])
+    assert ordered.tolist() == list(range(50))
+
+
+def trained(tmp_path, run):
+    machine = {"name": "local", **configuration.load_named("machines", "local")}
+    content = definition.run_definition(run, machine, str(tmp_path / "data"))
+    make_data(run, tmp_path / "data")
+    training.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
+    tested = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+    return pd.read_csv(tmp_path / "run" / "history.csv"), tested
+
+
+def laptop_run(name):
+    """The longest one-rank run of a benchmark in the laptop study."""
+    runs = [run for run in grid.load_study("laptop").runs if run.dataset.benchmark == name and run.gpus == 1]
+    return max(runs, key=lambda run: run.epochs_per_rank)
+
+
+def test_nt3_learns_as_fast_as_the_paper_s(tmp_path):
+    """icpp2019, Figure 6: an accuracy of 1 after 8 epochs."""
+    history, tested = trained(tmp_path, laptop_run("nt3"))
+    assert len(history) == 8
+    assert history.accuracy.iloc[0] < 0.9
+    assert history.accuracy.iloc[-1] > 0.9
+    assert tested["accuracy"] > 0.95
+
+
+def test_p1b1_learns(tmp_path):
+    history, tested = trained(tmp_path, laptop_run("p1b1"))
+    assert history.loss.iloc[-1] < 0.5 * history.loss.iloc[0]
+    assert tested["correlation"] > 0.7
+
+
+def test_p1b2_learns_with_16_epochs(tmp_path):
+    """icpp2019, section 4.2.3: 16 epochs or more give a high accuracy."""
+    history, tested = trained(tmp_path, laptop_run("p1b2"))
+    assert history.loss.iloc[-1] < 0.5 * history.loss.iloc[0]
+    assert history.accuracy.iloc[1] < 0.5
+    assert tested["accuracy"] > 0.9
+
+
+def test_p1b3_learns_in_its_one_epoch(tmp_path):
+    """The accuracy is the coefficient of determination: 0 is what the mean growth would give."""
+    _, tested = trained(tmp_path, laptop_run("p1b3"))
+    assert 0.05 < tested["accuracy"] < 1
