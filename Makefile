@@ -3,11 +3,15 @@ PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: study test setup lock format
+.PHONY: study report test setup lock format
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
 	$(BIN)/python scripts/show_tables.py
+
+report: setup  ## the default study's report, one HTML page
+	$(BIN)/snakemake --profile profiles/local
+	$(BIN)/snakemake --profile profiles/local --report results/report.html
 
 test: setup  ## all tests
 	$(BIN)/python -m pytest

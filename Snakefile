@@ -4,6 +4,9 @@
 configfile: "config/config.yaml"
 
 
+report: "rules/report/workflow.rst"
+
+
 include: "rules/common.smk"
 include: "rules/datasets.smk"
 include: "rules/loading.smk"
@@ -16,6 +19,6 @@ rule all:
     default_target: True
     input:
         RECORDS,
-        TABLES,
+        RESULT_FILES,
     message:
-        "The tables of {config[study]} on {config[machine]}"
+        "The tables and figures of {config[study]} on {config[machine]}"

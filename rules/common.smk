@@ -1,5 +1,6 @@
 # The study and the machine that were asked for, checked, and the paths of everything that is made.
 
+import dataclasses
 import json
 import os
 import sys
@@ -11,12 +12,15 @@ sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 from study import code_version, configuration, definition, environment, grid, launcher, paths, plan
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
+from study.figures.description import describe
+from study.tables import TABLES
 
 try:
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = grid.load_study(config["study"])
     MACHINE = {"name": config["machine"], **configuration.load_named("machines", config["machine"])}
     plan.check_tables(STUDY)
+    plan.check_figures(STUDY)
     plan.check_files(STUDY)
     environment.prepare_for_jobs(config)
 except StudyError as error:
@@ -28,7 +32,11 @@ RESULTS = f"{config['results_dir']}/{config['machine']}"
 RUN = paths.run_folder(RESULTS, grid.run_directory({name: f"{{{name}}}" for name in grid.PARAMETERS}))
 RUNS = {run.directory: run for run in STUDY.runs}
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
-TABLES = [f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex")]
+RESULT_FILES = [
+    *(f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
+    *(f"{RESULTS}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
+    f"{RESULTS}/overview.html",
+]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
 

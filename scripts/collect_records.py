@@ -21,19 +21,21 @@ def main():
     code = {name: code_version.training_code(name) for name in grid.benchmarks_of(study)}
     runs = runs_frame(study.runs, code, arguments.folder)
     loading = loading_frame(measurements, code_version.loading_code(), arguments.folder)
-    _remove_tables_of_others(study, arguments.folder)
+    _remove_results_of_others(study, arguments.folder)
     for frame, name in ((runs, "runs.csv"), (loading, "loading.csv")):
         with written_aside(arguments.folder / name) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, arguments.folder)
 
 
-def _remove_tables_of_others(study, folder):
-    """Tables that only another study has are of runs that runs.csv no longer lists; that study makes them again."""
-    for path in sorted((folder / "tables").glob("*")):
-        if path.suffix in (".csv", ".md", ".tex") and path.stem not in study.tables:
-            path.unlink()
-            print(f"removed {path}, a table of another study", file=sys.stderr)
+def _remove_results_of_others(study, folder):
+    """Results that only another study has are of runs that runs.csv no longer lists; that study makes them again."""
+    kinds = {"tables": (study.tables, (".csv", ".md", ".tex", ".html")), "figures": (study.figures, (".svg", ".pdf"))}
+    for kind, (names, suffixes) in kinds.items():
+        for path in sorted((folder / kind).glob("*")):
+            if path.suffix in suffixes and path.stem not in names:
+                path.unlink()
+                print(f"removed {path}, of another study", file=sys.stderr)
 
 
 def _report(runs, loading, folder):

@@ -3,8 +3,7 @@
 import argparse
 import dataclasses
 
-import pandas as pd
-
+from study import collection
 from study.errors import exit_with_message
 from study.tables import TABLES
 
@@ -16,19 +15,14 @@ def main():
     parser.add_argument("--study", required=True, help="named in the caption")
     parser.add_argument("--runs", required=True, help="runs.csv")
     parser.add_argument("--loading", required=True, help="loading.csv")
-    for form in ("csv", "markdown", "latex"):
+    for form in ("csv", "markdown", "latex", "html"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table].make(_read(arguments.runs), _read(arguments.loading))
+    table = TABLES[arguments.table].make(
+        collection.read_frame(arguments.runs), collection.read_frame(arguments.loading)
+    )
     table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
-    table.write(arguments.csv, arguments.markdown, arguments.latex)
-
-
-def _read(path):
-    try:
-        return pd.read_csv(path)
-    except pd.errors.EmptyDataError:  # a study of loading measurements has no runs
-        return pd.DataFrame()
+    table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 
 
 if __name__ == "__main__":

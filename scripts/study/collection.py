@@ -32,7 +32,9 @@ def _run_row(run, training_code, folder):
         "machine": record["machine"],
         **record["parameters"],
         **record["derived"],
-        **record["benchmark"],
+        "learning_rate": record["benchmark"]["learning_rate"],
+        "optimizer": record["benchmark"]["optimizer"],
+        "loss_function": record["benchmark"]["loss"],
         **(record["workload"] or nothing(WORKLOAD)),
         **_sizes(record["data_mb"], run.spec["files"]),
         "status": record["status"],
@@ -72,6 +74,14 @@ def _sizes(data_mb, files):
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
+
+
+def read_frame(path):
+    """One of the two tables as written to a CSV file; an empty frame where the study has no runs or no loads."""
+    try:
+        return pd.read_csv(path)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
 
 
 def loading_frame(loading_files, loading_code, folder):

@@ -52,7 +52,7 @@ def run_inputs(run, data_dir):
 
 
 def loading_files(dataset, data_dir):
-    """What a loading measurement needs to know of each file: {file: {"raw", "npy", "sidecar", "form"}}."""
+    """What a loading measurement needs to know of each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}."""
     return {
         file: {
             "raw": dataset.raw(data_dir, file),
@@ -61,6 +61,7 @@ def loading_files(dataset, data_dir):
             "form": form,
         }
         for file, form in dataset.spec["files"].items()
+        if form.get("keep") != []  # a list of names is read in no time
     }
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from study import configuration, launcher
 from study.errors import StudyError
+from study.figures.description import describe, has_runs, needs
 from study.tables import TABLES
 
 
@@ -56,6 +57,19 @@ def check_tables(study):
             )
         if not TABLES[table].there(study):
             raise StudyError(f"{where}: {table} needs {TABLES[table].needs}; the study has none")
+
+
+def check_figures(study):
+    """Raise `StudyError` for a figure that there is not, or that the study has no runs for."""
+    for name in study.figures:
+        try:
+            description = describe(name)
+        except StudyError as error:
+            raise StudyError(f"config/studies/{study.name}.yaml: figures: {error}") from None
+        if not has_runs(description, [run.parameters for run in study.runs]):
+            raise StudyError(
+                f"config/studies/{study.name}.yaml: figures: {name} needs {needs(description)}; the study has none"
+            )
 
 
 def check_files(study):

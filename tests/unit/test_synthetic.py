@@ -92,7 +92,7 @@ def test_p1b3_s_files_are_narrow_and_wide_as_the_real_ones(tmp_path):
     assert matrices["descriptors"].shape[1] == 1 + 3809
     assert matrices["response"].shape[1] == 4
     lines = len(matrices["response"])
-    assert lines / 2100 == pytest.approx(7 * (0.5 + 0.5 / 0.7), rel=0.01)
+    assert lines / 2100 == pytest.approx(6.78 * (0.5 + 0.5 / 0.7), rel=0.01)
     assert 30 < paths["response"].stat().st_size / lines < 40
     assert np.isnan(matrices["descriptors"]).mean() == pytest.approx(0.01, abs=0.002)
 

@@ -346,7 +346,7 @@ def test_names_of_intervals(column, expected):
 def test_three_forms(tmp_path):
     frame = pd.DataFrame({"loader": ["read_csv"], "time_s": [1.5], "time_ci95_s": [0.25], "failures": [None]})
     table = Table("t", "A caption & more.", frame, ["loader", "time_s", "failures"], ("failures",), ["a note_1"])
-    table.write(tmp_path / "t.csv", tmp_path / "t.md", tmp_path / "t.tex")
+    table.write(tmp_path / "t.csv", tmp_path / "t.md", tmp_path / "t.tex", tmp_path / "t.html")
     assert pd.read_csv(tmp_path / "t.csv").time_s[0] == 1.5
     markdown = (tmp_path / "t.md").read_text()
     assert "1.500 ± 0.25" in markdown

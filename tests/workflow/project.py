@@ -23,7 +23,8 @@ runs:
   - {{benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: [read_csv, chunked, npy]}}
 loading:
   - {{benchmark: nt3, dataset: wide, loader: [read_csv, chunked, npy], repeats: 2}}
-tables: [scaling, icpp2019_table2, icpp2019_table3, icpp2019_table6]
+tables: [scaling, icpp2019_table2, icpp2019_table3, icpp2019_table6, icpp2019_claims]
+figures: [icpp2019_figure6, icpp2019_figure11_13]
 """
 
 
@@ -33,11 +34,11 @@ class Project:
 
     root: Path
 
-    def snakemake(self, *arguments, study="tiny", check=True):
+    def snakemake(self, *arguments, study="tiny", check=True, timeout=600):
         line = [BIN / "snakemake", "--profile", "profiles/local", *arguments]
         if study:
             line += ["--config", f"study={study}"]
-        done = subprocess.run(line, cwd=self.root, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(line, cwd=self.root, capture_output=True, text=True, timeout=timeout)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done

@@ -1,12 +1,17 @@
 """What Snakemake plans after a change: what depends on the change, and no more."""
 
+import os
+import subprocess
+import time
+
 import pandas as pd
 import pytest
 
-from project import STRONG, TINY
+from project import BIN, STRONG, TINY
 
-TABLES = {"make_table": 4}
-COLLECTED = {"collect_records": 1, **TABLES}
+TABLES = {"make_table": 5}
+RESULTS = {**TABLES, "make_figure": 2, "make_overview": 1}
+COLLECTED = {"collect_records": 1, **RESULTS}
 
 
 def test_a_new_grid_point_runs_that_point(project):
@@ -38,9 +43,23 @@ def test_a_table_s_code_makes_tables_only(project):
     assert project.plan() == TABLES
 
 
-def test_a_published_value_makes_tables_only(project):
+def test_a_published_value_makes_tables_and_figures_only(project):
     project.change("config/published/icpp2019_table2_nt3_strong.csv", "10.93", "10.94")
-    assert project.plan() == TABLES
+    assert project.plan() == {**TABLES, "make_figure": 2}
+
+
+def test_a_figure_s_description_makes_that_figure_only(project):
+    project.change("config/figures/icpp2019.yaml", "title: NT3 under strong scaling, by batch size", "title: NT3")
+    assert project.plan() == {"make_figure": 1}
+
+
+def test_what_a_figure_needs_is_told_before_any_job(project):
+    project.add_study("drawn", TINY.replace("icpp2019_figure6", "icpp2019_figure10"))
+    done = project.snakemake("--dry-run", study="drawn", check=False)
+    assert "drawn.yaml: figures: icpp2019_figure10 needs runs with benchmark p1b3" in done.stdout + done.stderr
+    project.add_study("drawn", TINY.replace("icpp2019_figure6", "icpp2019_figure66"))
+    done = project.snakemake("--dry-run", study="drawn", check=False)
+    assert "there is no figure 'icpp2019_figure66'; did you mean 'icpp2019_figure6'" in done.stdout + done.stderr
 
 
 def test_a_deleted_record_is_made_again_without_training(project):
@@ -62,7 +81,7 @@ def test_the_record_s_code_makes_records_again_without_training(project):
 def test_new_training_code_is_told_and_not_silently_run(project):
     """The runs stay, and every table says that they were made by other code."""
     project.change("scripts/study/training.py", "def run_rank", "# changed\n\n\ndef run_rank")
-    assert project.plan() == {"collect_records": 1, **TABLES}
+    assert project.plan() == COLLECTED
     before = pd.read_csv(project.results / "runs.csv")
     done = project.snakemake()
     runs = pd.read_csv(project.results / "runs.csv")
@@ -95,7 +114,7 @@ def test_reordered_keys_are_the_same_run(project):
 
 def test_two_studies_share_equal_runs(project):
     project.add_study("other", TINY.replace(STRONG, STRONG.replace("[1, 2]", "1")))
-    assert project.plan(study="other") == {"collect_records": 1, **TABLES}
+    assert project.plan(study="other") == COLLECTED
 
 
 def test_a_single_table_by_its_path(project):
@@ -106,12 +125,30 @@ def test_a_single_table_by_its_path(project):
 
 
 def test_the_plan_of_the_paper_s_study(project):
+    """Every run, by benchmark and mode; worked out by hand from the paper's grids."""
     done = project.snakemake("--dry-run", study="icpp2019")
     output = done.stdout + done.stderr
-    assert "nt3 strong scaling: 96 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks" in output
-    assert "nt3 weak scaling: 48 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks" in output
+    for line in (
+        "nt3 strong scaling: 100 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
+        "p1b1 strong scaling: 72 runs on 1, 6, 12, 24, 48, 96 ranks",
+        "p1b2 strong scaling: 96 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks",
+        "p1b3 batch scaling: 136 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
+        "nt3 weak scaling: 48 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks",
+        "p1b1 weak scaling: 48 runs",
+        "p1b2 weak scaling: 48 runs",
+    ):
+        assert line in output
     assert "3072 ranks need 384 nodes" in output
-    assert project.plan(study="icpp2019")["train"] == 144
+    assert project.plan(study="icpp2019")["train"] == 100 + 72 + 96 + 136 + 3 * 48
+
+
+def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
+    line = [BIN / "snakemake", "--config", "study=icpp2019", "machine=summit", "-n"]
+    begun = time.monotonic()
+    done = subprocess.run(line, cwd=project.root, capture_output=True, text=True, check=True)
+    seconds = time.monotonic() - begun
+    assert "Study icpp2019 on machine summit: 548 runs" in done.stderr
+    assert seconds < 10 * max(1, os.getloadavg()[0] / os.cpu_count()), f"{seconds:.1f} s"
 
 
 def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):
@@ -177,7 +214,7 @@ def test_another_study_s_tables_do_not_stay(project):
     tables = project.results / "tables"
     assert not (tables / "icpp2019_table2.csv").exists()
     assert "study short" in (tables / "scaling.md").read_text()
-    assert project.plan().keys() == {"collect_records", "make_table"}
+    assert project.plan() == {"collect_records": 1, **RESULTS}
 
 
 def test_a_missing_file_of_the_user_s_own_is_named(project):

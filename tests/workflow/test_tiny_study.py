@@ -134,6 +134,31 @@ def test_markdown_and_latex_are_there(finished):
         assert "\\bottomrule" in (finished.results / "tables" / f"{table}.tex").read_text()
 
 
+def test_a_row_of_a_table_leads_to_its_runs(runs, finished):
+    table = pd.read_csv(finished.results / "tables" / "icpp2019_table2.csv")
+    for row in table.itertuples():
+        records = row.records.split("; ")
+        assert records == runs[(runs.scaling == "strong") & (runs.gpus == row.gpus)].record.tolist()
+        assert all((finished.results / record).exists() for record in records)
+
+
+def test_figures_are_there(finished):
+    for figure in ("icpp2019_figure6", "icpp2019_figure11_13"):
+        assert "<svg" in (finished.results / "figures" / f"{figure}.svg").read_text()
+        assert (finished.results / "figures" / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_claims_are_computed_from_the_runs_or_say_what_is_missing(runs, finished):
+    table = pd.read_csv(finished.results / "tables" / "icpp2019_claims.csv")
+    nt3 = table[table.benchmark == "nt3"].set_index(["published_machine", "scaling", "quantity"])
+    weak = runs[runs.scaling == "weak"].set_index("loader").runtime_s
+    row = nt3.loc[("summit", "weak", "runtime_reduction")]
+    assert row.high.item() == pytest.approx(100 * (1 - weak["chunked"] / weak["read_csv"]))
+    strong = nt3.loc[("summit", "strong", "runtime_reduction")]
+    assert strong.missing.item() == "runs of nt3, strong scaling, with chunked"
+    assert table[table.low.isna() & table.high.isna()].missing.notna().all()
+
+
 def test_a_second_run_has_nothing_to_do(finished):
     assert finished.plan() == {}
     done = finished.snakemake()

@@ -14,7 +14,7 @@ GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic 
 CELL_LINES, TEST_CELL_LINES = 60, 9
 SAMPLES_PER_DRUG = 250  # about a million samples of NCI-60's few thousand drugs
 TEST_SHARE = 0.15  # of the drugs
-OUTSIDE = 6  # responses at other concentrations for each used one: makes the narrow file 318 MB at the paper's size
+OUTSIDE = 5.78  # responses at other concentrations for each used one: makes the narrow file 318 MB at the paper's size
 MISSING = 0.01  # share of the descriptors
 LINES_PER_BLOCK = 50_000
 
@@ -189,7 +189,7 @@ class _World:
             self._used(drawn, self._shape["test_samples"], (0, self.test_drugs), (0, self.test_cells)),
         ]
         used = pd.concat(parts, ignore_index=True)
-        outside = used.sample(OUTSIDE * len(used), replace=True, random_state=drawn)
+        outside = used.sample(round(OUTSIDE * len(used)), replace=True, random_state=drawn)
         outside["concentration"] = -5 - drawn.uniform(0.1, 3, len(outside))
         frame = pd.concat([used, outside], ignore_index=True).sample(frac=1, random_state=drawn)
         for first in range(0, len(frame), LINES_PER_BLOCK):

@@ -10,14 +10,17 @@ BASE_AND_OPTIMIZED = {"read_csv", "chunked"}
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table. make: from the tidy tables (runs, loading) to a `study.tables.layout.Table`.
+    """A kind of table.
 
-    needs: what a study must have, in words; there: whether a `study.grid.Study` has it.
+    title: what it shows. make: from the tidy tables (runs, loading) to a `study.tables.layout.Table`. needs: what a
+    study must have, in words; there: whether a `study.grid.Study` has it. look_for: what to look for in it.
     """
 
+    title: str
     make: Callable
     needs: str
     there: Callable
+    look_for: str
 
 
 def _runs(scaling=None, loaders=None):
@@ -32,15 +35,57 @@ def _runs(scaling=None, loaders=None):
 
 
 TABLES = {
-    "scaling": Kind(scaling.scaling, "runs", _runs()),
-    "icpp2019_table1": Kind(icpp2019.table1, "runs", _runs()),
-    "icpp2019_table2": Kind(icpp2019.table2, "strong-scaling runs with read_csv", _runs("strong", {"read_csv"})),
-    "icpp2019_table3": Kind(icpp2019.table3, "a loading measurement", lambda study: bool(study.loading)),
+    "scaling": Kind(
+        "What each number of GPUs brings and costs",
+        scaling.scaling,
+        "runs",
+        _runs(),
+        "What each number of GPUs brings and costs: where the efficiency falls below what the job is worth, and which "
+        "phase takes the time there.",
+    ),
+    "icpp2019_table1": Kind(
+        "The benchmarks as run here",
+        icpp2019.table1,
+        "runs",
+        _runs(),
+        "How large the benchmarks were here, beside the paper's: a difference here is why ratios elsewhere are empty.",
+    ),
+    "icpp2019_table2": Kind(
+        "Time per epoch and power, strong scaling",
+        icpp2019.table2,
+        "strong-scaling runs with read_csv",
+        _runs("strong", {"read_csv"}),
+        "The time per epoch should stay the same as GPUs are added; what it grows by is communication.",
+    ),
+    "icpp2019_table3": Kind(
+        "Loading by loader (the paper's Tables 3 and 4)",
+        icpp2019.table3,
+        "a loading measurement",
+        lambda study: bool(study.loading),
+        "How much faster each loader is than read_csv. The paper found much for wide files (NT3, P1B1, P1B2) and "
+        "hardly anything for a long, narrow one (P1B3).",
+    ),
     "icpp2019_table5": Kind(
-        icpp2019.table5, "strong-scaling runs with read_csv or chunked", _runs("strong", BASE_AND_OPTIMIZED)
+        "Power and energy, base and optimised loading",
+        icpp2019.table5,
+        "strong-scaling runs with read_csv or chunked",
+        _runs("strong", BASE_AND_OPTIMIZED),
+        "Faster loading raises the average power, since less of the run is idle, and lowers the energy. Without a "
+        "power sensor the columns are empty.",
     ),
     "icpp2019_table6": Kind(
-        icpp2019.table6, "weak-scaling runs with read_csv or chunked", _runs("weak", BASE_AND_OPTIMIZED)
+        "Accuracy, time per epoch and power, weak scaling",
+        icpp2019.table6,
+        "weak-scaling runs with read_csv or chunked",
+        _runs("weak", BASE_AND_OPTIMIZED),
+        "Under weak scaling the time per epoch should stay the same, and the loader should not change it.",
     ),
-    "icpp2019_claims": Kind(claims.claims, "runs", _runs()),
+    "icpp2019_claims": Kind(
+        "The paper's claims, recomputed",
+        claims.claims,
+        "runs",
+        _runs(),
+        "Each improvement that the paper states, from our runs by the same formula; where it cannot be computed, which "
+        "runs are missing.",
+    ),
 }

@@ -6,7 +6,15 @@ import pandas as pd
 
 from study.tables.icpp2019 import BASE, OPTIMIZED
 from study.tables.layout import Table
-from study.tables.summary import notes, optional_columns, points, published, untraced, workload_difference
+from study.tables.summary import (
+    joined_records,
+    notes,
+    optional_columns,
+    points,
+    published,
+    untraced,
+    workload_difference,
+)
 
 MEASURES = ["runtime_s", "energy_per_gpu_j", "broadcast_s", "load_s", "time_per_epoch_s", "accuracy"]
 REDUCED = {
@@ -69,6 +77,7 @@ NOTHING = {
     "missing": None,
     "workload_difference": None,
     "code_is_current": True,
+    "records": None,
 }
 
 
@@ -123,6 +132,7 @@ def _used(points_used):
         "measured_gpus": ", ".join(map(str, sorted(points_used["gpus"].unique()))),
         "workload_difference": f"{points_used['benchmark'].iloc[0]}: {difference.iloc[0]}" if len(difference) else None,
         "code_is_current": bool(points_used["code_is_current"].all()),
+        "records": joined_records(points_used["records"]),
     }
 
 

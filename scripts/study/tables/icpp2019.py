@@ -7,6 +7,7 @@ from study.tables.layout import Table
 from study.tables.summary import (
     beside_published,
     file_difference,
+    joined_records,
     notes,
     optional_columns,
     points,
@@ -25,10 +26,14 @@ def table1(runs, loading):
     """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run."""
     keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
     measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
-    table = runs.groupby(keys, sort=False)[measures].first().reset_index()
+    groups = runs.groupby(keys, sort=False)
+    table = groups[measures].first().assign(records=groups["record"].agg(joined_records)).reset_index()
     paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
+    table["published_epochs"] = table["published_epochs"].where(
+        table["scaling"] != "weak"
+    )  # which Table 1 does not have
     table = table.astype(
         {name: "Int64" for name in table if name.endswith(("_samples", "features", "_epochs", "size"))}
     )
@@ -69,7 +74,17 @@ def table3(runs, loading):
     columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
     columns += [f"speedup_{loader}" for loader in loaders if loader != BASE]
     table = pd.DataFrame(
-        rows, columns=[*keys, *columns, "repeats_ok", "repeats_failed", "failures", "cold_reason", "code_is_current"]
+        rows,
+        columns=[
+            *keys,
+            *columns,
+            "repeats_ok",
+            "repeats_failed",
+            "failures",
+            "cold_reason",
+            "code_is_current",
+            "records",
+        ],
     )
     measures = [f"{loader}_s" for loader in (BASE, OPTIMIZED) if loader in loaders]
     table["split"] = table["split"].astype(object)
@@ -115,6 +130,7 @@ def _loading_row(row, group, loaders):
     row["repeats_failed"] = group["repeat"].nunique() - row["repeats_ok"]
     row["cold_reason"] = group["cold_reason"].iloc[0]
     row["code_is_current"] = bool(group["code_is_current"].all())
+    row["records"] = joined_records(group["record"])
     row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
     return row
 
@@ -127,6 +143,7 @@ def table5(runs, loading):
     base, optimized = (table[table["loader"] == loader] for loader in (BASE, OPTIMIZED))
     table = base.merge(optimized, on=keys, how="outer", suffixes=("", "_optimized"))
     table["power_reason"] = table["power_reason"].combine_first(table["power_reason_optimized"])
+    table["records"] = table[["records", "records_optimized"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
     table = table.rename(columns={"repeats_ok_optimized": "repeats_optimized_ok"})
     for measure, name in measures.items():
         change = 100 * (table[f"{measure}_optimized"] / table[measure] - 1)
@@ -135,7 +152,7 @@ def table5(runs, loading):
     shown = ["power_w", "power_optimized_w", "power_change_pct", "energy_per_gpu_j", "energy_optimized_per_gpu_j",
              "energy_change_pct"]  # fmt: skip
     table = table.sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)[
-        [*keys, *shown, "repeats_ok", "repeats_optimized_ok", "power_reason"]
+        [*keys, *shown, "repeats_ok", "repeats_optimized_ok", "power_reason", "records"]
     ]
     paper = published("icpp2019_table5_nt3_power_energy.csv").assign(batch_size=20)
     joined = ["benchmark", "scaling", "batch_size", "gpus"]

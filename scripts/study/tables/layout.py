@@ -1,10 +1,11 @@
-"""A finished table, and its three forms: CSV for machines, Markdown and LaTeX for people."""
+"""A finished table and its forms: CSV for machines; Markdown, LaTeX and a page of the report for people."""
 
 import re
 from dataclasses import dataclass, field
 
 import pandas as pd
 
+from study import page
 from study.files import write_text, written_aside
 
 NOTHING = "–"
@@ -13,9 +14,10 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True)
 class Table:
-    """``frame`` has every column, numbers as numbers; Markdown and LaTeX have ``shown``.
+    """``frame`` has every column, numbers as numbers; the forms for people have ``shown``.
 
-    Of the shown columns, those in ``optional`` are left out where they have nothing to tell.
+    Of the shown columns, those in ``optional`` are left out where they have nothing to tell. A column ``records``
+    names the run records or loading measurements behind each row.
     """
 
     name: str
@@ -25,12 +27,13 @@ class Table:
     optional: tuple = ()
     notes: list = field(default_factory=list)
 
-    def write(self, csv, markdown, latex):
-        """Write the three files, each whole or not at all."""
+    def write(self, csv, markdown, latex, html):
+        """Write the four files, each whole or not at all."""
         with written_aside(csv) as aside:
             self.frame.to_csv(aside, index=False)
         write_text(markdown, self.markdown())
         write_text(latex, self.latex())
+        write_text(html, self.html())
 
     def markdown(self):
         """The table with its caption and notes."""
@@ -46,6 +49,15 @@ class Table:
         caption = _escape(" ".join([self.caption, *(f"{note}." for note in self.notes)]))
         columns = "".join("r" if side == "right" else "l" for side in self._alignment())
         return body.to_latex(index=False, caption=caption, label=f"tab:{self.name}", column_format=columns)
+
+    def html(self):
+        """A page of its own with the table, its notes, and the records behind each row."""
+        right = [position for position, side in enumerate(self._alignment()) if side == "right"]
+        parts = [page.paragraph(self.caption), page.table(self._body(), right), page.items(self.notes)]
+        if "records" in self.frame:
+            records = self.frame["records"].fillna("none").str.replace("; ", "\n")
+            parts.append(page.folded("The records behind each row, in order", page.items(records, "ol")))
+        return page.page(self.name, *parts)
 
     def _body(self):
         columns = {column: _text_column(self.frame, column) for column in self._present()}

@@ -13,7 +13,8 @@ POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs
          "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
          "sharding"]  # fmt: skip
 WORKLOAD = ["train_samples", "features"]
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_reason", "oversubscribed", "code_is_current"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_reason", "oversubscribed", "code_is_current",
+        "records"]  # fmt: skip
 
 
 def untraced(runs):
@@ -52,7 +53,13 @@ def _point(point, group, measures):
     point["power_reason"] = _only_reason(ok)
     point["oversubscribed"] = bool(group["oversubscribed"].any())
     point["code_is_current"] = bool(group["code_is_current"].all())
+    point["records"] = joined_records(group["record"])
     return point
+
+
+def joined_records(records):
+    """The records behind a row as one text, each once; the column ``records`` of every table."""
+    return "; ".join(dict.fromkeys(records))
 
 
 def _only_reason(ok):

@@ -1,0 +1,77 @@
+"""What each figure shows, from its YAML, and which runs it needs."""
+
+import difflib
+import functools
+from dataclasses import dataclass
+
+from study import configuration
+from study.errors import StudyError
+
+FILE = configuration.CONFIG / "figures" / "icpp2019.yaml"
+
+
+@dataclass(frozen=True)
+class Description:
+    """One figure of the YAML; ``panels`` are as in ``config/schemas/figures.schema.yaml``."""
+
+    name: str
+    title: str
+    caption: str
+    paper_figures: tuple
+    runs: dict  # column -> list of the values that are drawn
+    smallest: tuple  # columns of which only the smallest value is drawn
+    panels: tuple
+    labels: dict  # column -> {value as text: what legends say}
+
+
+@functools.cache
+def _content(file):
+    return configuration.load(file, "figures")
+
+
+def names(file=FILE):
+    """The names of all figures, in the order of the YAML."""
+    return list(_content(file)["figures"])
+
+
+def describe(name, file=FILE):
+    """The `Description` of one figure; raises `StudyError` for a name that the YAML does not have."""
+    content = _content(file)
+    if name not in content["figures"]:
+        known = list(content["figures"])
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise StudyError(f"{configuration.shown(file)}: there is no figure '{name}'{hint}; known: {', '.join(known)}")
+    figure = content["figures"][name]
+    return Description(
+        name,
+        figure["title"],
+        figure["caption"],
+        tuple(figure["paper_figures"]),
+        {column: several(value) for column, value in figure["runs"].items()},
+        tuple(figure.get("smallest", ())),
+        tuple(figure["panels"]),
+        content["labels"],
+    )
+
+
+def several(value):
+    """A value of the YAML as a list: it may be given alone."""
+    return value if isinstance(value, list) else [value]
+
+
+def needs(description):
+    """What runs a figure needs, in words: ``runs with benchmark nt3, scaling strong, loader read_csv or chunked``."""
+    filters = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
+    return f"runs with {', '.join(filters)}"
+
+
+def has_runs(description, parameters):
+    """Whether any of a study's runs would be in the figure.
+
+    parameters: an iterable of dicts, each a run's parameters. Traced runs are in no figure.
+    """
+    return any(
+        not run.get("trace") and all(run.get(column) in values for column, values in description.runs.items())
+        for run in parameters
+    )

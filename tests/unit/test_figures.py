@@ -1,0 +1,459 @@
+"""Figures: the data chosen and summarised, by value, and what of them is drawn, by looking at the axes."""
+
+import dataclasses
+import itertools
+import math
+import re
+import sys
+
+import make_figure
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from study import configuration, grid
+from study.errors import StudyError
+from study.figures import style
+from study.figures.axes import readable, set_value_axis
+from study.figures.description import FILE, describe, has_runs, names, needs
+from study.figures.drawing import draw, write
+from study.figures.selection import IDENTITY, select
+
+REASON = "no power sensor is configured for machine local"
+RUN = {
+    "machine": "local", "benchmark": "nt3", "dataset": "candle", "scaling": "strong", "epochs": 384, "gpus": 1,
+    "batch_size": 20, "batch_scaling": "none", "learning_rate_scaling": "linear", "loader": "read_csv",
+    "sharding": "none", "trace": False, "repeat": 1, "status": "ok", "failure_kind": None, "runtime_s": 20.0,
+    "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5, "accuracy": 0.9, "loss": 0.4, "power_per_gpu_w": None,
+    "energy_per_gpu_j": None, "power_reason": REASON, "oversubscribed": False, "code_is_current": True,
+}  # fmt: skip
+MANY = [1, 6, 12, 24, 48, 96, 192, 384, 768, 1536, 3072]
+MEASURED = ("runtime_s", "load_s", "train_s", "time_per_epoch_s", "accuracy", "loss")
+LATE = ("time_per_epoch_s", "accuracy", "loss")  # what a run that failed in training has not; the rest it may have
+
+
+def made_up(*changes):
+    """A table of runs, each RUN with some changes."""
+    rows = [{**RUN, **change} for change in changes]
+    rows = [row | (dict.fromkeys(LATE) if row["status"] != "ok" else {}) for row in rows]
+    return pd.DataFrame(rows).astype(dict.fromkeys([*MEASURED, "power_per_gpu_w", "energy_per_gpu_j"], float))
+
+
+def failed(kind="oom", **changes):
+    return {"status": "failed", "failure_kind": kind, **changes}
+
+
+def any_runs(name, counts=(1, 2, 4), repeats=2):
+    """Runs that a figure needs: every value of its filters, batch sizes and batch scalings."""
+    filters = describe(name).runs
+    axes = {**filters, "gpus": counts, "repeat": range(1, repeats + 1)}
+    axes |= {"batch_scaling": ("linear", "square_root", "cubic_root")} if filters["scaling"] == ["batch"] else {}
+    axes |= {"batch_size": (20, 40)} if filters["loader"] == ["read_csv"] else {}
+    points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return made_up(*({**point, "runtime_s": 100 / point["gpus"] + point["repeat"]} for point in points))
+
+
+def selected(figure, *changes):
+    return select(describe(f"icpp2019_{figure}"), made_up(*changes), "test")
+
+
+def panel(data, title):
+    return next(each for each in data.panels if each.title.startswith(title))
+
+
+def axes_of(data, title):
+    return next(axes for axes in draw(data).axes if re.match(rf"\(.\) {title}", axes.get_title()))
+
+
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def crosses(axes):
+    return [line for line in axes.lines if line.get_marker() == "x"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_figure_draws(name, tmp_path):
+    data = select(describe(name), any_runs(name), "tiny")
+    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    svg = (tmp_path / "f.svg").read_text()
+    assert f">{data.title}</text>" in svg
+    assert f">study tiny, machine local, benchmark {describe(name).runs['benchmark'][0]}, dataset candle</text>" in svg
+    assert (tmp_path / "f.pdf").read_bytes().startswith(b"%PDF")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.pdf", "f.svg"]
+    assert all(axes.get_legend() is None or legend(axes) for axes in draw(data).axes)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("figure6", [1]), ("figure6", MANY), ("figure10", MANY), ("figure11_13", [1, 2, 4]), ("figure18", MANY)],
+)
+def test_no_text_runs_into_another(name, counts):
+    name = f"icpp2019_{name}"
+    figure = draw(select(describe(name), any_runs(name, counts), "test"))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    panels = [axes.get_tightbbox(canvas.get_renderer()) for axes in figure.axes]  # with their labels and legends
+    assert not overlapping([*panels, figure.texts[0].get_window_extent()])
+    assert all(figure.bbox.padded(1).containsx(x) for box in panels for x in box.intervalx)
+    assert all(figure.bbox.padded(1).containsy(y) for box in panels for y in box.intervaly)
+    for axes in figure.axes:
+        below = axes.xaxis.get_tightbbox(canvas.get_renderer()).y0
+        assert axes.get_legend() is None or axes.get_legend().get_window_extent().y1 <= below
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = axis.get_view_interval()
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            assert len(ticks) >= 1 or panel_is_empty(axes)
+            assert not overlapping([tick.label1.get_window_extent() for tick in ticks])
+
+
+def overlapping(boxes):
+    return any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def panel_is_empty(axes):
+    return len(axes.lines) == 0
+
+
+def test_means_and_intervals():
+    runs = [{"gpus": 6, "repeat": n, "time_per_epoch_s": value} for n, value in enumerate((10.0, 11.0, 12.0), start=1)]
+    data = selected("figure6", {"gpus": 1, "time_per_epoch_s": 9.0}, *runs)
+    (line,) = panel(data, "Time per epoch").lines
+    assert list(line.gpus) == [1, 6]
+    assert list(line.mean) == [9.0, 11.0]
+    assert math.isnan(line.ci95[0])
+    assert line.ci95[1] == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)  # Student's t, 2 degrees of freedom
+    axes = axes_of(data, "Time per epoch")
+    (bars,) = axes.containers
+    assert list(bars.lines[0].get_ydata()) == [9.0, 11.0]
+    segments = bars.lines[2][0].get_segments()
+    assert segments[1][:, 1] == pytest.approx([11 - 2.484, 11 + 2.484], abs=1e-3)
+    assert len(segments[0]) == 0 or np.isnan(segments[0][:, 1]).all()
+
+
+def test_one_repeat_has_no_error_bar():
+    (bars,) = axes_of(selected("figure6", {}), "Time per epoch").containers
+    assert not bars.has_yerr
+
+
+def test_performance_has_total_runtime_tensorflow_and_loading():
+    lines = panel(selected("figure6", {}, {"batch_size": 40, "runtime_s": 30.0}), "Performance").lines
+    assert {line.label: line.mean[0] for line in lines} == {
+        "total runtime, batch size 20": 20.0, "total runtime, batch size 40": 30.0, "TensorFlow, batch size 20": 15.0,
+        "TensorFlow, batch size 40": 15.0, "data loading, batch size 20": 3.0, "data loading, batch size 40": 3.0,
+    }  # fmt: skip
+
+
+def test_traced_runs_other_loaders_and_other_scalings_are_left_out():
+    wrong = {"runtime_s": 1000.0, "repeat": 2}
+    data = selected("figure6", {}, {"trace": True, **wrong}, {"loader": "npy", **wrong}, {"scaling": "weak", **wrong})
+    assert [line.mean[0] for line in panel(data, "Performance").lines] == [20.0, 15.0, 3.0]
+
+
+def test_different_experiments_are_different_lines():
+    other = {"learning_rate_scaling": "none", "accuracy": 0.5}
+    lines = panel(selected("figure6", {}, other), "Accuracy").lines
+    assert {line.label: line.mean[0] for line in lines} == {
+        "batch size 20, learning rate scaling linear": 0.9,
+        "batch size 20, learning rate scaling none": 0.5,
+    }
+
+
+def test_only_the_smallest_batch_size_where_loaders_are_compared():
+    data = selected("figure11_13", {"batch_size": 40, "runtime_s": 9.0}, {}, {"loader": "chunked", "runtime_s": 8.0})
+    lines = panel(data, "Performance").lines
+    assert [(line.label, line.mean[0]) for line in lines] == [
+        ("total runtime, read_csv (base)", 20.0), ("total runtime, chunked (optimised)", 8.0),
+        ("data loading, read_csv (base)", 3.0), ("data loading, chunked (optimised)", 3.0)]  # fmt: skip
+
+
+def test_a_failed_repeat_is_not_in_the_mean():
+    data = selected("figure6", {"load_s": 5.0}, {"load_s": 7.0, "repeat": 2}, failed(repeat=3, load_s=1000.0))
+    loading = panel(data, "Performance").lines[2]
+    assert (loading.label, loading.mean[0]) == ("data loading, batch size 20", pytest.approx(6.0))
+    assert panel(data, "Performance").failed == ()
+
+
+def test_a_point_whose_repeats_all_failed_is_a_gap_and_an_x_at_the_bottom():
+    data = selected("figure6", {}, failed(gpus=2), failed("timeout", gpus=2, repeat=2), {"gpus": 4})
+    chosen = panel(data, "Performance")
+    assert [(point.series, point.gpus, point.kinds) for point in chosen.failed] == [(0, 2, ("oom", "timeout"))]
+    assert [np.isnan(line.mean).tolist() for line in chosen.lines] == [[False, True, False]] * 3
+    axes = axes_of(data, "Performance")
+    (mark,) = crosses(axes)
+    x, y = axes.transAxes.inverted().transform(mark.get_transform().transform(mark.get_xydata()))[0]
+    assert list(mark.get_xdata()) == [2]
+    assert x == pytest.approx(0.5)
+    assert 0 <= y < 0.1
+    assert legend(axes)[3:] == ["failed (oom, timeout)"]
+
+
+def test_a_mark_of_failure_covers_no_value():
+    data = selected("figure6", {"load_s": 1.26}, failed(gpus=2), {"gpus": 2, "batch_size": 40, "load_s": 1.26})
+    axes = axes_of(data, "Performance")
+    (mark,) = crosses(axes)
+    top = axes.transAxes.transform((0, mark.get_ydata()[0]))[1]
+    assert axes.transData.transform((2, 1.26))[1] - top > 5
+
+
+def test_two_series_that_failed_on_as_many_gpus_are_both_seen():
+    data = selected("figure6", {}, failed(gpus=2), failed(gpus=2, batch_size=40))
+    one, other = crosses(axes_of(data, "Accuracy"))
+    assert list(one.get_xdata()) == list(other.get_xdata()) == [2]
+    assert one.get_ydata() != other.get_ydata()
+
+
+def test_a_value_that_a_good_run_lacks_is_a_gap():
+    data = selected("figure8", *({"benchmark": "p1b1", "gpus": n, "loss": None if n == 2 else 1.0} for n in (1, 2, 4)))
+    (line,) = panel(data, "Loss").lines
+    assert np.isnan(line.mean).tolist() == [False, True, False]
+
+
+def test_table2_beside_its_batch_sizes():
+    published = panel(selected("figure6", {}), "Time per epoch").published
+    assert [points.label for points in published] == ["paper, Summit: batch size 20", "paper, Summit: batch size 40"]
+    assert list(published[0].gpus) == [1, 6, 12, 24, 48, 96, 192, 384]
+    assert list(published[0].values) == [10.3, 10.93, 11.17, 11.41, 11.91, 12.74, 15.65, 21.82]
+    assert published[1].values[-1] == 21.75
+    assert published[0].series == 0  # the measured line's own marker
+    assert published[1].series == 1  # not measured here: one of its own
+
+
+def test_table5_base_and_optimised():
+    base, optimised = panel(selected("figure11_13", {}, {"loader": "chunked"}), "Energy").published
+    assert (base.label, base.values[0], base.series) == ("paper, Summit: read_csv (base)", 919535.66, 0)
+    assert (optimised.label, optimised.values[-1]) == ("paper, Summit: chunked (optimised)", 5829.51)
+    assert optimised.series == 1
+
+
+def test_table6_time_and_accuracy():
+    data = selected("figure18", {"scaling": "weak", "epochs": 8})
+    assert [points.values[-1] for points in panel(data, "Time per epoch").published] == [33.09, 32.37]
+    assert [points.values[1] for points in panel(data, "Accuracy").published] == [0.96, 0.97]
+
+
+def test_the_one_published_accuracy_of_p1b3():
+    run = {"benchmark": "p1b3", "scaling": "batch", "epochs": 1}
+    data = selected("figure10", *({**run, "batch_scaling": how} for how in ("cubic_root", "linear")))
+    (points,) = panel(data, "Accuracy").published
+    assert (list(points.gpus), list(points.values)) == ([48], [0.6579])
+    assert points.label == "paper, Summit: cubic root scaling"
+    assert [line.label for line in panel(data, "Accuracy").lines] == ["linear scaling", "cubic root scaling"]
+    assert points.series == 1
+    assert "R²" in panel(data, "Accuracy").y_label
+
+
+def test_published_values_stand_only_beside_the_same_quantity():
+    panels = [each for name in names() for each in describe(name).panels if "published" in each]
+    assert len(panels) == 6
+    for content in panels:
+        for entry in content["published"]:
+            meant = entry.get("where", {}).get("quantity", entry["y"]).replace("_optimized", "")
+            assert list(content["quantities"]) == [meant]
+
+
+def test_published_points_are_hollow_grey_and_without_a_line():
+    axes = axes_of(selected("figure6", {}), "Time per epoch")
+    (points, _) = [line for line in axes.lines if line.get_color() == style.GREY]
+    assert points.get_markerfacecolor() == "none"
+    assert points.get_linestyle() == "None"
+    assert list(points.get_ydata())[:2] == [10.3, 10.93]
+    assert legend(axes)[1:] == ["paper, Summit: batch size 20", "paper, Summit: batch size 40"]
+
+
+def test_two_machines_points_have_their_own_markers():
+    summit, theta = panel(selected("figure11_13", {}), "Time per epoch").published
+    assert (theta.label, list(theta.values)) == ("paper, Theta: read_csv (base)", [695, 965])
+    assert summit.series != theta.series
+
+
+def test_without_power_the_panel_says_why():
+    data = selected("figure14_15", {"benchmark": "p1b1"})
+    assert panel(data, "Energy").reason == REASON
+    axes = axes_of(data, "Energy")
+    (text,) = axes.texts
+    assert " ".join(text.get_text().split()) == f"not measured: {REASON}"
+    assert (len(axes.get_yticks()), len(axes.lines), axes.get_legend()) == (0, 0, None)
+
+
+def test_without_power_the_published_points_are_still_there():
+    axes = axes_of(selected("figure11_13", {}), "Energy")
+    assert len(axes.texts) == 1
+    assert [len(line.get_xdata()) for line in axes.lines] == [8, 8]
+
+
+def test_a_reason_covers_no_published_point():
+    axes = axes_of(selected("figure18", {"scaling": "weak", "accuracy": None}), "Accuracy")
+    FigureCanvasAgg(axes.figure).draw()
+    box = axes.texts[0].get_window_extent()
+    for line in axes.lines:
+        assert not any(box.contains(*point) for point in axes.transData.transform(line.get_xydata()))
+
+
+def test_a_reason_for_any_other_quantity():
+    data = selected("figure6", {"accuracy": None})
+    assert panel(data, "Accuracy").reason == "no run of this study has it"
+    assert panel(data, "Performance").reason is None
+    without = made_up({}).drop(columns="accuracy")
+    assert panel(select(describe("icpp2019_figure6"), without, "test"), "Accuracy").reason is not None
+
+
+def test_with_power_there_is_no_reason():
+    data = selected("figure11_13", {"energy_per_gpu_j": 5.0, "power_reason": None})
+    assert panel(data, "Energy").reason is None
+    assert panel(data, "Energy").lines[0].mean[0] == 5.0
+
+
+def test_x_ticks_are_the_gpu_counts():
+    axes = axes_of(selected("figure6", *({"gpus": n} for n in (1, 3, 4))), "Performance")
+    assert axes.get_xscale() == "log"
+    assert list(axes.get_xticks()) == [1, 3, 4]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "3", "4"]
+    assert list(axes.get_xticks(minor=True)) == []
+
+
+def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
+    counts = [2**n for n in range(13)]
+    axes = axes_of(selected("figure6", *({"gpus": n} for n in counts)), "Performance")
+    labelled = list(axes.get_xticks())
+    assert sorted([*labelled, *axes.get_xticks(minor=True)]) == counts
+    assert labelled[0] == 1
+    assert labelled[-1] == 4096
+    assert len(labelled) < 13
+
+
+def test_readable_keeps_all_that_fit():
+    assert readable([1, 2, 4], 1.0) == [1, 2, 4]
+    assert readable([8], 1.0) == [8]
+    assert readable([1, 1000, 1001, 1002], 0.1)[-1] == 1002
+
+
+def test_value_axes():
+    def limits(scale, *values, half=0.0):
+        axes = Figure().subplots()
+        set_value_axis(axes, scale, np.array(values) - half, np.array(values) + half)
+        return axes.get_yscale(), axes.get_ylim()
+
+    assert limits("linear", 0.5, 1.0)[1][0] == 0
+    assert limits("linear", -0.5, 1.0)[1][0] < -0.5  # R² may be negative
+    assert limits("log", 3.0, 400.0) == ("log", (2, 500))
+    assert limits("linear", 0.5, 1.0, half=0.7)[1][0] == 0
+    assert limits("log", 3.0, 400.0, half=4.0)[1] == (2, 1000)
+    assert limits("log", 0.0, 4.0)[0] == "linear"
+
+
+def test_lines_of_a_panel_differ_in_marker_dashes_and_lightness():
+    data = selected("figure6", *({"batch_size": size} for size in (20, 40, 60)))
+    lines = panel(data, "Performance").lines
+    looks = [style.line_style(line.series, line.quantity, 3) for line in lines]
+    assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(lines)
+    grey = [np.dot(matplotlib.colors.to_rgb(colour), [0.3, 0.59, 0.11]) for colour in style.COLOURS[:3]]
+    assert min(abs(one - other) for one, other in itertools.combinations(grey, 2)) > 0.2
+
+
+def test_what_must_be_known_of_the_runs_is_above_the_panels():
+    data = selected("figure6", {}, {"gpus": 4, "oversubscribed": True, "code_is_current": False})
+    assert data.subtitle == "study test, machine local, benchmark nt3, dataset candle"
+    assert len(data.notes) == 2
+    assert "4 GPUs" in data.notes[0]
+    assert all(note in draw(data).get_suptitle() for note in data.notes)
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
+    for folder, size in (("a", 10), ("b", 20)):
+        monkeypatch.setitem(matplotlib.rcParams, "font.size", size)  # a user's own style must not matter
+        write(selected("figure6", {}, failed(gpus=2)), tmp_path / folder / "f.svg", tmp_path / folder / "f.pdf")
+    for form in ("svg", "pdf"):
+        assert (tmp_path / "a" / f"f.{form}").read_bytes() == (tmp_path / "b" / f"f.{form}").read_bytes()
+    assert b"CreationDate" not in (tmp_path / "a" / "f.pdf").read_bytes()
+
+
+def test_both_files_or_none(tmp_path, monkeypatch):
+    save = Figure.savefig
+
+    def fail_with_pdf(figure, path, **options):
+        if options["format"] == "pdf":
+            raise OSError("disk full")
+        save(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", fail_with_pdf)
+    with pytest.raises(OSError, match="disk full"):
+        write(selected("figure6", {}), tmp_path / "f.svg", tmp_path / "f.pdf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_figure():
+    with pytest.raises(StudyError, match="icpp2019.yaml: there is no figure 'icpp2019_figure7'; did you mean"):
+        describe("icpp2019_figure7")
+
+
+@pytest.mark.parametrize("runs", [pd.DataFrame(), made_up({"loader": "npy"}), made_up({"trace": True})])
+def test_no_runs_for_a_figure(runs):
+    words = "figure icpp2019_figure11_13 needs runs with benchmark nt3, scaling strong, loader read_csv or chunked"
+    with pytest.raises(StudyError, match=words):
+        select(describe("icpp2019_figure11_13"), runs, "test")
+
+
+def test_planning():
+    description = describe("icpp2019_figure10")
+    assert needs(description) == "runs with benchmark p1b3, scaling batch, loader read_csv"
+    fitting = {"benchmark": "p1b3", "scaling": "batch", "loader": "read_csv", "trace": False, "gpus": 1}
+    assert has_runs(description, [{**fitting, "loader": "npy"}, fitting])
+    assert not has_runs(description, [{**fitting, "loader": "npy"}, {**fitting, "scaling": "weak"}])
+    assert not has_runs(description, [{**fitting, "trace": True}])
+    assert not has_runs(description, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"file": "table2.csv"}, "table2.csv: there is no such file in config/published; known files: icpp2019_claims"),
+     ({"y": "time"}, "there is no column 'time'; the file has: machine"),
+     ({"where": {"batch_size": 30}}, "no row fits {'batch_size': 30}")],
+)  # fmt: skip
+def test_published_values_that_are_not_there(changes, words):
+    description = describe("icpp2019_figure6")
+    (entry,) = description.panels[2]["published"]
+    changed = dataclasses.replace(description, panels=({**description.panels[2], "published": [{**entry, **changes}]},))
+    with pytest.raises(StudyError, match=re.escape(words)):
+        select(changed, made_up({}), "test")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [("y_scale: log", "yscale: log", "unknown key; did you mean 'y_scale'"),
+     ("loss: training loss", "los: training loss", "'los' is not one of .*; did you mean 'loss'"),
+     ("runs: {benchmark: nt3", "runs: {benchmak: nt3", "'benchmak' is not one of .*; did you mean 'benchmark'")],
+)  # fmt: skip
+def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
+    (tmp_path / "figures.yaml").write_text(FILE.read_text().replace(old, new, 1))
+    with pytest.raises(StudyError, match=words):
+        configuration.load(tmp_path / "figures.yaml", "figures")
+
+
+def run_script(monkeypatch, runs, tmp_path, name="icpp2019_figure6"):
+    outputs = ["--svg", str(tmp_path / "out/f.svg"), "--pdf", str(tmp_path / "out/f.pdf")]
+    line = ["make_figure.py", "--figure", name, "--study", "tiny", "--runs", str(runs), *outputs]
+    monkeypatch.setattr(sys, "argv", line)
+    make_figure.main()
+
+
+def test_the_script(tmp_path, monkeypatch):
+    made_up({}, failed(gpus=2)).to_csv(tmp_path / "runs.csv", index=False)
+    run_script(monkeypatch, tmp_path / "runs.csv", tmp_path)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["f.pdf", "f.svg"]
+    assert "failed (oom)" in (tmp_path / "out/f.svg").read_text()
+
+
+def test_the_script_without_any_run(tmp_path, monkeypatch):
+    (tmp_path / "runs.csv").write_text("\n")
+    with pytest.raises(StudyError, match="icpp2019_figure6 needs runs"):
+        run_script(monkeypatch, tmp_path / "runs.csv", tmp_path)
+
+
+def test_every_grid_parameter_tells_experiments_apart():
+    """One that were missing here would be averaged over in silence."""
+    assert set(IDENTITY) == set(grid.PARAMETERS) - {"gpus", "trace", "repeat"}

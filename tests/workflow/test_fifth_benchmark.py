@@ -1,0 +1,85 @@
+"""A fifth benchmark is two new files and no edit elsewhere: it plans, trains and is in the tables."""
+
+import pandas as pd
+
+SPEC = """
+title: Wave (a made-up regression)
+url_path: wave
+files:
+  train: {name: wave_train.tsv, split: train, header: true, separator: tab, codes: [{column: site}]}
+  test: {name: wave_test.tsv, split: test, header: true, separator: tab, codes: [{column: site}]}
+workload: {train_samples: 90, features: 5}
+epochs: {weak: 3, minimum_per_rank: 1}
+batch_size: 10
+learning_rate: 0.01
+optimizer: adam
+loss: mse
+shuffle: true
+validation_share: 0.1
+model: {dense: [8]}
+"""
+
+CODE = '''
+"""A made-up benchmark: the mean of a row from its values."""
+
+import numpy as np
+
+from study.benchmarks import interface
+from study.samples import Arrays
+
+
+class Benchmark(interface.Benchmark):
+    """Learns the mean of each row."""
+
+    def synthetic_blocks(self, file, shape, seed):
+        """Yield the bytes of a file of uniform numbers."""
+        rows = np.random.default_rng([seed, len(file)])
+        samples = shape[f"{file}_samples"]
+        header = "\\t".join(["site", *(f"v{n}" for n in range(shape["features"]))]) + "\\n"
+        draw = lambda block: rows.random((len(block), shape["features"]))
+        return interface.matrix_blocks(header.encode(), [b"here"] * samples, draw, 3, b"0", b"\\t")
+
+    def preprocess(self, tables, seed):
+        """The last rows validate."""
+        train, test = (Arrays(t.numbers, t.numbers.mean(axis=1, keepdims=True)) for t in tables.values())
+        first = len(train) - self.validation_samples(len(train))
+        return interface.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
+
+    def build_model(self, features):
+        """Dense layers."""
+        from tf_keras import Sequential, layers
+
+        hidden = [layers.Dense(units) for units in self.spec["model"]["dense"]]
+        return Sequential([layers.Input((features,)), *hidden, layers.Dense(1)])
+
+    def metrics(self):
+        """A metric of its own, which nothing else knows."""
+        return ["mae"]
+'''
+
+STUDY = """
+description: a test
+datasets:
+  wave: {source: synthetic, train_samples: 100, test_samples: 20, features: 5, seed: 1}
+runs:
+  - {benchmark: wave, scaling: weak, gpus: [1, 2], loader: [read_csv, dask], sharding: by_rank}
+loading:
+  - {benchmark: wave, loader: [read_csv, chunked, npy], repeats: 1}
+tables: [scaling, icpp2019_table1, icpp2019_table3, icpp2019_table6, icpp2019_claims]
+"""
+
+
+def test_a_fifth_benchmark_is_two_files(fresh):
+    (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
+    (fresh.root / "scripts" / "study" / "benchmarks" / "wave.py").write_text(CODE)
+    fresh.add_study("waves", STUDY)
+    fresh.snakemake(study="waves")
+    runs = pd.read_csv(fresh.results / "runs.csv")
+    assert (runs.status == "ok").all(), runs.failure_message.tolist()
+    assert runs.train_samples.tolist() == [90] * 4
+    assert runs.samples_per_rank.tolist() == [90, 90, 45, 45]
+    assert {"mae", "validation_mae", "test_mae"} <= set(runs)
+    assert (runs.loss < 1).all()
+    for table in ("scaling", "icpp2019_table1", "icpp2019_table3", "icpp2019_table6"):
+        assert "| wave" in (fresh.results / "tables" / f"{table}.md").read_text()
+    assert fresh.plan(study="waves") == {}

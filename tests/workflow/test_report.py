@@ -1,0 +1,114 @@
+"""The report is one HTML page that a browser shows: every table, every figure with its caption, what failed."""
+
+import os
+import shutil
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+WAIT_S = 20
+DRAWN_WIDTH = "return arguments[0].naturalWidth ?? arguments[0].clientWidth"
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no browser: apt install chromium chromium-driver to test the report"
+)
+
+
+@pytest.fixture(scope="module")
+def report(finished):
+    """The tiny study's report, opened in headless Chromium without a network."""
+    path = finished.root / "report.html"
+    finished.snakemake("--report", path)
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for switch in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1400,900",
+                   "host-resolver-rules=MAP * ~NOTFOUND"):  # fmt: skip
+        options.add_argument(f"--{switch}")
+    browser = webdriver.Chrome(options=options, service=Service(DRIVER))
+    browser.get(path.as_uri())
+    yield Report(browser)
+    browser.quit()
+
+
+class Report:
+    """What a reader does: choose a category, look at a result, read about it."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def first(self, xpath):
+        """The first visible element; waits for it."""
+        found = WebDriverWait(self.browser, WAIT_S).until(
+            lambda browser: [e for e in browser.find_elements(By.XPATH, xpath) if e.is_displayed()]
+        )
+        return found[0]
+
+    def open(self, category):
+        self.browser.refresh()
+        self.first(f"//*[normalize-space(text())='{category}']").click()
+        rows = WebDriverWait(self.browser, WAIT_S).until(lambda browser: browser.find_elements(By.XPATH, "//tr[td]"))
+        return [row.find_element(By.XPATH, "td").text for row in rows]
+
+    def press(self, name, button):
+        """A result's button: ``eye`` shows it, ``information-circle`` tells about it."""
+        self.first(f"//tr[td[normalize-space(.)='{name}']]//a[@iconname='{button}']").click()
+
+    def page(self):
+        """The text of the HTML result that is shown."""
+        frame = self.first("//iframe")
+        self.browser.switch_to.frame(frame)
+        text = self.first("//body").text
+        self.browser.switch_to.default_content()
+        return text
+
+
+def test_the_first_page_names_study_and_machine(report):
+    text = report.first("//body").text
+    assert "study tiny on machine local" in text
+    for category in ("About this study", "Tables", "Figures"):
+        assert category in text
+
+
+def test_every_table_is_shown(report, finished):
+    names = report.open("Tables")
+    assert names == ["icpp2019_claims", "icpp2019_table2", "icpp2019_table3", "icpp2019_table6", "scaling"]
+    for name in names:
+        report.open("Tables")
+        report.press(name, "eye")
+        text = report.page()
+        caption = (finished.results / "tables" / f"{name}.md").read_text().split("**: ")[1].split("\n")[0]
+        assert caption in text
+        assert "nt3" in text
+        assert "The records behind each row" in text
+
+
+def test_every_figure_is_drawn_and_has_its_caption(report, finished):
+    assert report.open("Figures") == ["icpp2019_figure11_13", "icpp2019_figure6"]
+    for name, words in (("icpp2019_figure6", "crosses that of TensorFlow"), ("icpp2019_figure11_13", "")):
+        report.open("Figures")
+        report.press(name, "eye")
+        picture = report.first("//img | //object | //iframe")
+        WebDriverWait(report.browser, WAIT_S).until(lambda b, p=picture: b.execute_script(DRAWN_WIDTH, p) > 200)
+        report.open("Figures")
+        report.press(name, "information-circle")
+        WebDriverWait(report.browser, WAIT_S).until(lambda b, w=words: w in b.find_element(By.XPATH, "//body").text)
+
+
+def test_machine_runs_and_failures_are_told(report):
+    report.open("About this study")
+    report.press("overview", "eye")
+    text = report.page()
+    for words in ("Study tiny on local", "cores", "Nothing failed.", "tensorflow 2.18.1", "scaling~strong"):
+        assert words in text
+    assert text.count("record.json") == 7
+
+
+def test_it_needs_no_network(finished):
+    """One page: nothing is fetched from elsewhere when it is opened."""
+    text = (finished.root / "report.html").read_text(encoding="utf-8")
+    assert os.path.getsize(finished.root / "report.html") < 10_000_000
+    assert 'src="http' not in text
