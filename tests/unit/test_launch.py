@@ -60,7 +60,7 @@ def run(tmp_path):
     return {
         "parameters": {"gpus": 1},
         "benchmark": {"name": "nt3"},
-        "data": {f"{split}_sidecar": str(tmp_path / f"{split}.json") for split in ("train", "test")},
+        "data": {split: {"sidecar": str(tmp_path / f"{split}.json")} for split in ("train", "test")},
         "machine": machine("local"),
     }
 
