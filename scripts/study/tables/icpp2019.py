@@ -5,6 +5,8 @@ import pandas as pd
 from study.statistics import summarize
 from study.tables.layout import Table
 from study.tables.summary import (
+    POINT,
+    WORKLOAD,
     beside_published,
     file_difference,
     joined_records,
@@ -137,33 +139,47 @@ def _loading_row(row, group, loaders):
 
 def table5(runs, loading):
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
-    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size", "gpus"]
-    measures = {"power_per_gpu_w": "power{}_w", "energy_per_gpu_j": "energy{}_per_gpu_j"}
-    table = points(untraced(runs[runs["scaling"] == "strong"]), list(measures))
-    base, optimized = (table[table["loader"] == loader] for loader in (BASE, OPTIMIZED))
-    table = base.merge(optimized, on=keys, how="outer", suffixes=("", "_optimized"))
-    table["power_reason"] = table["power_reason"].combine_first(table["power_reason_optimized"])
-    table["records"] = table[["records", "records_optimized"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
-    table = table.rename(columns={"repeats_ok_optimized": "repeats_optimized_ok"})
-    for measure, name in measures.items():
-        change = 100 * (table[f"{measure}_optimized"] / table[measure] - 1)
-        table[name.format("")], table[name.format("_optimized")] = table[measure], table[f"{measure}_optimized"]
-        table[f"{measure.split('_')[0]}_change_pct"] = change
-    shown = ["power_w", "power_optimized_w", "power_change_pct", "energy_per_gpu_j", "energy_optimized_per_gpu_j",
-             "energy_change_pct"]  # fmt: skip
-    table = table.sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)[
-        [*keys, *shown, "repeats_ok", "repeats_optimized_ok", "power_reason", "records"]
-    ]
-    paper = published("icpp2019_table5_nt3_power_energy.csv").assign(batch_size=20)
-    joined = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = table.join(paper.set_index(joined)[shown].add_prefix("published_"), on=joined)
-    told = [*keys[:2], "batch_size", "gpus", *(f"{p}{name}" for name in shown for p in ("", "published_"))]
-    told += ["repeats_ok", "repeats_optimized_ok"]
+    table = _base_beside_optimized(points(untraced(runs[runs["scaling"] == "strong"]), list(POWER)))
+    measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
+    changes = ["power_change_pct", "energy_change_pct"]
+    keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
+    table = beside_published(table, file, keys, measures, workload_difference)
+    table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
+    shown = ["machine", "benchmark", "batch_size", "gpus"]
+    for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
+        shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
+    shown += ["repeats_ok", "repeats_optimized_ok"]
     caption = (
         "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
         "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
     )
-    return Table("icpp2019_table5", caption, _first(table, told), told, optional_columns(told), notes(table, "values"))
+    return Table(
+        "icpp2019_table5", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
+
+
+POWER = {  # measured column: base, optimised, change
+    "power_per_gpu_w": ("power_w", "power_optimized_w", "power_change_pct"),
+    "energy_per_gpu_j": ("energy_per_gpu_j", "energy_optimized_per_gpu_j", "energy_change_pct"),
+}
+
+
+def _base_beside_optimized(table):
+    """A row for both loaders of a point, with the paper's columns of Table 5; a side that was not run stays empty."""
+    base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
+    same = [name for name in POINT if name != "loader"]
+    table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
+    for column in ("power_reason", *WORKLOAD):
+        table[column] = table[column].combine_first(table[f"{column}_other"])
+    table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    table["repeats_optimized_ok"] = table["repeats_ok_other"].fillna(0).astype(int)
+    table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
+    for measured, (first, second, change) in POWER.items():
+        ours, other = table[measured], table[f"{measured}_other"]
+        table = table.assign(**{first: ours, second: other, change: 100 * (other / ours - 1)})
+    columns = [*same, *WORKLOAD, *POWER["power_per_gpu_w"], *POWER["energy_per_gpu_j"]]
+    columns += ["repeats_ok", "repeats_optimized_ok", "power_reason", "records"]
+    return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
 
 
 def table6(runs, loading):

@@ -1,0 +1,66 @@
+"""The report's first page tells the machine, every failure with its reason, and every run."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from examples import expand
+from study import collection, configuration, grid, provenance
+from study.files import write_json
+from study.overview import overview
+from study.record import make_record
+
+MACHINE = {"name": "local", **configuration.load_named("machines", "local")}
+
+
+@pytest.fixture
+def made(make_run, tmp_path):
+    """The page of a study of two runs, one of which failed."""
+
+    def make(**facts):
+        runs = expand(gpus=[1, 2], may_fail="the paper's ran out of memory")
+        for run, more in zip(runs, ({}, {"status": "failed", **facts}), strict=True):
+            folder = make_run(run, **more)
+            record = make_record(folder)
+            full = provenance.collect() | json.loads((folder / "provenance.json").read_text())
+            full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
+            (folder / "provenance.json").write_text(json.dumps(full))
+            record["files"] = {}
+            write_json(folder / "record.json", record)
+        frame = collection.runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local")
+        study = grid.Study("test", "a <small> study", {}, runs)
+        return overview(study, MACHINE, frame, collection.loading_frame([], "c0de", tmp_path), tmp_path / "local")
+
+    return make
+
+
+def test_the_machine_is_told(made):
+    page = made()
+    assert "a &lt;small&gt; study" in page
+    assert "host n1: a processor, 2 of 4 cores, 16 GB memory; no GPU seen" in page
+    assert page.count("host n1") == 1, "a host is told once"
+
+
+def test_failures_are_told_with_their_reason_and_record(made):
+    page = made(kind="oom")
+    assert "oom in train: no memory. This was expected: the paper&#x27;s ran out of memory." in page
+    assert "Nothing failed" not in page
+
+
+def test_every_run_is_there(made):
+    page = made()
+    for gpus, status in ((1, "ok"), (2, "failed")):
+        (row,) = [line for line in page.split("The runs")[1].split("<tr>") if f"gpus~{gpus}," in line]
+        assert f"<td>{status}</td>" in row
+
+
+def test_a_study_of_loads_alone(tmp_path):
+    content = {"provenance": provenance.collect()}
+    write_json(tmp_path / "loading.json", content)
+    loads = pd.DataFrame([{"record": "loading.json", "status": "failed", "loader": "dask", "benchmark": "nt3",
+                           "file": "train", "message": "exit code 1: no"}])  # fmt: skip
+    page = overview(grid.Study("test", "loads", {}), MACHINE, pd.DataFrame(), loads, tmp_path)
+    assert "dask on nt3 train: exit code 1: no" in page
+    assert "This study has no runs." in page
+    assert "1 loads: loading.json" in page
