@@ -43,7 +43,8 @@ def claims(runs, loading):
     caption = (
         "the paper's claims, computed from this study's runs with the same formula: 100 x (read_csv - chunked) / "
         "read_csv of runtime, energy per GPU or broadcast; low and high are over our GPU counts (measured_gpus); "
-        "load_share_pct: loading's largest share of those read_csv runs, about the most that it can save; published: icpp2019, sections 4 to 6."
+        "load_share_pct: the largest share of those read_csv runs that is loading, about the most that can be saved; "
+        "published: icpp2019, sections 4 to 6."
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
