@@ -39,7 +39,8 @@ def claims(runs, loading):
     rows = [{**_labels(claim), **_computed(claim, table)} for _, claim in _paper().iterrows()]
     frame = pd.DataFrame(rows).astype({"gpus": "Int64"})
     shown = ["benchmark", "scaling", "quantity", "unit", "gpus", "loader", "low", "high", "load_share_pct",
-             "measured_gpus", "published_machine", "published_low", "published_high", "paper_section", "missing"]  # fmt: skip
+             "measured_gpus", "published_machine", "published_low", "published_high", "paper_section",
+             "missing"]  # fmt: skip
     caption = (
         "the paper's claims, computed from this study's runs with the same formula: 100 x (read_csv - chunked) / "
         "read_csv of runtime, energy per GPU or broadcast; low and high are over our GPU counts (measured_gpus); "
