@@ -261,6 +261,7 @@ def test_claims_of_runtime(frame):
     row = table.loc[("summit", "strong", "runtime_reduction")].iloc[0]
     assert (row.low, row.high, row.measured_gpus) == (pytest.approx(10), pytest.approx(80), "1, 2, 4")
     assert row.published_high == 67.68
+    assert row.repeats == 1
     assert row.load_share_pct == pytest.approx(3.0)  # 3 s of 100
     assert "training samples 100 instead of 1120" in row.workload_difference
     assert row.missing is None

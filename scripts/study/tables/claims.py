@@ -37,14 +37,15 @@ def claims(runs, loading):
     """
     table = points(untraced(runs), MEASURES)
     rows = [{**_labels(claim), **_computed(claim, table)} for _, claim in _paper().iterrows()]
-    frame = pd.DataFrame(rows).astype({"gpus": "Int64"})
+    frame = pd.DataFrame(rows).astype({"gpus": "Int64", "repeats": "Int64"})
     shown = ["benchmark", "scaling", "quantity", "unit", "gpus", "loader", "low", "high", "load_share_pct",
-             "measured_gpus", "published_machine", "published_low", "published_high", "paper_section",
+             "measured_gpus", "repeats", "published_machine", "published_low", "published_high", "paper_section",
              "missing"]  # fmt: skip
     caption = (
         "the paper's claims, computed from this study's runs with the same formula: 100 x (read_csv - chunked) / "
         "read_csv of runtime, energy per GPU or broadcast; low and high are over our GPU counts (measured_gpus); "
         "load_share_pct: the largest share of those read_csv runs that is loading, about the most that can be saved; "
+        "repeats: the fewest behind one of those points; "
         "published: icpp2019, sections 4 to 6."
     )
     differences = frame["workload_difference"].dropna().unique()
@@ -78,6 +79,7 @@ NOTHING = {
     "high": math.nan,
     "load_share_pct": math.nan,
     "measured_gpus": None,
+    "repeats": None,
     "missing": None,
     "workload_difference": None,
     "code_is_current": True,
@@ -134,6 +136,7 @@ def _used(points_used):
     """From which GPU counts a value comes, and whether workload and code are the paper's and today's."""
     difference = points_used.apply(workload_difference, axis=1).dropna()
     return {
+        "repeats": int(points_used["repeats_ok"].min()),
         "measured_gpus": ", ".join(map(str, sorted(points_used["gpus"].unique()))),
         "workload_difference": f"{points_used['benchmark'].iloc[0]}: {difference.iloc[0]}" if len(difference) else None,
         "code_is_current": bool(points_used["code_is_current"].all()),
