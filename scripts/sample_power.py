@@ -1,0 +1,31 @@
+"""Sample this host's power sensors until standard input is closed; started by each host's first rank."""
+
+import argparse
+import json
+import signal
+import sys
+
+from study.errors import exit_with_message
+from study.power import sampler, sensors
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sensor", nargs="*", default=[], choices=list(sensors.SENSORS))
+    parser.add_argument("--model", type=json.loads, help="idle_w and peak_w, as JSON, for a modelled power")
+    parser.add_argument("--rate-hz", type=float, default=10)
+    parser.add_argument("--output", required=True, help="the CSV file")
+    arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; it ends when they have
+        signal.signal(number, signal.SIG_IGN)
+    devices, reasons = sensors.find(arguments.sensor, arguments.model)
+    told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
+    print(json.dumps({"devices": told, "reasons": reasons}), flush=True)
+    sys.stdout.close()
+    if devices:
+        sampler.sample(devices, arguments.output, arguments.rate_hz)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

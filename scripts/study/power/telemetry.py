@@ -1,0 +1,41 @@
+"""A rank's side of the sampler: start it, learn what it found, stop it."""
+
+import json
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from study.configuration import ROOT
+from study.files import write_json
+
+PROGRAM = ROOT / "scripts" / "sample_power.py"
+STOP_S = 10
+
+
+@contextmanager
+def sampled(run, folder, ranks):
+    """Sample this host's power while the block runs; the first rank of each host does it, the others do nothing.
+
+    Writes ``telemetry-<rank>.csv`` and, with the devices found and the reasons for sensors that are not there,
+    ``telemetry-<rank>.json`` into ``folder``. The sampler ends with this process, however that ends.
+    """
+    machine = run["machine"]
+    if ranks.local_rank != 0 or not (machine["power_sensors"] or machine["power_model"]):
+        yield
+        return
+    path = Path(folder) / f"telemetry-{ranks.rank:05d}.csv"
+    line = [sys.executable, str(PROGRAM), "--output", str(path), "--rate-hz", str(machine["sampling_hz"])]
+    line += ["--sensor", *machine["power_sensors"]]
+    if machine["power_model"]:
+        line += ["--model", json.dumps(machine["power_model"])]
+    # In a session of its own: what ends the ranks' process group must not cut its last lines off.
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    found = json.loads(process.stdout.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": ranks.rank, **found})
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        process.wait(STOP_S)

@@ -1,0 +1,85 @@
+"""Energy of a window, worked out by hand, and what is refused to be told."""
+
+import numpy as np
+import pytest
+
+from study.power.energy import Series, between, read
+
+RATE = 10
+
+
+def series(power=None, energy=None, freshness=None, seconds=None):
+    seconds = np.arange(0, 10.01, 0.1) if seconds is None else np.asarray(seconds, dtype=float)
+    nothing = np.full(len(seconds), np.nan)
+
+    def values(what):
+        return nothing if what is None else np.array([what(t) for t in seconds], dtype=float)
+
+    return Series("n1", "nvml", "gpu", "GPU-0", seconds, values(power), values(energy), values(freshness))
+
+
+def test_constant_power():
+    found = between(series(lambda t: 100, lambda t: 100 * t), 2.0, 5.0, RATE)
+    assert found.counter_j == pytest.approx(300)
+    assert found.trapezoid_j == pytest.approx(300)
+    assert (found.reason, found.gap_s) == (None, 0)
+
+
+def test_edges_between_ticks_are_interpolated():
+    """Power 20 t W: between 2.05 and 5.05 s, 10 x (5.05^2 - 2.05^2) J."""
+    found = between(series(lambda t: 20 * t, lambda t: 10 * t**2), 2.05, 5.05, RATE)
+    exact = 10 * (5.05**2 - 2.05**2)
+    assert found.trapezoid_j == pytest.approx(exact, rel=1e-4)
+    assert found.counter_j == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_counter_is_the_better_one():
+    """A burst between two ticks is in the counter and not in the sampled power."""
+    found = between(series(lambda t: 100, lambda t: 100 * t + (50 if t > 3.05 else 0)), 2.0, 5.0, RATE)
+    assert found.best_j == found.counter_j == pytest.approx(350)
+    assert found.trapezoid_j == pytest.approx(300)
+
+
+def test_without_a_counter_the_trapezoid_is_taken():
+    found = between(series(lambda t: 100), 2.0, 5.0, RATE)
+    assert found.counter_j is None
+    assert found.best_j == pytest.approx(300)
+
+
+def test_a_short_window_is_unresolved():
+    found = between(series(lambda t: 100, lambda t: 100 * t), 2.0, 2.15, RATE)
+    assert (found.counter_j, found.trapezoid_j) == (None, None)
+    assert found.reason.startswith("unresolved: ")
+
+
+def test_a_sensor_that_seldom_updates_is_unresolved():
+    """A counter that moves once a second tells nothing of 0.9 s, however often it is read."""
+    slow = series(None, lambda t: 100 * int(t))
+    assert "unresolved: 1 updates" in between(slow, 2.5, 3.4, RATE).reason
+    assert between(slow, 1.0, 9.0, RATE).counter_j == pytest.approx(800)
+
+
+def test_a_window_that_was_not_sampled():
+    found = between(series(lambda t: 100), 8.0, 12.0, RATE)
+    assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
+
+
+def test_gaps_are_told():
+    seconds = [*np.arange(0, 3, 0.1), *np.arange(5, 10.01, 0.1)]
+    found = between(series(lambda t: 100, lambda t: 100 * t, seconds=seconds), 1.0, 8.0, RATE)
+    assert found.gap_s == pytest.approx(2.1)
+    assert found.counter_j == pytest.approx(700), "the counter went on counting"
+
+
+def test_telemetry_is_read_back(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "wall_ns,monotonic_ns,host,sensor,kind,device,power_w,average_power_w,energy_j,freshness\n"
+        "1,2000000000,n1,rapl,cpu,package-0,,,0.5,\n"
+        "1,1000000000,n1,rapl,cpu,package-0,,,0.25,\n"
+        "1,1000000000,n1,rapl,memory,package-0-dram,,,0.1,\n"
+    )
+    cpu, memory = read(tmp_path / "t.csv")
+    assert (cpu.kind, memory.kind) == ("cpu", "memory")
+    assert cpu.seconds.tolist() == [1, 2]
+    assert cpu.energy_j.tolist() == [0.25, 0.5]
+    assert np.isnan(cpu.power_w).all()

@@ -1,0 +1,153 @@
+"""The sampler as a process: its rate, what a kill leaves, and that nothing ever outlives the ranks."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from study.configuration import ROOT
+from study.power import sampler, telemetry
+
+MODEL = '{"idle_w": 10, "peak_w": 20}'
+PROGRAM = [sys.executable, str(ROOT / "scripts" / "sample_power.py"), "--model", MODEL]
+
+
+def start(path, rate=50, **options):
+    line = [*PROGRAM, "--rate-hz", str(rate), "--output", str(path)]
+    return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+
+
+def rows(path):
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def wait_for(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
+    process = start(tmp_path / "t.csv", rate=20)
+    told = json.loads(process.stdout.readline())
+    assert told == {"devices": [{"sensor": "modelled", "kind": "node", "device": "modelled"}], "reasons": {}}
+    time.sleep(2)
+    process.stdin.close()
+    closed = time.monotonic_ns()
+    assert process.wait(5) == 0
+    found = rows(tmp_path / "t.csv")
+    times = [int(row["monotonic_ns"]) for row in found]
+    assert 30 <= len(found) <= 50
+    assert times == sorted(times)
+    assert times[-1] >= closed - 20e6
+    assert all(row["sensor"] == "modelled" and 10 <= float(row["power_w"]) <= 20 for row in found)
+    assert abs(int(found[0]["wall_ns"]) - time.time_ns()) < 60e9
+
+
+def test_a_kill_loses_less_than_a_second(tmp_path):
+    process = start(tmp_path / "t.csv", rate=10)
+    process.stdout.readline()
+    time.sleep(1.5)
+    killed = time.monotonic_ns()
+    process.kill()
+    process.wait()
+    assert killed - int(rows(tmp_path / "t.csv")[-1]["monotonic_ns"]) < 1e9
+
+
+def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
+    process = start(tmp_path / "t.csv")
+    process.stdout.readline()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        process.send_signal(number)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait(5) == 0
+
+
+PARENT = """
+import sys, time
+sys.path.insert(0, {scripts!r})
+from types import SimpleNamespace
+from study.power import telemetry
+machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
+with telemetry.sampled({{"machine": machine}}, {folder!r}, SimpleNamespace(local_rank=0, rank=3)):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_it_ends_when_its_parent_is_killed(tmp_path):
+    """SIGKILL of the rank: the sampler writes its last tick and is gone; no orphan."""
+    program = PARENT.format(scripts=str(ROOT / "scripts"), model=MODEL, folder=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    parent.stdout.readline()
+    (child,) = psutil.Process(parent.pid).children()
+    wait_for(lambda: (tmp_path / "telemetry-00003.csv").exists() and len(rows(tmp_path / "telemetry-00003.csv")) > 5)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    assert None not in rows(tmp_path / "telemetry-00003.csv")[-1].values(), "the last line is whole"
+
+
+def test_a_host_s_first_rank_alone_samples(tmp_path):
+    from types import SimpleNamespace
+
+    machine = {"power_sensors": ["rapl"], "power_model": json.loads(MODEL), "sampling_hz": 50}
+    with telemetry.sampled({"machine": machine}, tmp_path, SimpleNamespace(local_rank=1, rank=1)):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with telemetry.sampled({"machine": machine}, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
+        time.sleep(0.2)
+    assert len(rows(tmp_path / "telemetry-00000.csv")) >= 2
+    told = json.loads((tmp_path / "telemetry-00000.json").read_text())
+    assert told["rank"] == 0
+    assert told["devices"][-1]["sensor"] == "modelled"
+
+
+def test_tensorflow_is_not_imported():
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import sample_power; print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, str(ROOT / "scripts")], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_a_device_that_fails_leaves_no_row(tmp_path):
+    from study.power.readings import Device, Reading
+
+    readings = iter([Reading(power_w=1.0), OSError("gone"), Reading(power_w=3.0)])
+
+    def read():
+        reading = next(readings)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+    ours, theirs = os.pipe()
+    ticks = iter([False, True])
+    closed = sampler._closed_before
+    sampler._closed_before = lambda *_: next(ticks)
+    try:
+        with os.fdopen(ours) as stop:
+            sampler.sample([Device("x", "node", "d", read)], tmp_path / "t.csv", 10, stop)
+    finally:
+        sampler._closed_before = closed
+        os.close(theirs)
+    assert [row["power_w"] for row in rows(tmp_path / "t.csv")] == ["1.0", "3.0"]
+
+
+@pytest.mark.parametrize("name", ["nvml", "rapl", "cray", "occ"])
+def test_every_sensor_answers_or_says_why_not(tmp_path, name):
+    """On whatever machine this is: devices, or a reason in words."""
+    line = [*PROGRAM[:2], "--sensor", name, "--output", str(tmp_path / "t.csv")]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    told = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert bool(told["devices"]) != (name in told["reasons"])

@@ -1,0 +1,213 @@
+"""Each sensor against made-up counters that behave as the real ones do: they wrap, nest, fail and refresh."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from study.power import cray, modelled, nvml, occ, rapl, sensors
+from study.power.readings import Counter, Unavailable
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+
+
+def by_name(devices):
+    return {device.name: device for device in devices}
+
+
+def test_a_counter_that_wraps_keeps_growing():
+    raw = iter([90, 95, 3, 3])
+    counter = Counter(lambda: next(raw), unit=0.5, largest=99)
+    assert [counter.total() for _ in range(3)] == [2.5, 6.5, 6.5]  # 5 and then 8 more: 96 to 99, 0 to 3
+
+
+def test_a_counter_that_should_not_go_back_is_an_error():
+    raw = iter([10, 9])
+    counter = Counter(lambda: next(raw), unit=1)
+    with pytest.raises(OSError, match="went back from 10 to 9"):
+        counter.total()
+
+
+RAPL = {
+    "intel-rapl:0/name": "package-0", "intel-rapl:0/energy_uj": 1_000_000,
+    "intel-rapl:0/max_energy_range_uj": 9_999_999,
+    "intel-rapl:0:0/name": "core", "intel-rapl:0:0/energy_uj": 5, "intel-rapl:0:0/max_energy_range_uj": 9_999_999,
+    "intel-rapl:0:1/name": "dram", "intel-rapl:0:1/energy_uj": 0, "intel-rapl:0:1/max_energy_range_uj": 9_999_999,
+    "intel-rapl:1/name": "psys", "intel-rapl:1/energy_uj": 7, "intel-rapl:1/max_energy_range_uj": 9_999_999,
+}  # fmt: skip
+
+
+def test_rapl_counts_no_joule_twice(tmp_path):
+    """Cores lie within the package and psys holds everything: only package and DRAM are read."""
+    write(tmp_path, RAPL)
+    devices = by_name(rapl.find(tmp_path))
+    assert {name: device.kind for name, device in devices.items()} == {"package-0": "cpu", "package-0-dram": "memory"}
+    write(tmp_path, {"intel-rapl:0/energy_uj": 4_000_000, "intel-rapl:0:1/energy_uj": 500_000})
+    assert devices["package-0"].read().energy_j == pytest.approx(3.0)
+    assert devices["package-0-dram"].read().energy_j == pytest.approx(0.5)
+    write(tmp_path, {"intel-rapl:0/energy_uj": 999_999})  # over the largest value and on from 0
+    assert devices["package-0"].read().energy_j == pytest.approx(3.0 + 7.0)
+
+
+def test_rapl_that_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
+    with pytest.raises(Unavailable, match="RAPL: no zones"):
+        rapl.find(tmp_path)
+    write(tmp_path, {name: text for name, text in RAPL.items() if "rapl:1" in name})
+    with pytest.raises(Unavailable, match="neither a package nor DRAM"):
+        rapl.find(tmp_path)
+    write(tmp_path, RAPL)
+
+    class Refused(Counter):
+        def __init__(self, *_):
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(rapl, "Counter", Refused)
+    with pytest.raises(Unavailable, match="energy_uj: Permission denied .usually only root"):
+        rapl.find(tmp_path)
+
+
+CRAY = {"energy": "100 J 17 us", "power": "200 W 17 us", "cpu_energy": "40 J 17 us", "cpu_power": "80 W 17 us",
+        "memory_energy": "10 J 17 us", "memory_power": "20 W 17 us", "freshness": "5", "generation": "1"}  # fmt: skip
+
+
+def test_cray_reads_what_the_node_has(tmp_path):
+    write(tmp_path, CRAY)
+    devices = by_name(cray.find(tmp_path))
+    assert list(devices) == ["node", "cpu", "memory"]
+    write(tmp_path, {"energy": "150 J 18 us", "power": "210 W 18 us", "freshness": "6"})
+    reading = devices["node"].read()
+    assert (reading.energy_j, reading.power_w, reading.freshness) == (50, 210, 6)
+
+
+def test_cray_power_and_energy_are_of_one_refresh(tmp_path, monkeypatch):
+    write(tmp_path, CRAY)
+    (node, *_) = cray.find(tmp_path)
+    real, seen = cray._value, []
+
+    def refreshed_in_between(file):
+        if file.name == "energy" and not seen:
+            seen.append(file)
+            value = real(file)
+            write(tmp_path, {"energy": "160 J", "power": "260 W", "freshness": "6"})
+            return value
+        return real(file)
+
+    monkeypatch.setattr(cray, "_value", refreshed_in_between)
+    reading = node.read()
+    assert (reading.power_w, reading.energy_j, reading.freshness) == (260, 60, 6)
+
+
+def test_no_cray(tmp_path):
+    with pytest.raises(Unavailable, match="Cray power counters: there is no"):
+        cray.find(tmp_path / "none")
+
+
+def test_occ_reads_whole_parts_only(tmp_path):
+    write(tmp_path, {
+        "hwmon0/name": "occ", "hwmon0/power1_label": "system", "hwmon0/power1_input": 900_000_000,
+        "hwmon0/power2_label": "proc", "hwmon0/power2_input": 150_000_000,
+        "hwmon0/power3_label": "vdd", "hwmon0/power3_input": 90_000_000,
+        "hwmon1/name": "nvme",
+    })  # fmt: skip
+    devices = {device.kind: device for device in occ.find(tmp_path)}
+    assert {kind: device.read().power_w for kind, device in devices.items()} == {"node": 900, "cpu": 150}
+    with pytest.raises(Unavailable, match="occ-hwmon: no chip"):
+        occ.find(tmp_path / "none")
+
+
+class FakeNvml:
+    """Two GPUs; ``fields`` gives each field's (return code, type, value) of the first."""
+
+    NVML_SUCCESS, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 0, 1, 0
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, fields, count=1):
+        self.fields, self.count, self.asked = fields, count, []
+
+    def nvmlInit(self):
+        if self.count is None:
+            raise self.NVMLError("Driver Not Loaded")
+
+    def nvmlDeviceGetCount(self):
+        return self.count
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetUUID(self, handle):
+        return f"GPU-{handle}".encode()
+
+    def nvmlDeviceGetFieldValues(self, handle, fields):
+        members = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
+        return [
+            SimpleNamespace(fieldId=f, nvmlReturn=code, valueType=kind, value=SimpleNamespace(**{members[kind]: value}))
+            for f, (code, kind, value) in self.fields.items()
+            if f in fields
+        ]
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return 70_000
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(used=2_000_000_000)
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return SimpleNamespace(gpu=55)
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return 1380
+
+    def nvmlDeviceGetTemperature(self, handle, kind):
+        raise self.NVMLError("Not Supported")
+
+
+def test_nvml_reads_counter_and_both_powers():
+    fake = FakeNvml({83: (0, 3, 5_000_000), 185: (0, 1, 90_000), 186: (0, 1, 100_000)}, count=2)
+    first, second = nvml.find(fake)
+    assert (first.name, second.name) == ("GPU-0", "GPU-1")
+    fake.fields[83] = (0, 3, 5_002_500)
+    reading = first.read()
+    assert (reading.energy_j, reading.power_w, reading.average_power_w) == (pytest.approx(2.5), 100, 90)
+    assert (reading.utilization_pct, reading.memory_mb, reading.clock_mhz) == (55, 2000, 1380)
+    assert reading.temperature_c is None
+
+
+def test_single_fields_of_nvml_can_fail():
+    """The call succeeds, the field does not: its value must not be taken."""
+    (gpu,) = nvml.find(FakeNvml({83: (3, 3, 123), 185: (3, 1, 1), 186: (3, 1, 1)}))
+    reading = gpu.read()
+    assert (reading.energy_j, reading.average_power_w) == (None, None)
+    assert reading.power_w == 70, "an older driver's own way"
+
+
+def test_a_counter_that_fails_later_is_an_error_of_that_reading():
+    fake = FakeNvml({83: (0, 3, 10), 185: (0, 1, 1), 186: (0, 1, 1)})
+    (gpu,) = nvml.find(fake)
+    fake.fields[83] = (3, 3, 0)
+    with pytest.raises(OSError, match="energy counter could not be read"):
+        gpu.read()
+
+
+@pytest.mark.parametrize(("count", "words"), [(None, "Driver Not Loaded"), (0, "the driver sees no GPU")])
+def test_no_gpu(count, words):
+    with pytest.raises(Unavailable, match=f"NVML: .*{words}"):
+        nvml.find(FakeNvml({}, count))
+
+
+def test_the_model_is_labelled_as_what_it_is():
+    (device,) = modelled.find({"idle_w": 40, "peak_w": 140}, utilization=lambda: 25.0)
+    assert (device.sensor, device.read().power_w) == ("modelled", 65)
+
+
+def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
+    write(tmp_path, CRAY)
+    monkeypatch.setitem(sensors.SENSORS, "cray", lambda: cray.find(tmp_path))
+    monkeypatch.setitem(sensors.SENSORS, "rapl", lambda: rapl.find(tmp_path / "none"))
+    devices, reasons = sensors.find(["cray", "rapl"])
+    assert [device.kind for device in devices] == ["node", "cpu", "memory"]
+    assert reasons == {"rapl": f"RAPL: no zones in {tmp_path / 'none'}"}
