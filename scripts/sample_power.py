@@ -21,10 +21,15 @@ def main():
         signal.signal(number, signal.SIG_IGN)
     devices, reasons = sensors.find(arguments.sensor, arguments.model)
     told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
-    print(json.dumps({"devices": told, "reasons": reasons}), flush=True)
-    sys.stdout.close()
+
+    def announce():
+        print(json.dumps({"devices": told, "reasons": reasons}), flush=True)
+        sys.stdout.close()
+
     if devices:
-        sampler.sample(devices, arguments.output, arguments.rate_hz)
+        sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce)
+    else:
+        announce()
 
 
 if __name__ == "__main__":

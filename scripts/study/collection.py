@@ -50,9 +50,7 @@ def _run_row(run, training_code, folder):
         **(nothing(QUALITY) | (record["quality"] or {})),
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
-        "power_per_gpu_w": record["power"]["power_per_gpu_w"],
-        "energy_per_gpu_j": record["power"]["energy_per_gpu_j"],
-        "power_reason": record["power"]["reason"],
+        **_power(record),
         "oversubscribed": provenance["oversubscribed"],
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
@@ -60,6 +58,28 @@ def _run_row(run, training_code, folder):
         "git_dirty": provenance["git_dirty"],
         "host": provenance["host"],
         "record": str(path.relative_to(folder)),
+    }
+
+
+def _power(record):
+    """Power and energy columns: of a GPU, of the job, of each kind of part, and what they are worth."""
+    power, training = record["power"], record["training"]
+    job, samples = power["energy_job_j"], None
+    if training:
+        derived, workload = record["derived"], record["workload"]
+        samples = workload["samples_per_rank"] * record["parameters"]["gpus"] * derived["epochs_per_rank"]
+    gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
+    return {
+        "power_per_gpu_w": power["power_per_gpu_w"],
+        "power_per_gpu_training_w": power["power_per_gpu_training_w"],
+        "energy_per_gpu_j": power["energy_per_gpu_j"],
+        "energy_job_j": job,
+        "energy_delay_product_js": job * record["runtime_s"] if job else None,
+        "samples_per_j": samples / job if job and samples else None,
+        **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
+        "power_gap_s": max(gaps, default=None),
+        "power_source": power["source"],
+        "power_reason": power["reason"],
     }
 
 

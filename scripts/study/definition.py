@@ -9,7 +9,8 @@ from study.loaders import CONVERTED
 # Only what changes a run's result: a key that is not here can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
 SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: no two alike up to that many ranks
-MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank")
+MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
+SAMPLING_HZ = 10
 
 
 def run_definition(run, machine, data_dir):
@@ -25,7 +26,11 @@ def run_definition(run, machine, data_dir):
         "benchmark": {"name": run.dataset.benchmark, **{key: run.spec[key] for key in BENCHMARK_KEYS}},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},
         "data": {file: _paths(run, data_dir, file) for file in run.dataset.files},
-        "machine": {key: machine[key] for key in MACHINE_KEYS},
+        "machine": {
+            **{key: machine[key] for key in MACHINE_KEYS},
+            "sampling_hz": machine.get("sampling_hz", SAMPLING_HZ),
+            "power_model": machine.get("power_model"),
+        },
     }
 
 

@@ -20,9 +20,11 @@ from study.configuration import ROOT
 from study.errors import StudyError
 from study.files import sha256, write_json, write_text
 from study.loaders import read_sidecar
+from study.power import telemetry
 
 LOG = "train.log"
-RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "history.csv", "metrics.json", "outcome.json",
+RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json", "history.csv",
+             "metrics.json", "outcome.json",
              "record.json", "record.log", LOG}  # fmt: skip
 LAST_LINES = 200
 GRACE_S = 10
@@ -57,7 +59,7 @@ def _launch(run, folder, time_limit_s, lock):
     begun_wall, begun = phases.now()
     exit_code, timed_out, last_lines = _execute(line, variables, folder / LOG, time_limit_s, lock)
     runtime = (time.monotonic_ns() - begun) / 1e9
-    _merge_phases(folder)
+    _merge_ranks(folder)
     failure = _failure(folder, exit_code, timed_out, last_lines)
     write_json(
         folder / "outcome.json",
@@ -174,9 +176,11 @@ def _end(process):
         os.killpg(process.pid, signal.SIGKILL)  # ranks whose launcher is gone
 
 
-def _merge_phases(folder):
+def _merge_ranks(folder):
+    """Join what the ranks and the hosts' samplers wrote into the run's own files."""
     ranks = folder / "ranks"
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
+    telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json")
     shutil.rmtree(ranks, ignore_errors=True)
 
 

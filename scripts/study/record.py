@@ -9,8 +9,9 @@ import yaml
 from study import configuration, phases
 from study.errors import StudyError
 from study.files import number_or_none, sha256
+from study.power import summary
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def make_record(folder):
@@ -44,7 +45,7 @@ def make_record(folder):
         "training": _training(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
-        "power": _power(run),
+        "power": summary.summarize(folder, run, phases.read(folder / "phases.jsonl")),
         "model": {"parameters": metrics["parameters"], "ranks_agree": _ranks_agree(metrics)} if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
@@ -153,11 +154,3 @@ def _oversubscribed(run, provenance):
     """Whether the ranks of a node had fewer cores than the machine's file gives them."""
     ranks = min(run["parameters"]["gpus"], run["machine"]["ranks_per_node"])
     return ranks * run["machine"]["cores_per_rank"] > provenance["host"]["cores_allowed"]
-
-
-def _power(run):
-    return {
-        "power_per_gpu_w": None,
-        "energy_per_gpu_j": None,
-        "reason": f"no power sensor is configured for machine {run['machine']['name']}",
-    }

@@ -16,6 +16,7 @@ from study.files import number_or_none, write_json, written_aside
 from study.loaders import import_for, load, read_sidecar
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog
+from study.power import telemetry
 from study.samples import batches, part
 
 
@@ -36,6 +37,14 @@ def run_rank(run, folder, started, make_communicator):
     import_for(run["parameters"]["loader"])
     phases.edge("startup", "end")
 
+    with telemetry.sampled(run, Path(folder) / "ranks", ranks):
+        results = _train(run, ranks, benchmark, phases)
+    _write_results(folder, ranks, *results)
+    ranks.close()
+
+
+def _train(run, ranks, benchmark, phases):
+    """From loading to evaluation; returns what there is to write (see `_write_results`)."""
     with phases("load"):
         tables = {file: _load(run, file) for file in run["data"]}
     with phases("preprocess"):
@@ -44,6 +53,7 @@ def run_rank(run, folder, started, make_communicator):
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["parameters"]["sharding"] == "by_rank":
             data.train = part(data.train, ranks.rank, ranks.size)
+        workload["samples_per_rank"] = len(data.train)
     model = compile_model(benchmark, run, ranks, data.features)
     with phases("broadcast"):
         ranks.broadcast([*model.variables, *model.optimizer.variables])
@@ -52,9 +62,7 @@ def run_rank(run, folder, started, make_communicator):
         history = _fit(model, data, run, ranks)
     with phases("evaluate"):
         test_metrics = model.evaluate(batches(data.test, _batch_size(run), shuffle=False), verbose=0, return_dict=True)
-    workload["samples_per_rank"] = len(data.train)
-    _write_results(folder, ranks, history, test_metrics, initial, model, workload)
-    ranks.close()
+    return history, test_metrics, initial, model, workload
 
 
 def limit_threads(cores):

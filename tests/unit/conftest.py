@@ -35,6 +35,8 @@ def make_run(tmp_path):
             for r, seconds in enumerate(load)
             for e, t in (("begin", 1), ("end", 1 + seconds))
         ]
+        absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
+        (folder / "sensors.json").write_text(json.dumps([absent]))
         (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))
         if status == "ok":
             times = times or [1.0] * run.epochs_per_rank

@@ -76,6 +76,25 @@ def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_modelled_power_is_labelled_all_the_way(project):
+    """From the sampler beside real ranks to the table; the machine's own sensors are not asked."""
+    sensors = "power_sensors: [nvml, rapl]"
+    project.change("config/machines/local.yaml", sensors, "power_sensors: []\npower_model: {idle_w: 40, peak_w: 140}")
+    runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
+    project.add_study("modelled", runs_only + "tables: [scaling]\n")
+    project.snakemake(study="modelled")
+    run = pd.read_csv(project.results / "runs.csv").iloc[0]
+    assert run.power_source == "modelled"
+    assert 40 <= run.power_per_gpu_w * run.gpus <= 140
+    load_to_end = run.load_s + run.preprocess_s + run.broadcast_s + run.train_s + run.evaluate_s
+    assert run.energy_per_gpu_j * run.gpus > 40 * 0.8 * load_to_end
+    folder = (project.results / run.record).parent
+    telemetry = pd.read_csv(folder / "telemetry.csv")
+    assert set(telemetry.sensor) == {"modelled"}
+    assert 1e9 / telemetry.monotonic_ns.diff().median() == pytest.approx(10, rel=0.2)
+    assert "power and energy are modelled" in (project.results / "tables" / "scaling.md").read_text()
+
+
 def has_mpi():
     built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
     return "[X] MPI" in built.split("Available Tensor Operations")[0]

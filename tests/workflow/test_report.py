@@ -48,10 +48,17 @@ class Report:
         return found[0]
 
     def open(self, category):
+        """Choose a category of the menu; gives the names of its results. A page still loading may not hear a click."""
         self.browser.refresh()
-        self.first(f"//*[normalize-space(text())='{category}']").click()
-        rows = WebDriverWait(self.browser, WAIT_S).until(lambda browser: browser.find_elements(By.XPATH, "//tr[td]"))
-        return [row.find_element(By.XPATH, "td").text for row in rows]
+
+        def rows(browser):
+            found = browser.find_elements(By.XPATH, "//tr[td]")
+            if not found:
+                for entry in browser.find_elements(By.XPATH, f"//span[normalize-space(text())='{category}']"):
+                    entry.click()
+            return found
+
+        return [row.find_element(By.XPATH, "td").text for row in WebDriverWait(self.browser, WAIT_S).until(rows)]
 
     def press(self, name, button):
         """A result's button: ``eye`` shows it, ``information-circle`` tells about it."""

@@ -18,18 +18,19 @@ MEASURES = tuple(field.name for field in fields(Reading))
 COLUMNS = ("wall_ns", "monotonic_ns", "host", "sensor", "kind", "device", *MEASURES)
 
 
-def sample(devices, path, rate_hz, stop=sys.stdin):
+def sample(devices, path, rate_hz, stop=sys.stdin, ready=lambda: None):
     """Write readings of ``devices`` (a list of `study.power.readings.Device`) to ``path`` until ``stop`` is closed.
 
     path: a CSV file with ``COLUMNS``, a row a device and tick; each tick is written out at once, so that a kill loses
     at most one. rate_hz: ticks a second; a tick that comes late is not made up for, its true time is in the row. A
-    device that fails leaves no row of that tick. One more tick is taken when ``stop`` is closed.
+    device that fails leaves no row of that tick. ``ready`` is called after the first tick, and one more is taken when
+    ``stop`` is closed, so that whatever lies between is covered.
     """
     host, begun, tick = socket.gethostname(), time.monotonic(), 0
     with open(path, "w", encoding="utf-8", newline="", buffering=1 << 16) as handle:
         writer = csv.writer(handle)
         writer.writerow(COLUMNS)
-        closed = False
+        closed = announced = False
         while True:
             for device in devices:
                 row = _row(device, host)
@@ -38,6 +39,9 @@ def sample(devices, path, rate_hz, stop=sys.stdin):
             handle.flush()
             if closed:
                 return
+            if not announced:
+                ready()
+                announced = True
             tick = max(tick + 1, int((time.monotonic() - begun) * rate_hz) + 1)
             closed = _closed_before(stop, begun + tick / rate_hz)
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from study.configuration import ROOT
-from study.files import write_json
+from study.files import write_json, write_text
+from study.power.sampler import COLUMNS
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
 STOP_S = 10
@@ -39,3 +40,18 @@ def sampled(run, folder, ranks):
     finally:
         process.stdin.close()
         process.wait(STOP_S)
+
+
+def merge(ranks, path, sensors):
+    """Join the hosts' ``telemetry-<rank>`` files in the folder ``ranks`` into ``path`` and ``sensors``.
+
+    A line cut off by a kill is left out. Neither file is written where there is nothing to write.
+    """
+    hosts = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
+    if hosts:
+        write_json(sensors, hosts)
+    parts = sorted(Path(ranks).glob("telemetry-*.csv"))
+    lines = [line for part in parts for line in part.read_text(encoding="utf-8").splitlines(keepends=True)[1:]]
+    whole = [line for line in lines if line.endswith("\n") and line.count(",") == len(COLUMNS) - 1]
+    if whole:
+        write_text(path, ",".join(COLUMNS) + "\n" + "".join(whole))

@@ -13,7 +13,8 @@ POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs
          "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
          "sharding"]  # fmt: skip
 WORKLOAD = ["train_samples", "features"]
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_reason", "oversubscribed", "code_is_current",
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
+        "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def _point(point, group, measures):
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
     point["failures"] = "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None
     point["may_fail"] = group["may_fail"].iloc[0]
+    point["power_source"] = "; ".join(ok["power_source"].dropna().unique()) or None
     point["power_reason"] = _only_reason(ok)
     point["oversubscribed"] = bool(group["oversubscribed"].any())
     point["code_is_current"] = bool(group["code_is_current"].all())
@@ -148,6 +150,8 @@ def notes(table, what):
         found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
         found.append(f"no power: {_joined(table['power_reason'].dropna())}")
+    if "power_source" in table and table["power_source"].fillna("").str.contains("modelled").any():
+        found.append("power and energy are modelled from CPU utilisation (power_model), not measured")
     if "repeats_failed" in table and table["repeats_failed"].sum():
         found.append(f"{table['repeats_failed'].sum()} failed repeats are not in the means")
     if "oversubscribed" in table and table["oversubscribed"].any():

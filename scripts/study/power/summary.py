@@ -1,0 +1,133 @@
+"""A run's power and energy, from its telemetry and its phases, as the run record holds them.
+
+The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``: the sampler is
+started once the ranks are there (`study.power.telemetry`).
+"""
+
+import json
+from pathlib import Path
+
+from study.phases import PHASES
+from study.power import energy
+from study.power.readings import KINDS
+
+RUN = "run"
+MODELLED = "modelled"
+NOTHING = {"energy_j": None, "trapezoid_j": None, "gap_s": None, "reason": None}
+
+
+def summarize(folder, run, edges):
+    """The run record's ``power``, a dict; ``config/schemas/record.schema.yaml`` has its keys.
+
+    folder: the run's directory. run: the content of its ``run.yaml``. edges: of its phases (`study.phases.read`).
+    """
+    folder = Path(folder)
+    sensors = folder / "sensors.json"
+    hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
+    absent = _absent_sensors(run, hosts)
+    windows = _windows(edges)
+    if not (folder / "telemetry.csv").exists():
+        return _power({}, {}, run, None, absent or "the sampler wrote nothing")
+    if not any(name == RUN for _, name in windows):
+        return _power({}, {}, run, None, "the run did not come to its end")
+    series = energy.read(folder / "telemetry.csv")
+    measured = [each for each in series if each.sensor != MODELLED]
+    found = _by_window(measured or series, windows, run["machine"]["sampling_hz"])
+    return _power(found, windows, run, "measured" if measured else MODELLED, absent)
+
+
+def _absent_sensors(run, hosts):
+    """Why sensors that were asked for are not there, or None."""
+    if not run["machine"]["power_sensors"]:
+        return f"no power sensor is configured for machine {run['machine']['name']}"
+    return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
+
+
+def _windows(edges):
+    """{(host, window): (begin, end)}, monotonic seconds: a phase from its first to its last rank there, and the run."""
+    windows = {}
+    for edge in edges:
+        key, at = (edge["host"], edge["phase"]), edge["monotonic_ns"] / 1e9
+        begin, end = windows.get(key, (at, None))
+        windows[key] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
+    windows = {key: window for key, window in windows.items() if window[1] is not None}
+    for host in {host for host, _ in windows}:
+        if (host, "load") in windows and (host, "evaluate") in windows:
+            windows[host, RUN] = windows[host, "load"][0], windows[host, "evaluate"][1]
+    return windows
+
+
+def _by_window(series, windows, rate_hz):
+    """{window: {kind: energies summed over all hosts' devices of that kind}}."""
+    found = {}
+    for name in dict.fromkeys(name for _, name in windows):
+        spans = {host: span for (host, window), span in windows.items() if window == name}
+        found[name] = {
+            kind: _component([each for each in series if each.kind == kind], spans, rate_hz, kind) for kind in KINDS
+        }
+    return found
+
+
+def _component(devices, spans, rate_hz, kind):
+    without = set(spans) - {device.host for device in devices}
+    if without:
+        return {**NOTHING, "reason": f"no {kind} sensor on {', '.join(sorted(without))}"}
+    parts = [energy.between(device, *spans[device.host], rate_hz) for device in devices if device.host in spans]
+    return {
+        "energy_j": _total(part.best_j for part in parts),
+        "trapezoid_j": _total(part.trapezoid_j for part in parts),
+        "gap_s": max(part.gap_s for part in parts),
+        "reason": next((part.reason for part in parts if part.reason), None),
+    }
+
+
+def _total(parts):
+    """The sum, or None where a part is missing: a total is there only if all its parts are."""
+    parts = list(parts)
+    return None if any(part is None for part in parts) else sum(parts)
+
+
+def _power(found, windows, run, source, absent):
+    whole, ranks = found.get(RUN, dict.fromkeys(KINDS, NOTHING)), run["parameters"]["gpus"]
+    per_gpu, why = _of_the_gpus(whole, run)
+    training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), run)
+    return {
+        "source": source if per_gpu is not None else None,
+        "reason": None if per_gpu is not None else "; ".join(dict.fromkeys(filter(None, [absent, why]))),
+        "power_per_gpu_w": _mean_power(per_gpu, windows, RUN, ranks),
+        "power_per_gpu_training_w": _mean_power(training, windows, "train", ranks),
+        "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
+        "energy_job_j": _job(whole, run),
+        "components": whole,
+        "phases": {phase: found[phase] for phase in PHASES if phase in found},
+    }
+
+
+def _of_the_gpus(component, run):
+    """(energy of all GPUs of the job, None), or (None, why not).
+
+    A rank without a GPU is a node of its own in the paper (Theta): then it is the energy of the nodes, divided evenly.
+    """
+    if run["machine"]["gpus_per_rank"]:
+        return component["gpu"]["energy_j"], component["gpu"]["reason"]
+    return _node(component), component["node"]["reason"]
+
+
+def _node(component):
+    """Energy of whole nodes: their own sensor's, else CPU and memory where both are measured and there is no GPU."""
+    if component["node"]["energy_j"] is not None:
+        return component["node"]["energy_j"]
+    return _total(component[kind]["energy_j"] for kind in ("cpu", "memory"))
+
+
+def _job(component, run):
+    """Energy of all that the job used, or None where a part of it is not measured."""
+    if component["node"]["energy_j"] is not None or not run["machine"]["gpus_per_rank"]:
+        return _node(component)
+    return _total(component[kind]["energy_j"] for kind in ("gpu", "cpu", "memory"))
+
+
+def _mean_power(joules, windows, name, ranks):
+    """Average power of a rank over a window: the longest host's, since all wait for it."""
+    seconds = max((end - begin for (_, window), (begin, end) in windows.items() if window == name), default=0)
+    return None if joules is None or seconds == 0 else joules / ranks / seconds

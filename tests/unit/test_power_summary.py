@@ -1,0 +1,117 @@
+"""Power and energy of a run, worked out by hand from made-up telemetry of one or two hosts."""
+
+import json
+
+import pytest
+
+from study.phases import PHASES
+from study.power.sampler import COLUMNS
+from study.power.summary import summarize
+
+TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
+         "evaluate": (18, 20)}  # fmt: skip
+
+
+def edges(hosts=("n1",), last="evaluate"):
+    """Phases of one rank a host; the second host's clock began 1000 s earlier."""
+    return [
+        {"phase": phase, "edge": edge, "rank": rank, "host": host, "wall_ns": 0,
+         "monotonic_ns": int((at + 1000 * rank) * 1e9)}
+        for rank, host in enumerate(hosts)
+        for phase in PHASES[: PHASES.index(last) + 1]
+        for edge, at in zip(("begin", "end"), TIMES[phase], strict=True)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Summarise made-up devices: ``run({(host, sensor, kind): watts}, ...)``."""
+
+    def make(devices, gpus_per_rank=1, ranks=1, hosts=("n1",), reasons=None, seconds=(1.5, 20.5), last="evaluate"):
+        lines = [",".join(COLUMNS)]
+        for (host, sensor, kind), watts in devices.items():
+            offset = 1000 * hosts.index(host)
+            for tick in range(int(seconds[0] * 10), int(seconds[1] * 10) + 1):
+                at = tick / 10
+                row = {"monotonic_ns": int((at + offset) * 1e9), "host": host, "sensor": sensor, "kind": kind,
+                       "device": f"{sensor}-{kind}", "power_w": watts, "energy_j": watts * at,
+                       "wall_ns": 0}  # fmt: skip
+                if sensor == "modelled":
+                    row["energy_j"] = ""
+                lines.append(",".join(str(row.get(column, "")) for column in COLUMNS))
+        if devices:
+            (tmp_path / "telemetry.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
+        content = {
+            "parameters": {"gpus": ranks},
+            "machine": {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": ["nvml"], "sampling_hz": 10},
+        }
+        return summarize(tmp_path, content, edges(hosts, last))
+
+    return make
+
+
+def test_a_gpu(run):
+    """100 W from load to evaluate, 18 s."""
+    power = run({("n1", "nvml", "gpu"): 100})
+    assert power["energy_per_gpu_j"] == pytest.approx(1800)
+    assert power["power_per_gpu_w"] == pytest.approx(100)
+    assert power["power_per_gpu_training_w"] == pytest.approx(100)
+    assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000)
+    assert power["phases"]["load"]["gpu"]["trapezoid_j"] == pytest.approx(400)
+    assert (power["source"], power["reason"]) == ("measured", None)
+
+
+def test_a_job_s_energy_needs_all_its_parts(run):
+    power = run({("n1", "nvml", "gpu"): 100, ("n1", "rapl", "cpu"): 50})
+    assert power["energy_job_j"] is None, "memory is missing"
+    power = run({("n1", "nvml", "gpu"): 100, ("n1", "rapl", "cpu"): 50, ("n1", "rapl", "memory"): 10})
+    assert power["energy_job_j"] == pytest.approx(160 * 18)
+    power = run({("n1", "nvml", "gpu"): 100, ("n1", "cray", "node"): 300, ("n1", "rapl", "cpu"): 50})
+    assert power["energy_job_j"] == pytest.approx(300 * 18), "a node holds its parts: they are not added to it"
+
+
+def test_two_hosts_each_by_its_own_clock(run):
+    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
+    power = run(devices, ranks=2, hosts=("n1", "n2"))
+    assert power["components"]["gpu"]["energy_j"] == pytest.approx(400 * 18)
+    assert power["energy_per_gpu_j"] == pytest.approx(200 * 18)
+    assert power["power_per_gpu_w"] == pytest.approx(200)
+
+
+def test_a_host_without_its_sensor_makes_the_sum_unknown(run):
+    power = run({("n1", "nvml", "gpu"): 100}, ranks=2, hosts=("n1", "n2"))
+    assert power["energy_per_gpu_j"] is None
+    assert power["reason"] == "no gpu sensor on n2"
+
+
+def test_ranks_without_gpus_are_nodes(run):
+    """icpp2019, Theta: the node's power; without such a sensor CPU and memory together, and never CPU alone."""
+    assert run({("n1", "cray", "node"): 300}, gpus_per_rank=0)["energy_per_gpu_j"] == pytest.approx(300 * 18)
+    both = run({("n1", "rapl", "cpu"): 50, ("n1", "rapl", "memory"): 10}, gpus_per_rank=0, ranks=2)
+    assert both["energy_per_gpu_j"] == pytest.approx(60 * 18 / 2)
+    alone = run({("n1", "rapl", "cpu"): 50}, gpus_per_rank=0)
+    assert alone["energy_per_gpu_j"] is None
+    assert alone["components"]["cpu"]["energy_j"] == pytest.approx(900)
+    assert "no node sensor" in alone["reason"]
+
+
+def test_no_sensor_is_a_reason(run):
+    power = run({}, reasons={"nvml": "NVML: Driver Not Loaded", "rapl": "RAPL: no zones"})
+    assert power["energy_per_gpu_j"] is power["power_per_gpu_w"] is power["source"] is None
+    assert power["reason"] == "NVML: Driver Not Loaded; RAPL: no zones"
+
+
+def test_what_is_modelled_says_so_and_never_joins_what_is_measured(run):
+    modelled = run({("n1", "modelled", "node"): 70}, gpus_per_rank=0)
+    assert (modelled["source"], modelled["energy_per_gpu_j"]) == ("modelled", pytest.approx(70 * 18))
+    both = run({("n1", "modelled", "node"): 70, ("n1", "cray", "node"): 300}, gpus_per_rank=0)
+    assert (both["source"], both["energy_per_gpu_j"]) == ("measured", pytest.approx(300 * 18))
+
+
+def test_a_run_that_did_not_end_or_was_not_covered(run):
+    power = run({("n1", "nvml", "gpu"): 100}, last="train")
+    assert (power["energy_per_gpu_j"], power["reason"]) == (None, "the run did not come to its end")
+    late = run({("n1", "nvml", "gpu"): 100}, seconds=(5, 20.5))
+    assert (late["energy_per_gpu_j"], late["reason"]) == (None, "the sampler does not cover it")
+    assert late["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000), "what was covered is there"
