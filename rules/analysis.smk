@@ -32,6 +32,7 @@ rule collect_records:
         ENVIRONMENT
     params:
         study=STUDY.name,
+        may_fail=as_json({run.directory: run.may_fail for run in STUDY.runs if run.may_fail}),
         folder=lambda wildcards, output: os.path.dirname(output.runs),
         code=code_version.digest("collect_records.py"),
         loading_code=code_version.loading_code(),

@@ -23,6 +23,7 @@ rule make_table:
     params:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
+        paper=as_json(definition.paper_workloads(STUDY)),
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"
@@ -78,6 +79,7 @@ rule make_overview:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
+        descriptions=[STUDY.description, MACHINE["description"]],
         code=code_version.digest("make_overview.py"),
     message:
         "The report's first page"

@@ -12,6 +12,14 @@ from study.errors import StudyError
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 
+# JSON Schema takes 2.0 for an integer; in a run's name and in Python it is not one.
+VALIDATOR = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
+
 
 @functools.cache
 def schema(name):
@@ -59,7 +67,7 @@ def check(content, schema_name, where, tree=None):
 
     where: what to call the source in the message. tree: its YAML node, for line numbers.
     """
-    validator = jsonschema.Draft202012Validator(schema(schema_name))
+    validator = VALIDATOR(schema(schema_name))
     errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
     if errors:
         error = _most_specific(errors[0])

@@ -56,6 +56,15 @@ def run_inputs(run, data_dir):
     return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
 
 
+def paper_workloads(study):
+    """What tables compare with, beside the published values: each benchmark's sizes and epochs from its YAML."""
+    specs = {dataset.benchmark: dataset.spec for dataset in study.datasets.values()}
+    return {
+        name: {key: spec.get(key) for key in ("workload", "shape", "epochs", "batch_size")}
+        for name, spec in sorted(specs.items())
+    }
+
+
 def loading_files(dataset, data_dir):
     """What a loading measurement needs to know of each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}."""
     return {

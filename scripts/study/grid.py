@@ -187,7 +187,8 @@ def expand(name, content, where):
     runs = {}
     for index, grid in enumerate(content["runs"]):
         for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
-            runs.setdefault(run.key, run)
+            if run.key not in runs or run.may_fail:
+                runs[run.key] = run
     loading = tuple(
         LoadingMeasurement(
             _dataset_of(entry, datasets, f"{where}: loading[{index}]"),
@@ -198,7 +199,7 @@ def expand(name, content, where):
         for index, entry in enumerate(content.get("loading", []))
     )
     for index, entry in enumerate(loading):
-        if entry.dataset in [earlier.dataset for earlier in loading[:index]]:
+        if _identity(entry.dataset) in [_identity(earlier.dataset) for earlier in loading[:index]]:
             raise StudyError(
                 f"{where}: loading[{index}].dataset: '{entry.dataset.key}' is measured by another entry already"
             )
@@ -208,12 +209,17 @@ def expand(name, content, where):
     return Study(
         name,
         content["description"],
-        {(d.benchmark, d.id): d for d in used},
+        {_identity(d): d for d in used},
         tuple(runs.values()),
         loading,
         tuple(content["tables"]),
         tuple(content.get("figures", ())),
     )
+
+
+def _identity(dataset):
+    """What makes two datasets one, whatever a study calls them."""
+    return dataset.benchmark, dataset.id
 
 
 def _dataset(key, definition, where):
@@ -233,8 +239,17 @@ def _dataset(key, definition, where):
     else:
         shape = {name: definition[name] for name in ("train_samples", "test_samples", "features")}
         samples = shape["train_samples"] - benchmark.validation_samples(shape["train_samples"])
-    if shape is not None and shape["features"] < benchmark.minimum_features:
+    if samples is not None and spec["validation_share"] and samples == (shape or {}).get("train_samples"):
+        raise StudyError(
+            f"{place}.train_samples: {samples} leave no validation sample ({spec['validation_share']:.0%})"
+        )
+    try:
         least = benchmark.minimum_features
+    except (KeyError, TypeError) as error:
+        raise StudyError(
+            f"config/benchmarks/{name}.yaml: model: not as the benchmark's code needs it: {error}"
+        ) from None
+    if shape is not None and shape["features"] < least:
         raise StudyError(f"{place}.features: {shape['features']} is too few: {name}'s layers need {least}")
     return Dataset(key, _dataset_id(key, definition, spec), name, definition, spec, shape, samples)
 

@@ -87,6 +87,24 @@ def load(loader, path, sidecar, form):
     return matrix
 
 
+def check_columns(files, forms):
+    """Raise `StudyError` where the files that count as a benchmark's training and testing data have other columns.
+
+    files: {file: its paths, with "path" and "sidecar"}. forms: the benchmark's ``files``.
+    """
+    splits = [file for file, form in forms.items() if form.get("split")]
+    described = {file: read_sidecar(files[file]["sidecar"])["columns"] for file in splits}
+    first = splits[0]
+    for file in splits[1:]:
+        if described[file] != described[first]:
+            counts = " and ".join(str(described[name][0]) for name in (first, file))
+            how = f"{counts} numeric columns" if described[file][0] != described[first][0] else "other names or order"
+            raise StudyError(
+                f"{files[first]['path']} and {files[file]['path']} do not have the same columns ({how}); "
+                "a model trained on one cannot be tested on the other"
+            )
+
+
 def read_sidecar(path):
     """What a converted file's sidecar says, as a dict."""
     return json.loads(Path(path).read_text(encoding="utf-8"))

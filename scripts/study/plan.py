@@ -79,6 +79,11 @@ def check_files(study):
             continue
         for name in dataset.files:
             file = Path(dataset.definition[name])
+            if set("{}") & set(str(file)):
+                raise StudyError(
+                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}: {file}: Snakemake takes braces "
+                    "for its own; give the file another name or a link"
+                )
             if not file.is_file():
                 raise StudyError(
                     f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}: there is no file {file} "

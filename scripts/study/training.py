@@ -13,7 +13,7 @@ from study import benchmarks, learning_rate
 from study.benchmarks.interface import Table
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
-from study.loaders import import_for, load, read_sidecar
+from study.loaders import check_columns, import_for, load, read_sidecar
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 from study.power import telemetry
@@ -45,6 +45,7 @@ def run_rank(run, folder, started, make_communicator):
 
 def _train(run, ranks, benchmark, phases):
     """From loading to evaluation; returns what there is to write (see `_write_results`)."""
+    check_columns(run["data"], run["benchmark"]["files"])
     with phases("load"):
         tables = {file: _load(run, file) for file in run["data"]}
     with phases("preprocess"):

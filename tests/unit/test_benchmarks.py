@@ -159,11 +159,12 @@ def p1b3_tables(responses):
 def test_p1b3_filters_and_splits():
     """Both in the lists: testing. Neither: training. Else, without features or outside -5 to -4: left out."""
     training_rows = [("10", "A:1", -4.5, -50.0 - n) for n in range(20)]
+    training_rows += [("10", "A:1", -5.0, -90.0), ("10", "A:1", -4.0, -91.0)]  # the limits belong to it
     left_out = [("10", "B:2", -4.5, -1), ("20", "A:1", -4.5, -1), ("30", "A:1", -4.5, -1), ("10", "C:3", -4.5, -1),
                 ("10", "A:1", -5.5, -1), ("10", "A:1", -3.5, -1), ("10", "A:1", -4.5, np.nan)]  # fmt: skip
     tables = p1b3_tables([*training_rows, *left_out, ("20", "B:2", -4.25, -80)])
     data = benchmark("p1b3").preprocess(tables, seed=1)
-    assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 1)
+    assert (len(data.train), len(data.validation), len(data.test)) == (20, 2, 1)
     growth = np.concatenate([data.train.y, data.validation.y]).ravel()
     assert sorted(growth) == pytest.approx(sorted(row[3] / 100 for row in training_rows))
     x, y = next(iter(batches(data.test, 1, shuffle=False)))
@@ -174,7 +175,7 @@ def test_p1b3_filters_and_splits():
 
 
 def test_p1b3_balances_as_candle_does():
-    bands = [(-10.0, 30), (20.0, 100), (70.0, 100), (150.0, 100)]
+    bands = [(0.0, 30), (50.0, 100), (100.0, 100), (150.0, 100)]  # the ends belong to the band below
     rows = [("10", "A:1", -4.5, growth) for growth, number in bands for _ in range(number)]
     data = benchmark("p1b3").preprocess(p1b3_tables([*rows, ("20", "B:2", -4.5, -1)]), seed=1)
     growth = np.concatenate([data.train.y, data.validation.y]).ravel() * 100
@@ -207,6 +208,7 @@ def test_parts_do_not_overlap_and_are_equally_many(samples, size):
     seen = np.concatenate([each.x for each in parts])
     assert len(set(seen)) == len(seen) == samples // size * size
     assert {len(each) for each in parts} == {samples // size}
+    assert parts[1].x.tolist() == x[1::size][: samples // size].tolist()
 
 
 def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():

@@ -55,6 +55,8 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
         ("loader: read_csv}", "loader: read_cvs}", ["runs[0].loader", "did you mean 'read_csv'?"]),
         ("gpus: [1, 2, 4]", "gpus: [1, 0, 4]", ["runs[0].gpus"]),
         ("gpus: [1, 2, 4]", "gpus: two", ["runs[0].gpus"]),
+        ("gpus: [1, 2, 4]", "gpus: 2.0", ["runs[0].gpus"]),
+        ("epochs: 8", "epochs: 8.0", ["runs[0].epochs"]),
         ("gpus: [1, 2, 4]", "gpus: [1, 1]", ["runs[0].gpus", "has a value twice"]),
         ("  - {benchmark: nt3, scaling: strong,", "  - {scaling: strong,", ["runs[0]", "'benchmark' is missing"]),
         ("source: synthetic", "source: syntetic", ["datasets.nt3.source", "did you mean 'synthetic'?"]),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from study import loaders
 from study.datasets import conversion
 from study.datasets.conversion import convert
 from study.datasets.tabular import Form
@@ -144,6 +145,10 @@ def test_kept_columns_missing_values_and_tabs(tmp_path):
         ),
         ("case,type,a,b\nc1,lung,1,2\nc2,lung,x,2\n", "line 3, column 3: 'x' is not a finite number"),
         ("case,type,a,b\nc1,,1,2\n", "line 2, column 2: the category is ''"),
+        ("case,type,a,a\nc1,lung,1,2\n", "line 1, column 4: the column is named 'a' as an earlier one is"),
+        (",case,type,a\n0,c1,lung,1\n", "line 1, column 1: the column has no name"),
+        ('case,"type",a,b\nc1,lung,1,2\n', "line 1: quotes or a byte order mark"),
+        ('case,type,a,b\nc1,lung,"1",2\nc2,"lung,x,2\n', "line 2, column 3: .* has a quote"),
         ("case,type,a,b\nc1,lung,1\n", "line 2, column 3: 3 values, but line 1 has 4"),
         ("case,type,a,b\nc1,lung,na,2\n", "line 2, column 3: 'na' is not a finite number"),
     ],
@@ -216,3 +221,20 @@ print(peak_memory_mb() - before)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     matrix_mb = 3000 * 10_000 * 4 / 1e6  # mapped, so it counts once touched
     assert float(done.stdout) < matrix_mb + 200
+
+
+def test_train_and_test_files_have_the_same_columns(tmp_path):
+    """Genes in another order would be scaled and tested against the wrong ones."""
+    forms = {"train": {**NAMED_SPEC, "split": "train"}, "test": {**NAMED_SPEC, "split": "test"}}
+    files = {}
+    for file, text in (("train", NAMED_TEXT), ("test", NAMED_TEXT)):
+        (tmp_path / file).mkdir()
+        converted(tmp_path / file, text, NAMED)
+        files[file] = {"path": f"{file}.csv", "sidecar": tmp_path / file / "m.json"}
+    loaders.check_columns(files, forms)
+    converted(tmp_path / "test", NAMED_TEXT.replace("type,a,b", "type,b,a"), NAMED)
+    with pytest.raises(StudyError, match="train.csv and test.csv do not have the same columns .other names or order"):
+        loaders.check_columns(files, forms)
+    converted(tmp_path / "test", "case,type,a\nc1,lung,1\n", NAMED)
+    with pytest.raises(StudyError, match="2 and 1 numeric columns"):
+        loaders.check_columns(files, forms)

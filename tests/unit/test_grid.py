@@ -103,6 +103,20 @@ def test_what_cannot_run_is_refused(changes, words):
         assert word in str(refusal.value)
 
 
+def test_one_dataset_under_two_names_measured_twice_is_refused():
+    content = copy.deepcopy(BASE)
+    content["datasets"]["again"] = {**SYNTHETIC, "benchmark": "nt3"}
+    content["loading"] = [{"benchmark": "nt3", "dataset": d, "loader": "npy", "repeats": 1} for d in ("nt3", "again")]
+    with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'again' is measured by another entry"):
+        grid.expand("test", content, "test.yaml")
+
+
+def test_a_point_that_may_fail_says_so_whichever_grid_has_it():
+    content = copy.deepcopy(BASE)
+    content["runs"] += [{**content["runs"][0], "may_fail": "because"}, content["runs"][0]]
+    assert {run.may_fail for run in grid.expand("test", content, "test.yaml").runs} == {"because"}
+
+
 def test_a_dataset_measured_twice_is_refused():
     content = copy.deepcopy(BASE)
     content["loading"] = [{"benchmark": "nt3", "loader": "npy", "repeats": n} for n in (1, 2)]
@@ -139,6 +153,14 @@ def test_validation_samples_are_not_trained_on():
     content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 300}}
     content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 271}]
     with pytest.raises(StudyError, match="larger than the 270 training samples"):
+        grid.expand("test", content, "test.yaml")
+
+
+def test_too_few_rows_to_validate_are_refused():
+    content = copy.deepcopy(BASE)
+    content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 9}}
+    content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 1}]
+    with pytest.raises(StudyError, match="train_samples: 9 leave no validation sample"):
         grid.expand("test", content, "test.yaml")
 
 

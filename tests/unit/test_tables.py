@@ -296,6 +296,41 @@ def test_loading_that_does_not_dominate(frame):
     assert row.missing == "loading does not dominate in these runs: at most 10% of the run on 2 ranks"
 
 
+def test_claims_are_of_the_paper_s_way_to_train(frame):
+    """A pair in shards, or with another batch size, is another experiment: it must not enter the range."""
+    usual = expand(gpus=2, loader=["read_csv", "chunked"])
+    shards = expand(gpus=2, loader=["read_csv", "chunked"], sharding="by_rank")
+    large = expand(gpus=2, loader=["read_csv", "chunked"], batch_size=40)
+    times = [100.0, 90.0, 100.0, 5.0, 100.0, 5.0]
+    runs = frame(*((run, {"runtime": t}) for run, t in zip([*usual, *shards, *large], times, strict=True)))
+    row = claims_of(runs).loc[("summit", "strong", "runtime_reduction")].iloc[0]
+    assert (row.low, row.high) == (pytest.approx(10), pytest.approx(10))
+
+
+def test_loading_dominates_from_where_it_stays_above_half(frame):
+    """Shares 10, 60, 45, 60 %: the first 60 % is not the answer, the last is."""
+    runs = expand(gpus=[1, 2, 4, 8], epochs=8)
+    facts = [{"load": (1.0, share), "runtime": 100.0} for share in (10.0, 60.0, 45.0, 60.0)]
+    row = claims_of(frame(*zip(runs, facts, strict=True))).loc[("summit", "strong", "loading_dominates_from")].iloc[0]
+    assert row.low == 8
+
+
+def test_efficiency_of_batch_scaling_is_of_the_whole_work(frame):
+    runs = expand(gpus=[1, 4], scaling="batch", batch_scaling="linear", batch_size=10)
+    table = by_gpus(
+        TABLES["scaling"].make(frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 10.0}], strict=True)), NO_LOADING)
+    )
+    assert list(table.speedup) == pytest.approx([1, 2])
+    assert list(table.efficiency) == pytest.approx([1, 0.5])
+
+
+@pytest.mark.parametrize("name", ["icpp2019_table1", "icpp2019_table5"])
+def test_every_table_tells_old_code(frame, name):
+    runs = frame(*((run, {}) for run in expand(loader=["read_csv", "chunked"])))
+    runs["code_is_current"] = [True, False]
+    assert any("another version of the code" in note for note in TABLES[name].make(runs, NO_LOADING).notes)
+
+
 def test_a_point_that_may_fail_says_so(frame):
     table = TABLES["icpp2019_table2"].make(
         frame((expand(may_fail="icpp2019, 4.2.1")[0], {"status": "failed"})), NO_LOADING

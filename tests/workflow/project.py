@@ -24,7 +24,7 @@ runs:
 loading:
   - {{benchmark: nt3, dataset: wide, loader: [read_csv, chunked, npy], repeats: 2}}
 tables: [scaling, icpp2019_table2, icpp2019_table3, icpp2019_table6, icpp2019_claims]
-figures: [icpp2019_figure6, icpp2019_figure11_13]
+figures: [icpp2019_figure6, icpp2019_figure11_13, icpp2019_figure18]
 """
 
 

@@ -137,8 +137,8 @@ def _standardized(numbers, chosen, subsample):
 
 
 def _same_name(names):
-    """The expression file writes ``.`` where the responses write ``:``."""
-    return [str(name).replace(".", ":") for name in names]
+    """The expression file writes ``.`` where the responses write ``:``; blanks around a name mean nothing."""
+    return [str(name).strip().replace(".", ":") for name in names]
 
 
 def _rows_in(response, index, table):
@@ -151,7 +151,8 @@ def _rows_in(response, index, table):
 
 def _codes_in(response, index, table):
     """For each response whether its name in code column ``index`` is in a list of names."""
-    listed = np.isin(_same_name(response.codes[index]), _same_name(table.categories()))
+    names = _same_name(table.categories())
+    listed = np.isin(_same_name(response.codes[index]), names)
     return listed[response.matrix[:, index].astype(np.int64)]
 
 

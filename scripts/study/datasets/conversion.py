@@ -17,7 +17,7 @@ from tqdm import tqdm
 from study.errors import StudyError
 from study.files import write_json, written_aside
 
-CONVERTER_VERSION = 2
+CONVERTER_VERSION = 3
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -52,15 +52,21 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
     write_json(
         sidecar,
         {
-            "schema_version": 2,
+            "schema_version": 3,
             "converter_version": CONVERTER_VERSION,
             "shape": list(shape),
             "dtype": "float32",
             "codes": [{"column": c, "values": v} for c, v in zip(form.codes, categories, strict=True)],
             "missing_values": missing,
+            "columns": [len(numbers), _digest(numbers)],
             "source": {"name": described.path.name, "bytes": described.bytes, "sha256": described.sha256},
         },
     )
+
+
+def _digest(names):
+    """Tells one list of numeric columns from another; see `study.loaders.check_columns`."""
+    return hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()[:12]
 
 
 def _describe(path, form):
@@ -82,6 +88,8 @@ def _describe(path, form):
                 _check_line(path, lines, line, found, columns, separator)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    if form.header and names:
+        _check_names(path, names)
     rows = lines - form.header
     if rows <= 0:
         what = "has no line after its header" if lines else "is empty"
@@ -109,6 +117,18 @@ def _check_line(path, number, line, found, columns, separator):
         raise StudyError(f"{path}: line {number}, column {column}: {found} values, but line 1 has {columns}")
 
 
+def _check_names(path, names):
+    """Column names must tell columns apart: pandas would rename a second one, and each loader in its own way."""
+    if names[0].startswith("\ufffd") or any('"' in name for name in names):
+        raise StudyError(f"{path}: line 1: quotes or a byte order mark in the header; write the names plain, in ASCII")
+    seen = set()
+    for column, name in enumerate(names, start=1):
+        if name == "" or name in seen:
+            what = "has no name" if name == "" else f"is named {name!r} as an earlier one is"
+            raise StudyError(f"{path}: line 1, column {column}: the column {what}; each needs a name of its own")
+        seen.add(name)
+
+
 def _check_shape(source, form, rows, columns):
     for what, found, wanted in (("columns", len(source.names), columns), ("rows", source.rows, rows)):
         if wanted is not None and found != wanted:
@@ -122,10 +142,11 @@ def _check_shape(source, form, rows, columns):
             known = f"there are {len(source.names)} columns"
             if form.header:
                 known += f", the first are {', '.join(map(repr, source.names[:5]))}"
-            named = repr(column) if form.header else column + 1
+            named = repr(column) if isinstance(column, str) else column + 1
             raise StudyError(f"{source.path}: line 1: there is no column {named}: {known}")
     if form.keep is None and not form.numbers(source.names):
-        raise StudyError(f"{source.path}: line 1: there is one column; values with a separator are expected")
+        what = "one column" if len(source.names) == 1 else "no column of numbers"
+        raise StudyError(f"{source.path}: line 1: there is {what}; numbers with a separator are expected")
 
 
 def _fill(target, source, form, numbers):
@@ -225,12 +246,14 @@ def _find_fault(source, form, first_row):
 
 def _fault(value, name, kind, form):
     """What is wrong with one value, or None."""
+    if '"' in value or "\ufffd" in value:
+        return f"{value[:40]!r} has a quote or is not ASCII; write it plain"
     if kind == "left out" or (kind == "number" and value in form.missing):
         return None
     if kind == "code":
         allowed = form.values[form.codes.index(name)]
         if allowed is None:
-            return None if value and "\ufffd" not in value else f"the category is {value[:40]!r}"
+            return None if value and value not in form.missing else f"the category is {value[:40]!r}"
         good = NUMBER.fullmatch(value.strip()) and float(value) in allowed
         return None if good else f"the label {value[:40]!r} is not one of {', '.join(map(str, allowed))}"
     if not NUMBER.fullmatch(value.strip()) or not math.isfinite(float(value)):

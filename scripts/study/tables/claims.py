@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 
+from study import configuration
 from study.tables.icpp2019 import BASE, OPTIMIZED
 from study.tables.layout import Table
 from study.tables.summary import (
@@ -32,8 +33,9 @@ def claims(runs, loading):
     loaders (paper, sections 5 and 6: "up to" is its largest, "between" its smallest and largest). The broadcast is
     the slowest rank's phase, which begins when that rank has its data and so includes waiting for slower ranks, as the
     paper's timeline does. ``loading_dominates_from`` is the fewest GPUs from which on loading takes more than half of
-    the run. ``load_share_pct`` is the largest share of the base runs that loading takes: faster loading can hardly save
-    more than that, and what differs beyond it is noise.
+    the run. Only points of the paper's batch size, without shards and warm-up, are taken. ``load_share_pct`` is the
+    largest share of the base runs that loading takes: faster loading can hardly save more than that, and what differs
+    beyond it is noise.
     """
     table = points(untraced(runs), MEASURES)
     rows = [{**_labels(claim), **_computed(claim, table)} for _, claim in _paper().iterrows()]
@@ -90,13 +92,22 @@ NOTHING = {
 def _computed(claim, table):
     """Our range of a claim's quantity and how it came about, or what is missing for it."""
     wanted = ["benchmark", "scaling", "batch_scaling", *(["gpus"] if claim["gpus"] else [])]
-    chosen = table[(table[wanted] == claim[wanted]).all(axis=1)]
+    chosen = _in_the_paper_s_way(table[(table[wanted] == claim[wanted]).all(axis=1)])
     if claim["quantity"] in REDUCED:
         return _reduction(claim, chosen, REDUCED[claim["quantity"]])
     chosen = chosen[chosen["loader"] == claim["loader"]]
     if claim["quantity"] == "loading_dominates_from":
         return _dominance(claim, chosen)
     return _value(claim, chosen, claim["quantity"])
+
+
+def _in_the_paper_s_way(table):
+    """The points that differ from the paper's in size at most: its batch size, no shards, no warm-up, scaled rate."""
+    if table.empty:
+        return table
+    batch_size = configuration.load_named("benchmarks", table["benchmark"].iloc[0])["batch_size"]
+    way = {"batch_size": batch_size, "sharding": "none", "warmup_epochs": 0, "learning_rate_scaling": "linear"}
+    return table[(table[list(way)] == pd.Series(way)).all(axis=1)]
 
 
 def _reduction(claim, chosen, measure):
@@ -109,7 +120,8 @@ def _reduction(claim, chosen, measure):
     values = 100 * (1 - optimized.loc[both, measure] / base.loc[both, measure])
     used = pd.concat([base.loc[both], optimized.loc[both]]).reset_index()
     share = 100 * base.loc[both, "load_s"] / base.loc[both, "runtime_s"]
-    return NOTHING | {"low": values.min(), "high": values.max(), "load_share_pct": share.max(), **_used(used)}
+    most = share.max() if measure == "runtime_s" else math.nan  # it says nothing of energy and broadcast
+    return NOTHING | {"low": values.min(), "high": values.max(), "load_share_pct": most, **_used(used)}
 
 
 def _value(claim, chosen, measure):
@@ -134,11 +146,13 @@ def _dominance(claim, chosen):
 
 def _used(points_used):
     """From which GPU counts a value comes, and whether workload and code are the paper's and today's."""
-    difference = points_used.apply(workload_difference, axis=1).dropna()
+    difference = points_used.apply(workload_difference, axis=1).dropna().unique()
     return {
         "repeats": int(points_used["repeats_ok"].min()),
         "measured_gpus": ", ".join(map(str, sorted(points_used["gpus"].unique()))),
-        "workload_difference": f"{points_used['benchmark'].iloc[0]}: {difference.iloc[0]}" if len(difference) else None,
+        "workload_difference": f"{points_used['benchmark'].iloc[0]}: {'; or '.join(difference)}"
+        if len(difference)
+        else None,
         "code_is_current": bool(points_used["code_is_current"].all()),
         "records": joined_records(points_used["records"]),
     }
@@ -151,9 +165,9 @@ def _missing(claim, chosen, loaders, measure):
     absent = [loader for loader in loaders if loader not in set(chosen["loader"])]
     if absent:
         return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {' and '.join(absent)}{where}"
-    failed = chosen[chosen["repeats_ok"] == 0]
-    if len(failed):
-        return f"good runs: {'; '.join(failed['failures'].dropna().unique())}"
+    good = chosen[chosen["repeats_ok"] > 0]
+    if good.empty:
+        return f"good runs: {'; '.join(chosen['failures'].dropna().unique())}"
     if measure == "energy_per_gpu_j":
-        return f"energy of these runs: {'; '.join(chosen['power_reason'].dropna().unique())}"
+        return f"energy of these runs: {'; '.join(good['power_reason'].dropna().unique())}"
     return f"runs with both loaders on the same data, epochs and ranks{where}"

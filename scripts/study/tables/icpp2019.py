@@ -29,7 +29,12 @@ def table1(runs, loading):
     keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
     measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
     groups = runs.groupby(keys, sort=False)
-    table = groups[measures].first().assign(records=groups["record"].agg(joined_records)).reset_index()
+    table = (
+        groups[measures]
+        .first()
+        .assign(records=groups["record"].agg(joined_records), code_is_current=groups["code_is_current"].all())
+        .reset_index()
+    )
     paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
@@ -44,9 +49,12 @@ def table1(runs, loading):
         shown += [name, *([f"published_{name}"] if name in beside else [])]
     caption = (
         "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
-        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element."
+        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; its "
+        "sizes are MiB, certainly for P1B2, ours 10^6 bytes."
     )
-    return Table("icpp2019_table1", caption, _first(table, shown), shown, optional_columns(shown), [])
+    return Table(
+        "icpp2019_table1", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
 
 
 def table2(runs, loading):
@@ -122,6 +130,8 @@ def _loading_row(row, group, loaders):
     failed = group[group["status"] != "ok"]
     times = ok.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=loaders)
     for loader in loaders:
+        if loader not in set(group["loader"]):
+            continue
         sample = summarize(times[loader])
         row[f"{loader}_s"], row[f"{loader}_ci95_s"] = sample.mean, sample.ci95
         row[f"{loader}_peak_memory_mb"] = ok.loc[ok["loader"] == loader, "peak_memory_mb"].max()
@@ -148,7 +158,7 @@ def table5(runs, loading):
     shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
         shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
-    shown += ["repeats_ok", "repeats_optimized_ok"]
+    shown += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
     caption = (
         "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
         "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
@@ -162,6 +172,7 @@ POWER = {  # measured column: base, optimised, change
     "power_per_gpu_w": ("power_w", "power_optimized_w", "power_change_pct"),
     "energy_per_gpu_j": ("energy_per_gpu_j", "energy_optimized_per_gpu_j", "energy_change_pct"),
 }
+ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
 
 
 def _base_beside_optimized(table):
@@ -169,16 +180,21 @@ def _base_beside_optimized(table):
     base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
     same = [name for name in POINT if name != "loader"]
     table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
-    for column in ("power_reason", *WORKLOAD):
+    for column in ("power_reason", "power_source", "may_fail", *WORKLOAD):
         table[column] = table[column].combine_first(table[f"{column}_other"])
     table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    for column in ("repeats_failed", "code_is_current", "oversubscribed"):
+        both = table[[column, f"{column}_other"]].apply(pd.to_numeric)
+        table[column] = both.sum(axis=1) if column == "repeats_failed" else both.agg(ALL_OR_ANY[column], axis=1) > 0
+    table["failures"] = table[["failures", "failures_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
     table["repeats_optimized_ok"] = table["repeats_ok_other"].fillna(0).astype(int)
     table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
     for measured, (first, second, change) in POWER.items():
         ours, other = table[measured], table[f"{measured}_other"]
         table = table.assign(**{first: ours, second: other, change: 100 * (other / ours - 1)})
     columns = [*same, *WORKLOAD, *POWER["power_per_gpu_w"], *POWER["energy_per_gpu_j"]]
-    columns += ["repeats_ok", "repeats_optimized_ok", "power_reason", "records"]
+    columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]
+    columns += ["power_reason", "oversubscribed", "code_is_current", "records"]
     return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
 
 

@@ -1,0 +1,64 @@
+"""A loading measurement: its order, warm and cold files, and failures that are samples."""
+
+import json
+import os
+
+import pytest
+
+from study import loading, page_cache
+from study.datasets.conversion import convert
+from study.datasets.tabular import Form
+
+FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "raw.csv").write_text("0,1.5,2\n1,-3,4\n" * 50)
+    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.of(FORM))
+    paths = {"raw": tmp_path / "raw.csv", "npy": tmp_path / "m.npy", "sidecar": tmp_path / "m.json"}
+    return {"train": {**{name: str(path) for name, path in paths.items()}, "form": FORM}}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What was asked of the page cache, in order."""
+    calls = []
+    for name in ("warm", "drop"):
+        monkeypatch.setattr(page_cache, name, lambda path, name=name: calls.append((name, os.path.basename(path))))
+    return calls
+
+
+def measured(files, tmp_path, loaders, caches, repeats=1):
+    labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
+    loading.measure(files, loaders, caches, repeats, labels, tmp_path / "loading.json")
+    return json.loads((tmp_path / "loading.json").read_text())
+
+
+def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_path, told):
+    result = measured(files, tmp_path, ["read_csv", "npy"], ["warm", "cold"])
+    assert [(s["page_cache"], s["loader"]) for s in result["samples"]] == [
+        ("warm", "read_csv"), ("warm", "npy"), ("cold", "read_csv"), ("cold", "npy")]  # fmt: skip
+    assert told == [("drop", "raw.csv"),  # can it be done here at all?
+                    ("warm", "raw.csv"), ("warm", "m.npy"), ("drop", "raw.csv"), ("drop", "m.npy")]  # fmt: skip
+    assert {sample["crc32"] for sample in result["samples"]} == {result["samples"][0]["crc32"]}
+
+
+def test_where_pages_stay_there_are_no_cold_loads_but_a_reason(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cache, "share_in_memory", lambda path: 0.5)
+    result = measured(files, tmp_path, ["npy"], ["warm", "cold"])
+    assert [sample["page_cache"] for sample in result["samples"]] == ["warm"]
+    assert result["cold_reason"] == "50% of raw.csv stayed in the page cache after the kernel was asked to drop it"
+
+
+def test_a_load_that_fails_is_a_sample(files, tmp_path):
+    (tmp_path / "m.npy").write_bytes(b"nothing")
+    (sample,) = measured(files, tmp_path, ["npy"], ["warm"])["samples"]
+    assert sample["status"] == "failed"
+    assert sample["message"].startswith("exit code 1: ")
+
+
+def test_another_s_file_cannot_be_known_to_be_cold(files, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "the kernel does not tell this user" in page_cache.drop(files["train"]["raw"])
