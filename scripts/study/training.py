@@ -35,11 +35,11 @@ def run_rank(run, folder, started, make_communicator):
     _check_ranks(run, ranks)
     benchmark = benchmarks.get(run["benchmark"]["name"], run["benchmark"])
     import_for(run["parameters"]["loader"])
-    phases.edge("startup", "end")
-
     with telemetry.sampled(run, Path(folder) / "ranks", ranks):
+        ranks.gather(None)  # no rank loads before every host's sampler runs
+        phases.edge("startup", "end")
         results = _train(run, ranks, benchmark, phases)
-    _write_results(folder, ranks, *results)
+        _write_results(folder, ranks, *results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
 
 

@@ -84,7 +84,7 @@ def test_modelled_power_is_labelled_all_the_way(project):
     project.add_study("modelled", runs_only + "tables: [scaling]\n")
     project.snakemake(study="modelled")
     run = pd.read_csv(project.results / "runs.csv").iloc[0]
-    assert run.power_source == "modelled"
+    assert run.power_source == "modelled", run.power_reason
     assert 40 <= run.power_per_gpu_w * run.gpus <= 140
     load_to_end = run.load_s + run.preprocess_s + run.broadcast_s + run.train_s + run.evaluate_s
     assert run.energy_per_gpu_j * run.gpus > 40 * 0.8 * load_to_end
