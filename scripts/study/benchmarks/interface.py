@@ -92,6 +92,12 @@ def matrix_blocks(header, prefixes, values, decimals, zero, separator=b","):
         yield format_rows([prefixes[row] for row in block], values(block), decimals, zero, separator)
 
 
+def typed_cases(file, types, features):
+    """Header and prefixes, for `matrix_blocks`, of CANDLE's files with a case and a cancer type before the genes."""
+    header = "case_id,cancer_type," + ",".join(f"g{gene}" for gene in range(features)) + "\n"
+    return header.encode(), [b"%s-%05d,%d" % (file.encode(), row, kind) for row, kind in enumerate(types)]
+
+
 def one_hot(classes, number):
     """One-hot rows, float32 (samples, number), of integer ``classes`` below ``number``."""
     return np.eye(number, dtype=np.float32)[classes]

@@ -32,9 +32,7 @@ class Benchmark(interface.Benchmark):
             found += rows.normal(0, 0.3, found.shape)
             return np.where(expressed, np.clip(found, 0.001, 9.999), 0)
 
-        header = "case_id,cancer_type," + ",".join(f"g{gene}" for gene in range(features)) + "\n"
-        prefixes = [b"%s-%05d,%d" % (file.encode(), row, types[row]) for row in range(samples)]
-        return interface.matrix_blocks(header.encode(), prefixes, values, decimals=3, zero=b"0")
+        return interface.matrix_blocks(*interface.typed_cases(file, types, features), values, decimals=3, zero=b"0")
 
     def preprocess(self, tables, seed):
         """Min-max scaling over train and test together; the last rows validate. The output to learn is the input."""

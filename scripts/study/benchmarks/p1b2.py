@@ -29,9 +29,7 @@ class Benchmark(interface.Benchmark):
             mutated = rows.random((len(block), features)) < rate
             return np.where(mutated, rows.integers(1, 10, mutated.shape), 0)
 
-        header = "case_id,cancer_type," + ",".join(f"g{gene}" for gene in range(features)) + "\n"
-        prefixes = [b"%s-%05d,%d" % (file.encode(), row, types[row]) for row in range(samples)]
-        return interface.matrix_blocks(header.encode(), prefixes, values, decimals=0, zero=b"0")
+        return interface.matrix_blocks(*interface.typed_cases(file, types, features), values, decimals=0, zero=b"0")
 
     def preprocess(self, tables, seed):
         """Min-max scaling over train and test together, one-hot types; the first rows validate, after a shuffle."""
