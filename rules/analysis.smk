@@ -1,9 +1,29 @@
 # Run -> run record -> one tidy table of all runs. Made anew whenever its code changes; nothing is trained for it.
 
 
-rule make_record:
+rule read_timeline:
     input:
         f"{RUN}/outcome.json",
+    output:
+        communication=f"{RUN}/communication.json",
+        activity=f"{RUN}/activity.csv",
+    log:
+        f"{RUN}/communication.log",
+    conda:
+        ENVIRONMENT
+    params:
+        code=code_version.digest("read_timeline.py"),
+    message:
+        "Read the timeline of {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader}"
+    shell:
+        'python "$SCRIPTS/read_timeline.py" {input:q} --communication {output.communication:q}'
+        " --activity {output.activity:q} 2>&1 | tee {log:q}"
+
+
+rule make_record:
+    input:
+        outcome=f"{RUN}/outcome.json",
+        communication=lambda wildcards: [f"{RUN}/communication.json"] if wildcards.trace == "true" else [],
     output:
         f"{RUN}/record.json",
     log:
@@ -16,7 +36,7 @@ rule make_record:
         "Record {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
         " repeat {wildcards.repeat}"
     shell:
-        'python "$SCRIPTS/make_record.py" {input:q} --output {output:q} 2>&1 | tee {log:q}'
+        'python "$SCRIPTS/make_record.py" {input.outcome:q} --output {output:q} 2>&1 | tee {log:q}'
 
 
 rule collect_records:

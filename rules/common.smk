@@ -31,6 +31,7 @@ DATA = config["data_dir"]
 RESULTS = f"{config['results_dir']}/{config['machine']}"
 RUN = paths.run_folder(RESULTS, grid.run_directory({name: f"{{{name}}}" for name in grid.PARAMETERS}))
 RUNS = {run.directory: run for run in STUDY.runs}
+TRACED = [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in STUDY.runs if run.parameters["trace"]]
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 RESULT_FILES = [
     *(f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),

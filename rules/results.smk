@@ -36,6 +36,7 @@ rule make_table:
 rule make_figure:
     input:
         runs=f"{RESULTS}/runs.csv",
+        activity=lambda wildcards: TRACED if describe(wildcards.figure).is_timeline else [],
         published=paths.published(workflow.basedir),
     output:
         svg=report(

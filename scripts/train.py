@@ -5,12 +5,14 @@ import time
 STARTED = time.time_ns(), time.monotonic_ns()  # before the imports, which are part of the startup phase
 
 import argparse  # noqa: E402
+import cProfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import yaml  # noqa: E402
 
 from study.communication import Horovod  # noqa: E402
 from study.errors import exit_with_message  # noqa: E402
+from study.files import written_aside  # noqa: E402
 from study.training import run_rank  # noqa: E402
 
 
@@ -20,7 +22,13 @@ def main():
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     folder = parser.parse_args().folder
     run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
-    run_rank(run, folder, STARTED, Horovod)
+    if not run["parameters"]["profile"]:
+        run_rank(run, folder, STARTED, Horovod)
+        return
+    profiler = cProfile.Profile()  # on every rank, so that none waits for slower ones; one is kept
+    if profiler.runcall(run_rank, run, folder, STARTED, Horovod) == 0:
+        with written_aside(folder / "profile.pstats") as aside:
+            profiler.dump_stats(aside)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pandas as pd
 from study import configuration, paths
 from study.errors import StudyError
 from study.phases import PHASES
+from study.profile import COLUMNS as PROFILE_COLUMNS
 from study.record import read_record, verify
 
 
@@ -51,6 +52,8 @@ def _run_row(run, training_code, folder):
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
+        **_communication(record["communication"]),
+        **_profile(record["profile"]),
         "oversubscribed": provenance["oversubscribed"],
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
@@ -81,6 +84,40 @@ def _power(record):
         "power_source": power["source"],
         "power_reason": power["reason"],
     }
+
+
+def _communication(communication):
+    """Columns of a traced run. Allreduce is that of an epoch: the mean over all but the first, where there are more.
+
+    In the first one TensorFlow builds its graph, and the ranks wait for whichever takes longest.
+    """
+    if communication is None:
+        return dict.fromkeys(COMMUNICATION)
+    epochs = communication["allreduce_epochs"][1:] or communication["allreduce_epochs"]
+    parts = communication["allreduce"]
+    return {
+        **{f"timeline_{name}": communication[name] for name in BROADCAST},
+        **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in parts},
+        **{name: communication[name] for name in FUSED},
+        "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
+    }
+
+
+def _mean(values):
+    return sum(values) / len(values) if values else None
+
+
+def _profile(profile):
+    """Columns of a profiled run, ``profile_<column>``."""
+    return {f"profile_{name}": (profile or {}).get(name) for name in PROFILE}
+
+
+BROADCAST = ("broadcast_span_s", "broadcast_skew_s", "broadcast_negotiation_s", "broadcast_transfer_s")
+FUSED = ("allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb", "slowest_rank",
+         "slowest_rank_share")  # fmt: skip
+ALLREDUCE = ("allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s")
+COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED, "timeline_lost")
+PROFILE = ("total_s", *PROFILE_COLUMNS)
 
 
 def _sizes(data_mb, files):

@@ -26,7 +26,9 @@ PARAMETERS = (
     "warmup_epochs",
     "loader",
     "sharding",
+    "extra_loads",
     "trace",
+    "profile",
     "repeat",
 )
 DEFAULTS = {
@@ -34,7 +36,9 @@ DEFAULTS = {
     "learning_rate_scaling": "linear",
     "warmup_epochs": 0,
     "sharding": "none",
+    "extra_loads": 0,
     "trace": False,
+    "profile": False,
     "repeats": 1,
 }
 
@@ -337,6 +341,19 @@ def _refuse_impossible(run, place):
         raise StudyError(f"{place}.warmup_epochs: {warmup} is more than the {run.epochs_per_rank} epochs of a rank")
     if warmup and run.parameters["learning_rate_scaling"] == "none":
         raise StudyError(f"{place}.warmup_epochs: there is nothing to warm up to with learning_rate_scaling: none")
+    _refuse_impossible_observation(run, place)
+
+
+def _refuse_impossible_observation(run, place):
+    """A run is timed, traced or profiled: what slows it must not be in the others' numbers."""
+    if run.parameters["trace"] and run.parameters["profile"]:
+        raise StudyError(f"{place}.profile: a run cannot be traced and profiled at once; give two grids")
+    if run.parameters["extra_loads"] and not run.parameters["trace"]:
+        raise StudyError(
+            f"{place}.extra_loads: makes loading uneven to look at it in the timeline: it needs trace: true"
+        )
+    if run.parameters["trace"] and run.gpus == 1:
+        raise StudyError(f"{place}.gpus: 1: one rank has no communication to trace")
 
 
 def _refuse_impossible_batch(run, place):

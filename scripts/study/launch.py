@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gzip
 import os
 import re
 import shutil
@@ -18,14 +19,15 @@ import yaml
 from study import code_version, environment, launcher, phases, provenance
 from study.configuration import ROOT
 from study.errors import StudyError
-from study.files import sha256, write_json, write_text
+from study.files import sha256, write_json, write_text, written_aside
 from study.loaders import read_sidecar
 from study.power import telemetry
 
 LOG = "train.log"
-RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json", "history.csv",
-             "metrics.json", "outcome.json",
-             "record.json", "record.log", LOG}  # fmt: skip
+RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
+             "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
+             "activity.csv", "communication.log", "record.json", "record.log", LOG}  # fmt: skip
+TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 LAST_LINES = 200
 GRACE_S = 10
 TAG = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:\s?")  # what launchers put before a rank's line
@@ -50,9 +52,10 @@ def _launch(run, folder, time_limit_s, lock):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
     code = code_version.training_code(run["benchmark"]["name"])
-    variables = _variables(run)
+    variables = _variables(run, folder)
     facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect(variables)}
     _empty(folder)
+    (folder / "ranks").mkdir()
     write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     write_json(folder / "provenance.json", facts)
 
@@ -109,8 +112,12 @@ def _data(run):
     }
 
 
-def _variables(run):
-    """The environment of the ranks."""
+def _variables(run, folder):
+    """The environment of the ranks.
+
+    A traced run goes without Horovod's response cache: with it, only the first negotiation of a tensor tells which
+    rank was ready when.
+    """
     variables = {
         **os.environ,
         "PATH": environment.search_path(),
@@ -118,6 +125,9 @@ def _variables(run):
         "OMP_NUM_THREADS": str(run["machine"]["cores_per_rank"]),
     }
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    variables.pop("HOROVOD_TIMELINE", None)  # it slows a run, and only the study says which one
+    if run["parameters"]["trace"]:
+        variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
     return variables
 
 
@@ -181,7 +191,20 @@ def _merge_ranks(folder):
     ranks = folder / "ranks"
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
     telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json")
+    _keep_timeline(folder)
     shutil.rmtree(ranks, ignore_errors=True)
+
+
+def _keep_timeline(folder):
+    """Compress the timeline; it is far larger than all else and opens in Perfetto and chrome://tracing as it is."""
+    written = folder / TIMELINE
+    if written.exists() and written.stat().st_size:
+        with (
+            open(written, "rb") as source,
+            written_aside(folder / "timeline.json.gz") as aside,
+            gzip.open(aside, "wb", compresslevel=4) as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
 
 
 def _failure(folder, exit_code, timed_out, last_lines):

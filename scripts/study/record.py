@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from study import configuration, phases
+from study import configuration, phases, profile
 from study.errors import StudyError
 from study.files import number_or_none, sha256
 from study.power import summary
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def make_record(folder):
@@ -46,6 +46,8 @@ def make_record(folder):
         "quality": _quality(history, metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
         "power": summary.summarize(folder, run, phases.read(folder / "phases.jsonl")),
+        "communication": _communication(folder, run),
+        "profile": profile.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "model": {"parameters": metrics["parameters"], "ranks_agree": _ranks_agree(metrics)} if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
@@ -98,6 +100,11 @@ def _check_history(history, run, folder):
             f"{folder / 'history.csv'}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; "
             f"delete {folder} to run again"
         )
+
+
+def _communication(folder, run):
+    """What the timeline told (scripts/read_timeline.py); None for a run that was not traced."""
+    return _read_json(folder / "communication.json") if run["parameters"]["trace"] else None
 
 
 def _data_mb(run, provenance):

@@ -15,7 +15,7 @@ from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
 from study.loaders import check_columns, import_for, load, read_sidecar
 from study.memory import peak_memory_mb
-from study.phases import PhaseLog
+from study.phases import PhaseLog, now
 from study.power import telemetry
 from study.samples import batches, part
 
@@ -25,7 +25,8 @@ def run_rank(run, folder, started, make_communicator):
 
     started: (wall, monotonic) nanoseconds when the process began. make_communicator: gives an object
     with `study.communication.Horovod`'s methods. Rank 0 alone writes ``history.csv`` and ``metrics.json``;
-    each rank appends to its own log of phases. Raises `StudyError` where data or ranks are not as planned.
+    each rank appends to its own log of phases. Returns the rank. Raises `StudyError` where data or ranks are not as
+    planned.
     """
     limit_threads(run["machine"]["cores_per_rank"])
     ranks = make_communicator()
@@ -41,13 +42,15 @@ def run_rank(run, folder, started, make_communicator):
         results = _train(run, ranks, benchmark, phases)
         _write_results(folder, ranks, *results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
+    return ranks.rank
 
 
 def _train(run, ranks, benchmark, phases):
     """From loading to evaluation; returns what there is to write (see `_write_results`)."""
     check_columns(run["data"], run["benchmark"]["files"])
     with phases("load"):
-        tables = {file: _load(run, file) for file in run["data"]}
+        for _ in range(1 + _extra_loads(run, ranks)):
+            tables = {file: _load(run, file) for file in run["data"]}
     with phases("preprocess"):
         data = benchmark.preprocess(tables, run["derived"]["seed"])
         del tables
@@ -55,7 +58,7 @@ def _train(run, ranks, benchmark, phases):
         if run["parameters"]["sharding"] == "by_rank":
             data.train = part(data.train, ranks.rank, ranks.size)
         workload["samples_per_rank"] = len(data.train)
-    model = compile_model(benchmark, run, ranks, data.features)
+        model = compile_model(benchmark, run, ranks, data.features)
     with phases("broadcast"):
         ranks.broadcast([*model.variables, *model.optimizer.variables])
     initial = _agreed_checksum(model, ranks)
@@ -116,6 +119,11 @@ def _check_ranks(run, ranks):
         )
 
 
+def _extra_loads(run, ranks):
+    """How often this rank loads its files once more: the last rank only, in runs that make loading uneven."""
+    return run["parameters"]["extra_loads"] if ranks.rank == ranks.size - 1 else 0
+
+
 def _load(run, file):
     paths, form = run["data"][file], run["benchmark"]["files"][file]
     matrix = load(run["parameters"]["loader"], paths["path"], paths["sidecar"], form)
@@ -146,19 +154,20 @@ def _fit(model, data, run, ranks):
     import tf_keras as keras
 
     class EpochTimes(keras.callbacks.Callback):
-        """Wall time of each epoch, validation included, and the learning rate in force."""
+        """When each epoch began, its wall time, validation included, and the learning rate in force."""
 
         def __init__(self):
             super().__init__()
             self.rows = []
 
         def on_epoch_begin(self, epoch, logs=None):
-            self._begun = time.monotonic_ns()
+            self._begun_wall, self._begun = now()
 
         def on_epoch_end(self, epoch, logs=None):
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
-            self.rows.append({"epoch": epoch + 1, "time_s": seconds, **logs, "learning_rate": rate})
+            row = {"epoch": epoch + 1, "time_s": seconds, **logs, "learning_rate": rate}
+            self.rows.append(row | {"begin_wall_ns": self._begun_wall})
             if ranks.rank == 0:
                 print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(logs)}", flush=True)
 

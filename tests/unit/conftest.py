@@ -1,13 +1,19 @@
 """A run's directory, made up file by file, for tests of what comes after training."""
 
+import cProfile
+import gzip
 import json
 
 import pandas as pd
 import pytest
+import timelines
 import yaml
 
 from study import configuration, definition
-from study.files import number_or_none, sha256
+from study.files import number_or_none, sha256, write_json
+from study.timeline.run import communication_of
+
+EPOCHS_NS = timelines.epoch_edges_ns()[0]
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def make_run(tmp_path):
             times = times or [1.0] * run.epochs_per_rank
             rows = [
                 {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6, "val_accuracy": 0.8,
-                 "learning_rate": 0.002} for i, t in enumerate(times)
+                 "learning_rate": 0.002, "begin_wall_ns": EPOCHS_NS + i * 10**9} for i, t in enumerate(times)
             ]  # fmt: skip
             pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
             ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "final_weights_crc32": 7} for r in range(run.gpus)]
@@ -55,10 +61,18 @@ def make_run(tmp_path):
             }
             metrics = {"test": tested, "workload": workload, "parameters": 12, "ranks": ranks}
             (folder / "metrics.json").write_text(json.dumps(metrics))
+        if run.parameters["trace"]:
+            (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
+        if run.parameters["profile"]:
+            recorder = cProfile.Profile()
+            recorder.runcall(json.dumps, {})
+            recorder.dump_stats(folder / "profile.pstats")
         failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory"} if status != "ok" else None
         outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}
         outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
         (folder / "outcome.json").write_text(json.dumps(outcome))
+        if run.parameters["trace"]:
+            write_json(folder / "communication.json", communication_of(folder).summary)
         return folder
 
     return make

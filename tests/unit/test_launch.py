@@ -1,5 +1,6 @@
 """Launcher lines to the letter, and what is recorded of processes that end in different ways."""
 
+import gzip
 import json
 import os
 import signal
@@ -58,7 +59,7 @@ def run(tmp_path):
     for split in ("train", "test"):
         (tmp_path / f"{split}.json").write_text(json.dumps({"shape": [10, 61]}))
     return {
-        "parameters": {"gpus": 1},
+        "parameters": {"gpus": 1, "trace": False, "profile": False},
         "benchmark": {"name": "nt3"},
         "data": {split: {"sidecar": str(tmp_path / f"{split}.json")} for split in ("train", "test")},
         "machine": machine("local"),
@@ -84,6 +85,30 @@ def test_a_whole_run(run, tmp_path, monkeypatch):
     provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert provenance["launch_line"][0] == "bash"
     assert provenance["packages"]["tensorflow"]
+
+
+TRACED = 'echo "[{}]" > $HOROVOD_TIMELINE; echo $HOROVOD_CACHE_CAPACITY > $FOLDER/ranks/capacity; sleep 0.1; '
+
+
+def test_a_traced_run_keeps_its_timeline_compressed(run, tmp_path, monkeypatch):
+    run["parameters"]["trace"] = True
+    outcome = outcome_of(run, tmp_path, monkeypatch, TRACED + WHOLE + "; cat $FOLDER/ranks/capacity")
+    assert "timeline.json.gz" in outcome["files"]
+    with gzip.open(tmp_path / "run" / "timeline.json.gz", "rt") as handle:
+        assert handle.read() == "[{}]\n"
+    assert (tmp_path / "run" / "train.log").read_text() == "0\n"  # no response cache, so that negotiations tell ranks
+
+
+def test_a_killed_run_keeps_its_timeline_too(run, tmp_path, monkeypatch):
+    run["parameters"]["trace"] = True
+    outcome = outcome_of(run, tmp_path, monkeypatch, TRACED + "kill -9 $$")
+    assert (outcome["status"], "timeline.json.gz" in outcome["files"]) == ("failed", True)
+
+
+def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "of_the_user.json"))
+    outcome_of(run, tmp_path, monkeypatch, 'echo "timeline: $HOROVOD_TIMELINE"; ' + WHOLE)
+    assert (tmp_path / "run" / "train.log").read_text() == "timeline: \n"
 
 
 @pytest.mark.parametrize(

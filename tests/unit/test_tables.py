@@ -340,6 +340,48 @@ def test_a_point_that_may_fail_says_so(frame):
     assert "icpp2019, 4.2.1" in table.markdown()
 
 
+def test_communication_is_of_the_traced_runs(frame):
+    (plain,) = expand(gpus=2)
+    traced = expand(gpus=2, trace=True, repeats=2)
+    (failed,) = expand(gpus=4, trace=True)
+    runs = frame((plain, {}), (traced[0], {}), (traced[1], {}), (failed, {"status": "failed"}))
+    table = by_gpus(TABLES["communication"].make(runs, NO_LOADING))
+    assert table.index.tolist() == [2, 4]
+    row = table.loc[2]
+    assert row.timeline_broadcast_span_s == pytest.approx(2.005)
+    assert row.timeline_broadcast_skew_s == pytest.approx(2.0)
+    assert row.allreduce_negotiation_s == pytest.approx(0.03)  # of the second epoch
+    assert row.allreduce_operations == 6
+    assert row.slowest_rank_share == pytest.approx(2 / 2.06)
+    assert row.repeats_ok == 2
+    assert (table.loc[4].repeats_failed, table.loc[4].failures) == (1, "1 x oom")
+    assert math.isnan(table.loc[4].timeline_broadcast_span_s)
+
+
+def test_traced_and_profiled_runs_give_no_timings(frame):
+    (plain,), (traced,), (profiled,) = expand(gpus=2), expand(gpus=2, trace=True), expand(gpus=2, profile=True)
+    runs = frame((plain, {"runtime": 20.0}), (traced, {"runtime": 50.0}), (profiled, {"runtime": 60.0}))
+    table = by_gpus(TABLES["scaling"].make(runs, NO_LOADING))
+    assert (table.loc[2].runtime_s, table.loc[2].repeats_ok) == (20.0, 1)
+
+
+def test_sc18_columns_beside_the_published_ones(frame):
+    (run,) = expand(scaling="weak", gpus=2, epochs=1, full_size=True, profile=True)
+    table = TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)
+    row = by_gpus(table).loc[2]
+    assert 0 < row.total_s < 1
+    assert row.published_total_s == 1561
+    assert row.ratio_total_s == pytest.approx(row.total_s / 1561)
+    assert math.isnan(row.method_read_s)  # json.dumps reads no CSV file
+
+
+def test_sc18_with_other_epochs_has_no_ratio(frame):
+    (run,) = expand(scaling="weak", gpus=2, epochs=8, full_size=True, profile=True)
+    row = by_gpus(TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)).loc[2]
+    assert math.isnan(row.ratio_total_s)
+    assert row.ratio_reason == "epochs 8 instead of 1"
+
+
 def test_loads_by_old_code_are_told(tmp_path):
     loading = loading_frame([loading_file(tmp_path, {"read_csv": [1.0], "chunked": [1.0]})], "another", tmp_path)
     table = TABLES["icpp2019_table3"].make(pd.DataFrame(), loading)

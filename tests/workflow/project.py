@@ -77,3 +77,9 @@ def copy_of_project(folder):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return Project(folder)
+
+
+def has_mpi():
+    """Whether Horovod was built for MPI here."""
+    built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
+    return "[X] MPI" in built.split("Available Tensor Operations")[0]

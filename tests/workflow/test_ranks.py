@@ -9,7 +9,7 @@ import sys
 import pandas as pd
 import pytest
 
-from project import BIN, STRONG, TINY
+from project import BIN, STRONG, TINY, has_mpi
 
 
 def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks):
@@ -93,11 +93,6 @@ def test_modelled_power_is_labelled_all_the_way(project):
     assert set(telemetry.sensor) == {"modelled"}
     assert 1e9 / telemetry.monotonic_ns.diff().median() == pytest.approx(10, rel=0.2)
     assert "power and energy are modelled" in (project.results / "tables" / "scaling.md").read_text()
-
-
-def has_mpi():
-    built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
-    return "[X] MPI" in built.split("Available Tensor Operations")[0]
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")

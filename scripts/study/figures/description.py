@@ -20,8 +20,13 @@ class Description:
     paper_figures: tuple
     runs: dict  # column -> list of the values that are drawn
     smallest: tuple  # columns of which only the smallest value is drawn
-    panels: tuple
+    panels: tuple  # none in a figure of traced runs over time
     labels: dict  # column -> {value as text: what legends say}
+
+    @property
+    def is_timeline(self):
+        """Whether it shows traced runs over time, not points against GPUs."""
+        return not self.panels
 
 
 @functools.cache
@@ -50,7 +55,7 @@ def describe(name, file=FILE):
         tuple(figure["paper_figures"]),
         {column: several(value) for column, value in figure["runs"].items()},
         tuple(figure.get("smallest", ())),
-        tuple(figure["panels"]),
+        tuple(figure.get("panels", ())),
         content["labels"],
     )
 
@@ -63,15 +68,18 @@ def several(value):
 def needs(description):
     """What runs a figure needs, in words: ``runs with benchmark nt3, scaling strong, loader read_csv or chunked``."""
     filters = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
-    return f"runs with {', '.join(filters)}"
+    return f"{'traced ' if description.is_timeline else ''}runs with {', '.join(filters)}"
 
 
 def has_runs(description, parameters):
     """Whether any of a study's runs would be in the figure.
 
-    parameters: an iterable of dicts, each a run's parameters. Traced runs are in no figure.
+    parameters: an iterable of dicts, each a run's parameters. Traced runs are in the figures over time only, profiled
+    ones in none.
     """
     return any(
-        not run.get("trace") and all(run.get(column) in values for column, values in description.runs.items())
+        bool(run.get("trace")) == description.is_timeline
+        and not run.get("profile")
+        and all(run.get(column) in values for column, values in description.runs.items())
         for run in parameters
     )

@@ -32,9 +32,14 @@ def write(data, svg, pdf):
 
     data: a `study.figures.selection.FigureData`.
     """
-    with matplotlib.rc_context(style.RC), written_aside(svg) as svg_aside, written_aside(pdf) as pdf_aside:
-        figure = draw(data)
-        title = f"{data.name}: {data.title}"
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def save(figure, data, svg, pdf):
+    """Write a Matplotlib figure as SVG and PDF, with the name, title and caption of ``data``."""
+    title = f"{data.name}: {data.title}"
+    with written_aside(svg) as svg_aside, written_aside(pdf) as pdf_aside:
         figure.savefig(svg_aside, format="svg", metadata={"Date": None, "Title": title, "Description": data.caption})
         figure.savefig(
             pdf_aside, format="pdf", metadata={"CreationDate": None, "Title": title, "Subject": data.caption}

@@ -89,7 +89,7 @@ def select(description, runs, study):
 def _chosen(description, runs):
     rows = runs
     if len(runs):
-        kept = ~runs["trace"].astype(bool)
+        kept = ~(runs["trace"] | runs["profile"]).astype(bool)
         for column, values in description.runs.items():
             kept &= runs[column].isin(values)
         rows = runs[kept]

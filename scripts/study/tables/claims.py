@@ -13,7 +13,7 @@ from study.tables.summary import (
     optional_columns,
     points,
     published,
-    untraced,
+    timed,
     workload_difference,
 )
 
@@ -37,7 +37,7 @@ def claims(runs, loading):
     largest share of the base runs that loading takes: faster loading can hardly save more than that, and what differs
     beyond it is noise.
     """
-    table = points(untraced(runs), MEASURES)
+    table = points(timed(runs), MEASURES)
     rows = [{**_labels(claim), **_computed(claim, table)} for _, claim in _paper().iterrows()]
     frame = pd.DataFrame(rows).astype({"gpus": "Int64", "repeats": "Int64"})
     shown = ["benchmark", "scaling", "quantity", "unit", "gpus", "loader", "low", "high", "load_share_pct",

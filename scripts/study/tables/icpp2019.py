@@ -14,7 +14,7 @@ from study.tables.summary import (
     optional_columns,
     points,
     published,
-    untraced,
+    timed,
     workload_difference,
 )
 
@@ -60,7 +60,7 @@ def table1(runs, loading):
 def table2(runs, loading):
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    chosen = untraced(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
+    chosen = timed(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
     table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
     table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
@@ -149,7 +149,7 @@ def _loading_row(row, group, loaders):
 
 def table5(runs, loading):
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
-    table = _base_beside_optimized(points(untraced(runs[runs["scaling"] == "strong"]), list(POWER)))
+    table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)))
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
@@ -201,7 +201,7 @@ def _base_beside_optimized(table):
 def table6(runs, loading):
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    chosen = untraced(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
+    chosen = timed(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
     table = points(chosen, [*measures, STEADY, "loss"])
     order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (

@@ -4,7 +4,7 @@ import pandas as pd
 
 from study.phases import PHASES
 from study.tables.layout import Table
-from study.tables.summary import POINT, notes, optional_columns, points, untraced
+from study.tables.summary import POINT, notes, optional_columns, points, timed
 
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
             "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss", "correlation",
@@ -14,7 +14,7 @@ SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "bat
 
 def scaling(runs, loading):
     """Time to solution, speedup and scaling efficiency of each series, against its fewest ranks."""
-    table = points(untraced(runs), MEASURES)
+    table = points(timed(runs), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])

@@ -11,16 +11,16 @@ from study.tables.layout import ci95_name, text
 # Columns in which two runs may differ and still be repeats of one point are not among these.
 POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs_per_rank", "batch_size",
          "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
-         "sharding"]  # fmt: skip
+         "sharding", "extra_loads"]  # fmt: skip
 WORKLOAD = ["train_samples", "features"]
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
 
 
-def untraced(runs):
-    """The runs that give timings: tracing slows a run."""
-    return runs[~runs["trace"].astype(bool)]
+def timed(runs):
+    """The runs that give timings: tracing and profiling slow a run."""
+    return runs[~(runs["trace"] | runs["profile"]).astype(bool)]
 
 
 def points(runs, measures):
@@ -71,7 +71,7 @@ def _only_reason(ok):
     return "; ".join(reasons) or None
 
 
-OPTIONAL = ("batch_scaling", "repeats_failed", "failures", "may_fail", "oversubscribed")
+OPTIONAL = ("batch_scaling", "extra_loads", "repeats_failed", "failures", "may_fail", "oversubscribed")
 
 
 def optional_columns(shown):
@@ -112,7 +112,7 @@ def workload_difference(row):
     if not row["repeats_ok"]:
         return "no repeat succeeded"
     strong, batch = row["scaling"] == "strong", row["scaling"] == "batch"
-    return _difference(
+    return difference(
         {
             "training samples": (row["train_samples"], spec["workload"]["train_samples"]),
             "features": (row["features"], spec["workload"]["features"]),
@@ -133,10 +133,11 @@ def file_difference(row):
         return "the rows of the published file are not known"
     rows, columns = benchmarks.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
     columns -= len(spec["files"][row["file"]].get("drop", []))
-    return _difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})
+    return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})
 
 
-def _difference(wanted):
+def difference(wanted):
+    """What differs, in words, of {what: (ours, theirs)}, or None."""
     different = [
         f"{what} {text(ours)} instead of {text(theirs)}" for what, (ours, theirs) in wanted.items() if ours != theirs
     ]

@@ -1,0 +1,135 @@
+"""The figure over time: what is drawn of each traced run, on which clock, and what is told of what is missing."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import timelines
+
+from study.errors import StudyError
+from study.figures.description import describe, has_runs
+from study.figures.timeline import POINTS, select
+from study.figures.timeline_drawing import draw, write
+from study.power.sampler import COLUMNS
+from study.timeline.summary import summarize
+
+FIGURE = describe("icpp2019_figure7_12_19")
+STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
+ROW = {
+    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "extra_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
+    "power_reason": "no power sensor here",
+}  # fmt: skip
+
+
+def add_run(folder, name, ranks=2, power=None, **changes):
+    """A run's files in ``folder/name``, and its row. power: {device: (kind, watts or None, joules a second)}."""
+    directory = folder / name
+    directory.mkdir()
+    (directory / "outcome.json").write_text(json.dumps({"started_wall_ns": STARTED_NS}))
+    edges = []
+    for rank in range(ranks):
+        for phase, begin, end in (("load", 1, 2 + rank), ("broadcast", 5, 9), ("train", 14, 18)):
+            for edge, at in (("begin", begin), ("end", end)):
+                edges.append({"phase": phase, "edge": edge, "rank": rank, "wall_ns": STARTED_NS + int(at * 1e9)})
+    (directory / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
+    timelines.write(directory / "t.json", timelines.run(ranks=3))
+    summarize(directory / "t.json").activity.to_csv(directory / "activity.csv", index=False)
+    rows = [
+        [STARTED_NS + int(t * 1e9), 0, "h", "nvml", kind, device, watts, None, joules * t if joules else None]
+        for device, (kind, watts, joules) in (power or {}).items()
+        for t in np.arange(1, 18, 0.1)
+    ]
+    if rows:
+        pd.DataFrame(rows, columns=COLUMNS[:9]).reindex(columns=COLUMNS).to_csv(
+            directory / "telemetry.csv", index=False
+        )
+    return {**ROW, "gpus": ranks, "record": f"{name}/record.json", **changes}
+
+
+def selected(tmp_path, *rows):
+    return select(FIGURE, pd.DataFrame(rows), "test", tmp_path)
+
+
+def test_all_is_on_the_clock_of_the_launch(tmp_path):
+    (run,) = selected(tmp_path, add_run(tmp_path, "a")).runs
+    assert [lane.label for lane in run.lanes] == ["rank 0", "rank 1"]
+    assert run.lanes[1].spans[0] == ("load", pytest.approx(1), pytest.approx(3))
+    waiting = run.communication["broadcast negotiation"]  # from the timeline's begin on for two seconds
+    bin_s = run.end / POINTS
+    assert run.seconds[np.flatnonzero(waiting)[0]] == pytest.approx(5, abs=bin_s)
+    assert waiting.sum() * bin_s == pytest.approx(2.0, rel=0.01)
+    moving = run.communication["allreduce transfer"]
+    assert moving.sum() * bin_s == pytest.approx(6 * 0.019, rel=0.01)
+    assert run.seconds[np.flatnonzero(moving)[0]] == pytest.approx(15, abs=2 * bin_s)
+
+
+def test_power_of_several_devices_and_of_a_counter(tmp_path):
+    power = {"G0": ("gpu", 100, None), "G1": ("gpu", 200, None), "package": ("cpu", None, 50)}
+    (run,) = selected(tmp_path, add_run(tmp_path, "a", power=power)).runs
+    gpu, cpu = run.power
+    middle = POINTS // 2
+    assert (gpu.low[middle], gpu.mean[middle], gpu.high[middle]) == pytest.approx((100, 150, 200))
+    assert cpu.mean[middle] == pytest.approx(50)
+    assert np.isnan(gpu.mean[0])  # before the first reading
+    assert run.power_reason is None
+    assert gpu.label == "gpu (mean and range of 2)"
+
+
+def test_no_power_says_why(tmp_path):
+    data = selected(tmp_path, add_run(tmp_path, "a"))
+    texts = [text.get_text() for axes in draw(data).axes for text in axes.texts]
+    assert texts == ["power not measured: no power sensor here"]
+
+
+def test_modelled_power_is_called_so(tmp_path):
+    row = add_run(tmp_path, "a", power={"modelled": ("node", 70, None)}, power_source="modelled")
+    file = tmp_path / "a" / "telemetry.csv"
+    file.write_text(file.read_text().replace("nvml", "modelled"))
+    data = selected(tmp_path, row)
+    assert data.runs[0].power[0].label == "node, modelled"
+    assert any("modelled" in note for note in data.notes)
+
+
+def test_of_many_ranks_the_first_and_the_last_to_load(tmp_path):
+    (run,) = selected(tmp_path, add_run(tmp_path, "a", ranks=7)).runs
+    assert [lane.label for lane in run.lanes] == ["rank 0, first to load", "rank 6, last to load"]
+
+
+def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_path):
+    rows = [add_run(tmp_path, "a", loader="chunked", extra_loads=3), add_run(tmp_path, "b", extra_loads=3)]
+    figure = draw(selected(tmp_path, *rows))
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_title(loc="left")]
+    assert titles == [
+        "NT3, 2 ranks, weak scaling, read_csv (base), last rank loads 4 times",
+        "NT3, 2 ranks, weak scaling, chunked (optimised), last rank loads 4 times",
+    ]
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_failed_and_further_runs_are_told(tmp_path):
+    rows = [add_run(tmp_path, f"r{index}") for index in range(8)] + [{**ROW, "status": "failed", "record": "none"}]
+    data = selected(tmp_path, *rows)
+    assert len(data.runs) == 6
+    assert data.notes == ("1 traced runs failed and are not shown", "2 more traced runs are not shown")
+
+
+def test_only_failed_runs_still_make_a_figure(tmp_path):
+    data = selected(tmp_path, {**ROW, "status": "failed", "record": "none"})
+    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    assert "no traced run came to its end" in (tmp_path / "f.svg").read_text()
+
+
+def test_a_study_without_traced_runs_is_refused(tmp_path):
+    with pytest.raises(StudyError, match="needs traced runs with benchmark nt3"):
+        selected(tmp_path, {**ROW, "trace": False})
+    assert has_runs(FIGURE, [{"benchmark": "nt3", "trace": True}])
+    assert not has_runs(FIGURE, [{"benchmark": "nt3", "trace": False}, {"benchmark": "p1b1", "trace": True}])
+
+
+def test_a_small_file(tmp_path):
+    power = {f"G{index}": ("gpu", 100 + index, None) for index in range(6)}
+    data = selected(tmp_path, *(add_run(tmp_path, f"r{index}", ranks=3, power=power) for index in range(4)))
+    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    assert (tmp_path / "f.svg").stat().st_size < 600_000

@@ -1,0 +1,125 @@
+"""Traced and profiled runs on real ranks: what the timeline shows of uneven loading, and where a profile ends up."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from project import Project, has_mpi
+
+OBSERVED = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 40, test_samples: 10, features: 3000, seed: 1}
+  small: {benchmark: nt3, source: synthetic, train_samples: 40, test_samples: 10, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, sharding: by_rank, loader: [read_csv, npy], trace: true,
+     extra_loads: 30}
+  - {benchmark: nt3, dataset: small, scaling: weak, epochs: 1, gpus: 2, loader: chunked, profile: true}
+tables: [communication, sc18_table2_3]
+figures: [icpp2019_figure7_12_19]
+"""
+
+
+@pytest.fixture(scope="module")
+def observed(finished, tmp_path_factory):
+    """A copy of the finished study in which the observed runs have run too."""
+    project = Project(tmp_path_factory.mktemp("observed") / "project")
+    shutil.copytree(finished.root, project.root, symlinks=True)
+    project.add_study("observed", OBSERVED)
+    project.snakemake(study="observed")
+    return project
+
+
+def test_slow_uneven_loading_makes_the_broadcast_wait_and_fast_loading_hardly(observed):
+    """icpp2019, sections 4.2.1 and 5.1: what the ranks load longer, they are late for the broadcast."""
+    table = pd.read_csv(observed.results / "tables" / "communication.csv").set_index("loader")
+    slow, fast = table.loc["read_csv"], table.loc["npy"]
+    assert slow.timeline_broadcast_skew_s > 2 * fast.timeline_broadcast_skew_s
+    later = slow.load_s - slow.load_fastest_s
+    assert slow.timeline_broadcast_skew_s == pytest.approx(later, abs=0.5 * later + 0.3)
+    assert slow.timeline_broadcast_transfer_s < 0.5 * slow.timeline_broadcast_span_s
+
+
+def test_communication_is_whole(observed):
+    runs = pd.read_csv(observed.results / "runs.csv")
+    traced = runs[runs.trace]
+    assert (traced.status == "ok").all()
+    assert not traced.timeline_lost.any()
+    for record in traced.record:
+        found = json.loads((observed.results / record).read_text())["communication"]
+        assert len(found["allreduce_epochs"]) == 2
+        assert all(epoch["transfer_s"] > 0 for epoch in found["allreduce_epochs"])
+        by_epoch = sum(epoch["transfer_s"] for epoch in found["allreduce_epochs"])
+        assert by_epoch == pytest.approx(found["allreduce"]["transfer_s"])  # training communicates within epochs only
+        # One step an epoch, a gradient for each of the ten weights and biases; every negotiation tells its ranks.
+        assert found["allreduce_tensors"] == 2 * 10
+        assert found["negotiations_with_ranks"] >= found["allreduce_tensors"]
+
+
+def test_the_kept_trace_is_json_that_a_viewer_opens(observed):
+    for path in observed.results.glob("runs/*/*/*trace~true*/timeline.json.gz"):
+        with gzip.open(path) as handle:
+            events = json.load(handle)
+        assert {"B", "E", "M", "X"} <= {event["ph"] for event in events}
+
+
+def test_the_figure_shows_both_loaders_on_one_clock(observed):
+    figure = (observed.results / "figures" / "icpp2019_figure7_12_19.svg").read_text()
+    assert "read_csv (base), last rank loads 31 times" in figure
+    assert "npy (converted), last rank loads 31 times" in figure
+    for record in pd.read_csv(observed.results / "runs.csv").query("trace").record:
+        activity = pd.read_csv((observed.results / record).with_name("activity.csv"))
+        outcome = json.loads((observed.results / record).with_name("outcome.json").read_text())
+        seconds = (activity.wall_ns - outcome["started_wall_ns"]) / 1e9
+        assert seconds.between(0, outcome["runtime_s"]).all()
+        phases = [json.loads(line) for line in (observed.results / record).with_name("phases.jsonl").open()]
+        begin, end = (
+            (
+                f(e["wall_ns"] for e in phases if (e["phase"], e["edge"]) == ("broadcast", edge))
+                - outcome["started_wall_ns"]
+            )
+            / 1e9
+            for f, edge in ((min, "begin"), (max, "end"))
+        )
+        busy = seconds[activity.broadcast_transfer > 0]
+        assert busy.between(begin - 0.1, end + 0.1).all()  # two clocks that must agree
+
+
+def test_a_profile_becomes_a_row_of_sc18_s_table(observed):
+    row = pd.read_csv(observed.results / "tables" / "sc18_table2_3.csv").iloc[0]
+    assert 0 < row.method_read_s < row.model_fit_s < row.total_s
+    assert 0 < row.broadcast_s <= row.horovod_callbacks_s < row.total_s
+    assert 0 < row.allreduce_s <= row.distributed_optimizer_s < row.model_fit_s
+    assert 0 < row.tensorflow_s < row.total_s
+    run = pd.read_csv(observed.results / "runs.csv").query("profile").iloc[0]
+    assert row.total_s < run.runtime_s
+    record = json.loads((observed.results / run.record).read_text())
+    assert record["profile"]["top"][0]["own_s"] > 0
+
+
+def test_reading_the_timeline_again_trains_nothing(observed):
+    """The analysis is a step of its own: new code for it reads the kept timelines again."""
+    observed.change("scripts/study/timeline/summary.py", "FIRST_BIN_US = 1000.0", "FIRST_BIN_US = 2000.0")
+    plan = observed.plan(study="observed")
+    assert plan["read_timeline"] == 2
+    assert "train" not in plan
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+def test_mpi_s_timeline_tells_the_same_kinds_of_things(observed, monkeypatch):
+    if not has_mpi():
+        pytest.skip("this Horovod was built without MPI")
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    lines = [line for line in OBSERVED.splitlines() if "profile" not in line]
+    observed.add_study("mpi", "\n".join(lines).replace("[read_csv, npy]", "npy").replace(", sc18_table2_3", ""))
+    observed.snakemake("--config", "study=mpi", "machine=local_mpi", study=None)
+    run = pd.read_csv(observed.root / "results" / "local_mpi" / "runs.csv").iloc[0]
+    assert run.status == "ok"
+    assert run.allreduce_transfer_s > 0
+    assert run.timeline_broadcast_transfer_s > 0
+    assert np.isfinite(run.slowest_rank_share)
