@@ -75,7 +75,9 @@ def _power(record):
     return {
         "power_per_gpu_w": power["power_per_gpu_w"],
         "power_per_gpu_training_w": power["power_per_gpu_training_w"],
+        "power_per_gpu_one_hz_w": power["power_per_gpu_one_hz_w"],
         "energy_per_gpu_j": power["energy_per_gpu_j"],
+        "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
         "energy_job_j": job,
         "energy_delay_product_js": job * record["runtime_s"] if job else None,
         "samples_per_j": samples / job if job and samples else None,

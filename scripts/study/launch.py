@@ -125,6 +125,7 @@ def _variables(run, folder):
         "OMP_NUM_THREADS": str(run["machine"]["cores_per_rank"]),
     }
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that a rank's GPU is known by its UUID
     variables.pop("HOROVOD_TIMELINE", None)  # it slows a run, and only the study says which one
     if run["parameters"]["trace"]:
         variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}

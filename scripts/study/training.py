@@ -17,6 +17,7 @@ from study.loaders import check_columns, import_for, load, read_sidecar
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog, now
 from study.power import telemetry
+from study.power.gpus import visible
 from study.samples import batches, part
 
 
@@ -30,7 +31,7 @@ def run_rank(run, folder, started, make_communicator):
     """
     limit_threads(run["machine"]["cores_per_rank"])
     ranks = make_communicator()
-    pin_device(run, ranks)
+    gpu = pin_device(run, ranks)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
     _check_ranks(run, ranks)
@@ -40,7 +41,7 @@ def run_rank(run, folder, started, make_communicator):
         ranks.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
         results = _train(run, ranks, benchmark, phases)
-        _write_results(folder, ranks, *results)  # gathers too: no sampler stops before all ranks have evaluated
+        _write_results(folder, ranks, gpu, *results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
     return ranks.rank
 
@@ -79,19 +80,24 @@ def limit_threads(cores):
 
 
 def pin_device(run, ranks):
-    """One GPU a rank, by local rank, its memory taken as needed; none where the machine's file gives none."""
+    """One GPU a rank, by local rank, its memory taken as needed; none where the machine's file gives none.
+
+    Returns the GPU's UUID, None without a GPU or where it cannot be told.
+    """
     import tensorflow as tf
 
     if run["machine"]["gpus_per_rank"] == 0:
         tf.config.set_visible_devices([], "GPU")
-        return
+        return None
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but TensorFlow sees none here")
     # A launcher such as jsrun may show each rank its own GPU only.
-    gpu = gpus[0] if len(gpus) == 1 else gpus[ranks.local_rank]
-    tf.config.set_visible_devices(gpu, "GPU")
-    tf.config.experimental.set_memory_growth(gpu, True)
+    index = 0 if len(gpus) == 1 else ranks.local_rank
+    tf.config.set_visible_devices(gpus[index], "GPU")
+    tf.config.experimental.set_memory_growth(gpus[index], True)
+    uuids = visible()
+    return uuids[index] if uuids and index < len(uuids) else None
 
 
 def compile_model(benchmark, run, ranks, features):
@@ -189,12 +195,13 @@ def _shown(metrics):
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def _write_results(folder, ranks, history, test_metrics, initial, model, workload):
+def _write_results(folder, ranks, gpu, history, test_metrics, initial, model, workload):
     """Gather what each rank knows; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
         "rank": ranks.rank,
         "local_rank": ranks.local_rank,
         "host": socket.gethostname(),
+        "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
         "final_weights_crc32": _checksum(model),
     }

@@ -33,6 +33,17 @@ def test_edges_between_ticks_are_interpolated():
     assert found.counter_j == pytest.approx(exact, rel=1e-3)
 
 
+def test_once_a_second_misses_what_lies_between():
+    """200 W in the second half of each second: the paper's view sees the first half only."""
+    found = between(series(lambda t: 200 if t % 1 > 0.45 else 100), 2.0, 6.0, RATE)
+    assert found.one_hz_j == pytest.approx(400)
+    assert found.trapezoid_j == pytest.approx(600, rel=0.1)
+
+
+def test_once_a_second_has_nothing_where_there_is_only_a_counter():
+    assert between(series(energy=lambda t: 100 * t), 2.0, 5.0, RATE).one_hz_j is None
+
+
 def test_the_counter_is_the_better_one():
     """A burst between two ticks is in the counter and not in the sampled power."""
     found = between(series(lambda t: 100, lambda t: 100 * t + (50 if t > 3.05 else 0)), 2.0, 5.0, RATE)

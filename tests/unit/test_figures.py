@@ -149,6 +149,12 @@ def test_performance_has_total_runtime_tensorflow_and_loading():
     }  # fmt: skip
 
 
+def test_modelled_power_is_called_so():
+    data = selected("figure11_13", {"power_source": "modelled", "energy_per_gpu_j": 5.0}, {"loader": "chunked"})
+    assert any("modelled from CPU utilisation" in note for note in data.notes)
+    assert not selected("figure11_13", {"power_source": "measured"}).notes
+
+
 def test_traced_runs_other_loaders_and_other_scalings_are_left_out():
     wrong = {"runtime_s": 1000.0, "repeat": 2}
     data = selected("figure6", {}, {"trace": True, **wrong}, {"loader": "npy", **wrong}, {"scaling": "weak", **wrong})

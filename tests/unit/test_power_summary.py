@@ -27,24 +27,34 @@ def edges(hosts=("n1",), last="evaluate"):
 def run(tmp_path):
     """Summarise made-up devices: ``run({(host, sensor, kind): watts}, ...)``."""
 
-    def make(devices, gpus_per_rank=1, ranks=1, hosts=("n1",), reasons=None, seconds=(1.5, 20.5), last="evaluate"):
+    def make(
+        devices, gpus_per_rank=1, ranks=1, hosts=("n1",), reasons=None, seconds=(1.5, 20.5), last="evaluate", used=None
+    ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
             offset = 1000 * hosts.index(host)
+            sensor, _, name = sensor.partition("/")
             for tick in range(int(seconds[0] * 10), int(seconds[1] * 10) + 1):
                 at = tick / 10
                 row = {"monotonic_ns": int((at + offset) * 1e9), "host": host, "sensor": sensor, "kind": kind,
-                       "device": f"{sensor}-{kind}", "power_w": watts, "energy_j": watts * at,
+                       "device": name or f"{sensor}-{kind}", "power_w": watts, "energy_j": watts * at,
                        "wall_ns": 0}  # fmt: skip
                 if sensor == "modelled":
                     row["energy_j"] = ""
                 lines.append(",".join(str(row.get(column, "")) for column in COLUMNS))
         if devices:
             (tmp_path / "telemetry.csv").write_text("\n".join(lines) + "\n")
+        gpus = ["nvml-gpu" if gpus_per_rank else None] * ranks
+        (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
         (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
         content = {
             "parameters": {"gpus": ranks},
-            "machine": {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": ["nvml"], "sampling_hz": 10},
+            "machine": {
+                "name": "m",
+                "gpus_per_rank": gpus_per_rank,
+                "power_sensors": ["nvml", "cray", "rapl"],
+                "sampling_hz": 10,
+            },
         }
         return summarize(tmp_path, content, edges(hosts, last))
 
@@ -69,6 +79,39 @@ def test_a_job_s_energy_needs_all_its_parts(run):
     assert power["energy_job_j"] == pytest.approx(160 * 18)
     power = run({("n1", "nvml", "gpu"): 100, ("n1", "cray", "node"): 300, ("n1", "rapl", "cpu"): 50})
     assert power["energy_job_j"] == pytest.approx(300 * 18), "a node holds its parts: they are not added to it"
+
+
+TWO = {("n1", "nvml/GPU-a", "gpu"): 100, ("n1", "nvml/GPU-b", "gpu"): 300}
+
+
+def test_only_the_ranks_own_gpus_count(run):
+    power = run(TWO, used=["GPU-b"])
+    assert power["energy_per_gpu_j"] == pytest.approx(300 * 18)
+    assert run(TWO, ranks=2, used=["GPU-a", "GPU-b"])["power_per_gpu_w"] == pytest.approx(200)
+    assert run(TWO, ranks=2, used=["GPU-a", "GPU-a"])["power_per_gpu_w"] == pytest.approx(50), "two ranks share one"
+
+
+def test_gpus_that_cannot_be_told_apart_have_no_energy(run):
+    power = run(TWO, ranks=2, used=["GPU-a", None])
+    assert power["energy_per_gpu_j"] is None
+    assert "which GPUs the ranks used cannot be told" in power["reason"]
+
+
+def test_a_gpu_without_readings_is_told(run):
+    power = run(TWO, used=["GPU-c"])
+    assert (power["energy_per_gpu_j"], power["reason"]) == (None, "no readings of GPU GPU-c, which a rank used")
+
+
+def test_two_sensors_of_one_thing_count_once(run):
+    power = run({("n1", "cray", "cpu"): 50, ("n1", "rapl", "cpu"): 48, ("n1", "cray", "memory"): 10}, gpus_per_rank=0)
+    assert power["components"]["cpu"]["energy_j"] == pytest.approx(50 * 18), "cray comes first in power_sensors"
+    assert power["energy_per_gpu_j"] == pytest.approx(60 * 18)
+
+
+def test_the_paper_s_view_of_one_reading_a_second(run):
+    power = run({("n1", "nvml", "gpu"): 100})
+    assert power["power_per_gpu_one_hz_w"] == pytest.approx(100)
+    assert power["energy_per_gpu_one_hz_j"] == pytest.approx(1800)
 
 
 def test_two_hosts_each_by_its_own_clock(run):

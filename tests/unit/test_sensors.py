@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from study.power import cray, modelled, nvml, occ, rapl, sensors
+from study.power import cray, gpus, modelled, nvml, occ, rapl, sensors
 from study.power.readings import Counter, Unavailable
 
 
@@ -211,3 +211,25 @@ def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
     devices, reasons = sensors.find(["cray", "rapl"])
     assert [device.kind for device in devices] == ["node", "cpu", "memory"]
     assert reasons == {"rapl": f"RAPL: no zones in {tmp_path / 'none'}"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (None, ["GPU-0", "GPU-1", "GPU-2"]),
+        ("2,0", ["GPU-2", "GPU-0"]),
+        ("GPU-1", ["GPU-1"]),
+        ("1,-1,0", ["GPU-1"]),
+        ("", []),
+        ("7", [None]),
+        ("GPU-", [None]),  # short for several
+        ("MIG-5c1", [None]),
+    ],
+)
+def test_which_gpus_cuda_shows(shown, expected):
+    variables = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    assert gpus.visible(variables, FakeNvml({}, count=3)) == expected
+
+
+def test_without_nvml_no_gpu_can_be_told():
+    assert gpus.visible({}, FakeNvml({}, count=None)) is None

@@ -9,6 +9,7 @@ import pandas as pd
 from study import configuration
 from study.errors import StudyError
 from study.figures.description import needs, several
+from study.power.readings import MODELLED
 from study.statistics import summarize
 
 IDENTITY = tuple(configuration.schema("figures")["$defs"]["column"]["enum"])
@@ -112,6 +113,8 @@ def _notes(rows):
     crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
     if crowded:
         notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} GPUs")
+    if "power_source" in rows and rows["power_source"].eq(MODELLED).any():
+        notes.append("power and energy are modelled from CPU utilisation (power_model), not measured")
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")
     return tuple(notes)

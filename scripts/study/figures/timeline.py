@@ -10,7 +10,7 @@ import pandas as pd
 from study import phases
 from study.errors import StudyError
 from study.figures.description import needs
-from study.power.summary import MODELLED
+from study.power.readings import MODELLED
 from study.timeline.summary import PARTS
 
 MOST_RUNS = 6

@@ -31,12 +31,14 @@ class Series:
 class Energy:
     """Energy (J) of one device in one window.
 
-    counter_j, trapezoid_j: None where they cannot be told, and ``reason`` says why. updates: how often the sensor
-    brought something new in the window. gap_s: time without ticks in it.
+    counter_j, trapezoid_j: None where they cannot be told, and ``reason`` says why. one_hz_j: as the paper had it, the
+    mean of the power read once a second times the window's length. updates: how often the sensor brought something new
+    in the window. gap_s: time without ticks in it.
     """
 
     counter_j: float | None
     trapezoid_j: float | None
+    one_hz_j: float | None
     updates: int
     gap_s: float
     reason: str | None
@@ -67,14 +69,17 @@ def between(series, begin, end, rate_hz):
     seconds = series.seconds
     tick = 1 / rate_hz
     if len(seconds) < 2 or seconds[0] > begin + tick or seconds[-1] < end - tick:
-        return Energy(None, None, 0, 0.0, "the sampler does not cover it")
+        return Energy(None, None, None, 0, 0.0, "the sampler does not cover it")
     updates = _updates(series, begin, end)
     gap = _gaps(seconds, begin, end, tick)
     if updates < UPDATES:
-        return Energy(None, None, updates, gap, f"unresolved: {updates} updates of the sensor in {end - begin:.3g} s")
+        return Energy(
+            None, None, None, updates, gap, f"unresolved: {updates} updates of the sensor in {end - begin:.3g} s"
+        )
     return Energy(
         _difference(seconds, series.energy_j, begin, end),
         _trapezoid(seconds, series.power_w, begin, end),
+        _one_hz(seconds, series.power_w, begin, end),
         updates,
         gap,
         None,
@@ -101,6 +106,16 @@ def _trapezoid(seconds, power, begin, end):
             np.concatenate([edges[:1], power[inside], edges[1:]]), np.concatenate([[begin], seconds[inside], [end]])
         )
     )
+
+
+def _one_hz(seconds, power, begin, end):
+    """What reading once a second would have told (icpp2019, section 3): each second has the reading before it."""
+    known = ~np.isnan(power)
+    seconds, power = seconds[known], power[known]
+    if len(seconds) == 0:
+        return None
+    latest = np.searchsorted(seconds, np.arange(begin, end, 1.0), side="right") - 1
+    return float(power[np.maximum(latest, 0)].mean() * (end - begin))
 
 
 def _updates(series, begin, end):

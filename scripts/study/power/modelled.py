@@ -6,7 +6,7 @@ Idle and peak watts are the user's own (``power_model`` in the machine's file). 
 
 import psutil
 
-from study.power.readings import Device, Reading
+from study.power.readings import MODELLED, Device, Reading
 
 
 def find(model, utilization=psutil.cpu_percent):
@@ -18,4 +18,4 @@ def find(model, utilization=psutil.cpu_percent):
         power = model["idle_w"] + (model["peak_w"] - model["idle_w"]) * percent / 100
         return Reading(power_w=power, utilization_pct=percent)
 
-    return [Device("modelled", "node", "modelled", read)]
+    return [Device(MODELLED, "node", MODELLED, read)]

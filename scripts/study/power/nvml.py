@@ -28,8 +28,13 @@ def find(nvml=None):
 
 
 def _device(nvml, handle):
+    return Device("nvml", "gpu", uuid_of(nvml, handle), _Gpu(nvml, handle).read)
+
+
+def uuid_of(nvml, handle):
+    """A GPU's UUID as text; older bindings give bytes."""
     uuid = nvml.nvmlDeviceGetUUID(handle)
-    return Device("nvml", "gpu", uuid.decode() if isinstance(uuid, bytes) else uuid, _Gpu(nvml, handle).read)
+    return uuid.decode() if isinstance(uuid, bytes) else uuid
 
 
 class _Gpu:

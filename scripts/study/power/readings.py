@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+MODELLED = "modelled"  # the sensor's name, and the source's, of power that is not measured
 KINDS = ("gpu", "cpu", "memory", "node")  # what a device's power is the power of; a node holds the others
 
 

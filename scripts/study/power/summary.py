@@ -9,11 +9,11 @@ from pathlib import Path
 
 from study.phases import PHASES
 from study.power import energy
-from study.power.readings import KINDS
+from study.power.counted import counted
+from study.power.readings import KINDS, MODELLED
 
 RUN = "run"
-MODELLED = "modelled"
-NOTHING = {"energy_j": None, "trapezoid_j": None, "gap_s": None, "reason": None}
+NOTHING = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None}
 
 
 def summarize(folder, run, edges):
@@ -32,7 +32,8 @@ def summarize(folder, run, edges):
         return _power({}, {}, run, None, "the run did not come to its end")
     series = energy.read(folder / "telemetry.csv")
     measured = [each for each in series if each.sensor != MODELLED]
-    found = _by_window(measured or series, windows, run["machine"]["sampling_hz"])
+    series, reasons = counted(measured or series, run["machine"]["power_sensors"], _used_gpus(folder, run))
+    found = _by_window(series, windows, run["machine"]["sampling_hz"], reasons)
     return _power(found, windows, run, "measured" if measured else MODELLED, absent)
 
 
@@ -41,6 +42,13 @@ def _absent_sensors(run, hosts):
     if not run["machine"]["power_sensors"]:
         return f"no power sensor is configured for machine {run['machine']['name']}"
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
+
+
+def _used_gpus(folder, run):
+    """UUIDs of the ranks' GPUs, None among them for one that is not known; see `study.power.counted`."""
+    if not run["machine"]["gpus_per_rank"]:
+        return set()
+    return {rank["gpu"] for rank in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["ranks"]}
 
 
 def _windows(edges):
@@ -57,13 +65,16 @@ def _windows(edges):
     return windows
 
 
-def _by_window(series, windows, rate_hz):
+def _by_window(series, windows, rate_hz, reasons):
     """{window: {kind: energies summed over all hosts' devices of that kind}}."""
     found = {}
     for name in dict.fromkeys(name for _, name in windows):
         spans = {host: span for (host, window), span in windows.items() if window == name}
         found[name] = {
-            kind: _component([each for each in series if each.kind == kind], spans, rate_hz, kind) for kind in KINDS
+            kind: {**NOTHING, "reason": reasons[kind]}
+            if kind in reasons
+            else _component([each for each in series if each.kind == kind], spans, rate_hz, kind)
+            for kind in KINDS
         }
     return found
 
@@ -76,6 +87,7 @@ def _component(devices, spans, rate_hz, kind):
     return {
         "energy_j": _total(part.best_j for part in parts),
         "trapezoid_j": _total(part.trapezoid_j for part in parts),
+        "one_hz_j": _total(part.one_hz_j for part in parts),
         "gap_s": max(part.gap_s for part in parts),
         "reason": next((part.reason for part in parts if part.reason), None),
     }
@@ -90,34 +102,37 @@ def _total(parts):
 def _power(found, windows, run, source, absent):
     whole, ranks = found.get(RUN, dict.fromkeys(KINDS, NOTHING)), run["parameters"]["gpus"]
     per_gpu, why = _of_the_gpus(whole, run)
+    one_hz, _ = _of_the_gpus(whole, run, "one_hz_j")
     training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), run)
     return {
         "source": source if per_gpu is not None else None,
         "reason": None if per_gpu is not None else "; ".join(dict.fromkeys(filter(None, [absent, why]))),
         "power_per_gpu_w": _mean_power(per_gpu, windows, RUN, ranks),
         "power_per_gpu_training_w": _mean_power(training, windows, "train", ranks),
+        "power_per_gpu_one_hz_w": _mean_power(one_hz, windows, RUN, ranks),
         "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
+        "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,
         "energy_job_j": _job(whole, run),
         "components": whole,
         "phases": {phase: found[phase] for phase in PHASES if phase in found},
     }
 
 
-def _of_the_gpus(component, run):
+def _of_the_gpus(component, run, what="energy_j"):
     """(energy of all GPUs of the job, None), or (None, why not).
 
     A rank without a GPU is a node of its own in the paper (Theta): then it is the energy of the nodes, divided evenly.
     """
     if run["machine"]["gpus_per_rank"]:
-        return component["gpu"]["energy_j"], component["gpu"]["reason"]
-    return _node(component), component["node"]["reason"]
+        return component["gpu"][what], component["gpu"]["reason"]
+    return _node(component, what), component["node"]["reason"]
 
 
-def _node(component):
+def _node(component, what="energy_j"):
     """Energy of whole nodes: their own sensor's, else CPU and memory where both are measured and there is no GPU."""
-    if component["node"]["energy_j"] is not None:
-        return component["node"]["energy_j"]
-    return _total(component[kind]["energy_j"] for kind in ("cpu", "memory"))
+    if component["node"][what] is not None:
+        return component["node"][what]
+    return _total(component[kind][what] for kind in ("cpu", "memory"))
 
 
 def _job(component, run):

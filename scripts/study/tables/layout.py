@@ -90,7 +90,7 @@ def _text_column(frame, column):
 
 def ci95_name(column):
     """The column that holds the confidence interval of ``column``: ``ci95`` goes before the unit."""
-    stem, unit = re.fullmatch(r"(.*?)(_(?:s|w|j|mb|samples_per_s))?", column).groups()
+    stem, unit = re.fullmatch(r"(.*?)(_(?:s|w|j|js|mb|samples_per_s))?", column).groups()
     return f"{stem}_ci95{unit or ''}"
 
 

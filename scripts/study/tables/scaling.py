@@ -6,9 +6,11 @@ from study.phases import PHASES
 from study.tables.layout import Table
 from study.tables.summary import POINT, notes, optional_columns, points, timed
 
+POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
+         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
             "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss", "correlation",
-            "peak_memory_mb", "energy_per_gpu_j"]  # fmt: skip
+            "peak_memory_mb", *POWER]  # fmt: skip
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
@@ -20,13 +22,16 @@ def scaling(runs, loading):
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank", "runtime_s",
              "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
-             "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", "repeats_ok", "repeats_failed",
+             "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", *POWER, "repeats_ok", "repeats_failed",
              "failures", "may_fail", "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), *POWER)
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's."
+        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's; "
+        "power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a second, as "
+        "the paper did."
     )
-    return Table("scaling", caption, table, shown, optional_columns(shown), notes(table, "values"))
+    return Table("scaling", caption, table, shown, optional, notes(table, "values"))
 
 
 def _efficiency(series):
