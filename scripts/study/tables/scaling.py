@@ -27,9 +27,9 @@ def scaling(runs, loading):
     optional = (*optional_columns(shown), *POWER)
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest rank's; "
-        "power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a second, as "
-        "the paper did."
+        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest "
+        "rank's; power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a "
+        "second, as the paper did."
     )
     return Table("scaling", caption, table, shown, optional, notes(table, "values"))
 
