@@ -9,8 +9,8 @@ from study import page
 from study.tables.layout import text
 
 RUN_COLUMNS = ["benchmark", "dataset", "scaling", "epochs_per_rank", "gpus", "batch_size_per_rank", "batch_scaling",
-               "loader", "sharding", "repeat", "status", "runtime_s", "time_per_epoch_s", "accuracy", "loss",
-               "code_is_current", "record"]  # fmt: skip
+               "loader", "sharding", "trace", "profile", "repeat", "status", "runtime_s", "time_per_epoch_s",
+               "accuracy", "loss", "code_is_current", "record"]  # fmt: skip
 
 
 def overview(study, machine, runs, loading, folder):
@@ -29,6 +29,7 @@ def overview(study, machine, runs, loading, folder):
         _runs(runs),
         page.heading("The loading measurements"),
         _loading(loading),
+        *_profiles(runs, Path(folder)),
     ]
     return page.page(f"Study {study.name} on {machine['name']}", *parts)
 
@@ -81,6 +82,17 @@ def _loading(loading):
     if loading.empty:
         return page.paragraph("This study has no loading measurements.")
     return page.items(f"{len(group)} loads: {record}" for record, group in loading.groupby("record", sort=False))
+
+
+def _profiles(runs, folder):
+    """The top of each profiled run's profile, folded; nothing where the study has none."""
+    profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
+    parts = [page.heading("The profiles: functions of rank 0 by their own time")] if len(profiled) else []
+    for _, run in profiled.iterrows():
+        top = pd.DataFrame(_read(folder / run["record"])["profile"]["top"])
+        title = f"{run['benchmark']}, {run['scaling']} scaling, {run['gpus']} ranks, {run['loader']}: {run['record']}"
+        parts.append(page.folded(title, page.table(top.map(text), right=(1, 2, 3))))
+    return parts
 
 
 def _column(frame, name):

@@ -55,6 +55,21 @@ def test_every_run_is_there(made):
         assert f"<td>{status}</td>" in row
 
 
+def test_the_top_of_a_profile_is_told(made, make_run, tmp_path):
+    assert "The profiles" not in made()
+    (run,) = expand(gpus=4, profile=True)
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    frame = collection.runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")
+    provenance_file = folder / "provenance.json"
+    full = provenance.collect() | json.loads(provenance_file.read_text())
+    full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
+    provenance_file.write_text(json.dumps(full))
+    loads = collection.loading_frame([], "c0de", tmp_path)
+    page = overview(grid.Study("test", "", {}, [run]), MACHINE, frame, loads, tmp_path / "local")
+    assert "json/__init__.py" in page.split("The profiles")[1]
+
+
 def test_a_study_of_loads_alone(tmp_path):
     content = {"provenance": provenance.collect()}
     write_json(tmp_path / "loading.json", content)

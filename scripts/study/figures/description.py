@@ -53,7 +53,7 @@ def describe(name, file=FILE):
         figure["title"],
         figure["caption"],
         tuple(figure["paper_figures"]),
-        {column: several(value) for column, value in figure["runs"].items()},
+        {column: several(value) for column, value in figure.get("runs", {}).items()},
         tuple(figure.get("smallest", ())),
         tuple(figure.get("panels", ())),
         content["labels"],
@@ -68,7 +68,7 @@ def several(value):
 def needs(description):
     """What runs a figure needs, in words: ``runs with benchmark nt3, scaling strong, loader read_csv or chunked``."""
     filters = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
-    return f"{'traced ' if description.is_timeline else ''}runs with {', '.join(filters)}"
+    return ("traced runs" if description.is_timeline else "runs") + (f" with {', '.join(filters)}" if filters else "")
 
 
 def has_runs(description, parameters):
