@@ -9,6 +9,7 @@ rule read_timeline:
         activity=f"{RUN}/activity.csv",
     log:
         f"{RUN}/communication.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:
@@ -28,6 +29,7 @@ rule make_record:
         f"{RUN}/record.json",
     log:
         f"{RUN}/record.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:
@@ -48,6 +50,7 @@ rule collect_records:
         loading=f"{RESULTS}/loading.csv",
     log:
         f"{RESULTS}/logs/collect_records.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:

@@ -9,7 +9,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from study import code_version, configuration, definition, environment, grid, launcher, paths, plan
+from study import batch, code_version, configuration, definition, environment, grid, launcher, paths, plan
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 from study.figures.description import describe
@@ -63,6 +63,13 @@ def measurement_of(wildcards):
     return definition.measurement_of(STUDY, wildcards.benchmark, wildcards.dataset)
 
 
+def batch_resources(nodes):
+    """What a timed job asks of the machine's batch system; nothing where there is none. nodes: from wildcards."""
+    if "scheduler" not in MACHINE:
+        return {}
+    return {"nodes": nodes, "runtime": batch.job_minutes(MACHINE)}
+
+
 def as_json(value):
     """One text for equal values: a reordered parameter would make Snakemake run the job again."""
     return json.dumps(value, sort_keys=True)
@@ -76,3 +83,7 @@ onstart:
     refused = plan.refused(STUDY, MACHINE)
     if refused:
         raise WorkflowError("\n".join(refused))
+    try:
+        plan.check_account(MACHINE, os.environ)
+    except StudyError as error:
+        raise WorkflowError(str(error)) from None

@@ -6,6 +6,7 @@ rule fetch_dataset:
         f"{DATA}/raw/{{benchmark}}/{{dataset}}/{{name}}",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fetch_{{name}}.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:
@@ -28,6 +29,7 @@ rule convert_dataset:
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:

@@ -11,6 +11,8 @@ rule measure_loading:
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
+    resources:
+        **batch_resources(lambda wildcards: 1),
     params:
         files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,

@@ -18,6 +18,7 @@ rule make_table:
         ),
     log:
         f"{RESULTS}/logs/tables/{{table}}.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:
@@ -48,6 +49,7 @@ rule make_figure:
         pdf=f"{RESULTS}/figures/{{figure}}.pdf",
     log:
         f"{RESULTS}/logs/figures/{{figure}}.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:
@@ -75,6 +77,7 @@ rule make_overview:
         ),
     log:
         f"{RESULTS}/logs/make_overview.log",
+    localrule: True
     conda:
         ENVIRONMENT
     params:

@@ -5,11 +5,13 @@ A run made before, again: --run results/.../run.yaml --outcome /tmp/again/outcom
 """
 
 import argparse
+import os
+import time
 from pathlib import Path
 
 import yaml
 
-from study import configuration, grid
+from study import batch, configuration, grid
 from study.definition import fingerprint, run_definition
 from study.errors import StudyError, exit_with_message
 from study.launch import launch
@@ -31,7 +33,9 @@ def main():
     run = _earlier_run(arguments.run) if arguments.run else _run_of_study(arguments)
     if arguments.fingerprint not in (None, fingerprint(run)):
         raise StudyError("the configuration changed after this run was planned; start snakemake again")
-    launch(run, arguments.outcome.parent, arguments.time_limit_s)
+    left = batch.seconds_left(os.environ, time.time())  # so that a run's end is written down before its job's
+    limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
+    launch(run, arguments.outcome.parent, limit_s)
 
 
 def _earlier_run(path):

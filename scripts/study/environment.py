@@ -24,3 +24,5 @@ def prepare_for_jobs(config):
     os.environ["SCRIPTS"] = str(ROOT / "scripts")
     for key in ("study", "machine", "data_dir"):
         os.environ[key.upper()] = config[key]
+    if "account" in config:
+        os.environ["STUDY_ACCOUNT"] = config["account"]

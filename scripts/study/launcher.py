@@ -25,9 +25,9 @@ def refusal(ranks, machine):
     )
 
 
-def is_installed(machine):
-    """Whether the machine's launcher is on PATH here."""
-    return shutil.which(machine["launcher"], path=environment.search_path()) is not None
+def is_installed(program):
+    """Whether a program is on PATH here."""
+    return shutil.which(program, path=environment.search_path()) is not None
 
 
 def command(ranks, machine, program):
@@ -36,7 +36,7 @@ def command(ranks, machine, program):
     Raises `StudyError` where the launcher is not installed.
     """
     launcher = machine["launcher"]
-    if not is_installed(machine):
+    if not is_installed(launcher):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
     return [*LINES[launcher](ranks, machine), *program]
 
@@ -50,13 +50,52 @@ def _mpirun(ranks, machine):
 
 
 def _jsrun(ranks, machine):
+    """LSF: a resource set a rank, packed onto as few nodes as possible (icpp2019, section 4.1)."""
     cores = str(machine["cores_per_rank"])
-    sets_per_node = str(min(ranks, machine["ranks_per_node"]))
     return (
-        ["jsrun", "-n", str(ranks), "-r", sets_per_node, "-a", "1", "-g", str(machine["gpus_per_rank"])]
-        + ["-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
+        ["jsrun", "-n", str(ranks), "-r", str(_on_a_node(ranks, machine)), "-a", "1"]
+        + ["-g", str(machine["gpus_per_rank"]), "-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
     )  # fmt: skip
 
 
+def _aprun(ranks, machine):
+    """Cobalt on a Cray: as many processes as cores to a rank, placed one after the other (sc18, section III)."""
+    return (
+        ["aprun", "-n", str(ranks), "-N", str(_on_a_node(ranks, machine)), "-d", str(machine["cores_per_rank"])]
+        + ["-j", "1", "-cc", "depth", *_variables("-e", machine)]
+    )  # fmt: skip
+
+
+def _srun(ranks, machine):
+    """Slurm. ``--overlap``: the job's own step, in which Snakemake runs, holds the cores already."""
+    gpus = ["--gpus-per-task", str(machine["gpus_per_rank"])] if machine["gpus_per_rank"] else []
+    return (
+        ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
+        + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]
+        + [*gpus, "--label", "--export", ",".join(["ALL", *_assignments(machine)])]
+    )  # fmt: skip
+
+
+def _mpiexec(ranks, machine):
+    """PBS Pro with Cray's PALS."""
+    return (
+        ["mpiexec", "-n", str(ranks), "--ppn", str(_on_a_node(ranks, machine))]
+        + ["--depth", str(machine["cores_per_rank"]), "--cpu-bind", "depth", *_variables("--env", machine)]
+    )  # fmt: skip
+
+
+def _on_a_node(ranks, machine):
+    return min(ranks, machine["ranks_per_node"])
+
+
+def _assignments(machine):
+    return [f"{name}={value}" for name, value in sorted(machine.get("environment", {}).items())]
+
+
+def _variables(option, machine):
+    return [word for assignment in _assignments(machine) for word in (option, assignment)]
+
+
 ON_THIS_HOST = {"horovodrun", "mpirun"}  # as we start them, without hosts
-LINES = {"horovodrun": _horovodrun, "mpirun": _mpirun, "jsrun": _jsrun}
+LINES = {"horovodrun": _horovodrun, "mpirun": _mpirun, "jsrun": _jsrun, "aprun": _aprun, "srun": _srun,
+         "mpiexec": _mpiexec}  # fmt: skip

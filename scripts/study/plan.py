@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
-from study import configuration, launcher
+from study import batch, configuration, launcher
 from study.errors import StudyError
 from study.figures.description import describe, has_runs, needs
 from study.tables import TABLES
+
+SUBMIT = {"lsf": "bsub", "cobalt": "qsub", "slurm": "sbatch", "pbs": "qsub"}
 
 
 def summary(study, machine):
@@ -26,11 +28,27 @@ def summary(study, machine):
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
+    lines += _batch_jobs(study, machine)
     refusals = refused(study, machine)
     if refusals:
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
     return "\n".join(lines)
+
+
+def _batch_jobs(study, machine):
+    """What the study asks of a batch system; nothing for a machine without."""
+    if "scheduler" not in machine:
+        return []
+    modes = {}
+    for run in study.runs:
+        modes.setdefault(run.parameters["scaling"], []).append(run)
+    hours = ", ".join(f"{mode} {batch.node_hours(runs, machine):,.0f}" for mode, runs in modes.items())
+    jobs = len(study.runs) + len(study.loading)
+    return [
+        f"  {machine['scheduler']}: {jobs} jobs of {batch.job_minutes(machine)} minutes; "
+        f"if every run took its whole time limit, {batch.node_hours(study.runs, machine):,.0f} node-hours ({hours})"
+    ]
 
 
 def _expected_failures(runs):
@@ -39,12 +57,28 @@ def _expected_failures(runs):
 
 
 def refused(study, machine):
-    """Why the machine cannot run some of the study's points: a line for each rank count, or nothing."""
-    where = f"config/machines/{machine['name']}.yaml: ranks_per_node, nodes"
-    reasons = {run.gpus: launcher.refusal(run.gpus, machine) for run in study.runs}
-    if study.runs and not launcher.is_installed(machine):
-        return [f"config/machines/{machine['name']}.yaml: launcher: {machine['launcher']} is not on PATH here"]
-    return [f"{where}: {reason}" for _, reason in sorted(reasons.items()) if reason]
+    """Why some of the study's points cannot run on the machine, or could not be started here: a line a reason."""
+    where = f"config/machines/{machine['name']}.yaml"
+    program = SUBMIT[machine["scheduler"]] if "scheduler" in machine else machine["launcher"]
+    lines = []
+    if study.runs and not launcher.is_installed(program):
+        lines.append(f"{where}: {program} is not on PATH here")
+    for ranks in sorted({run.gpus for run in study.runs}):
+        too_many = launcher.refusal(ranks, machine)
+        if too_many:
+            lines.append(f"{where}: ranks_per_node, nodes: {too_many}")
+        elif broken := batch.refusal(ranks, machine):
+            lines.append(f"{where}: {broken}")
+    return lines
+
+
+def check_account(machine, variables):
+    """Raise `StudyError` where the machine's jobs are charged to somebody and nobody is named."""
+    if "scheduler" in machine and not variables.get("STUDY_ACCOUNT"):
+        raise StudyError(
+            f"machine {machine['name']} submits batch jobs: name the account or project that they are charged to, with "
+            "--config account=PROJECT, in config/config.yaml, or in the variable STUDY_ACCOUNT"
+        )
 
 
 def check_tables(study):
