@@ -63,11 +63,9 @@ def measurement_of(wildcards):
     return definition.measurement_of(STUDY, wildcards.benchmark, wildcards.dataset)
 
 
-def batch_resources(nodes):
-    """What a timed job asks of the machine's batch system; nothing where there is none. nodes: from wildcards."""
-    if "scheduler" not in MACHINE:
-        return {}
-    return {"nodes": nodes, "runtime": batch.job_minutes(MACHINE)}
+def batch_resources(ranks):
+    """What a timed job asks of the machine's batch system; nothing where there is none. ranks: from wildcards."""
+    return batch.resources(ranks, MACHINE, os.environ)
 
 
 def as_json(value):

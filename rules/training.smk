@@ -12,7 +12,7 @@ rule train:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **batch_resources(lambda wildcards: launcher.nodes(int(wildcards.gpus), MACHINE)),
+        **batch_resources(lambda wildcards: int(wildcards.gpus)),
         time_limit_s=MACHINE["time_limit_s"],
     params:
         # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.

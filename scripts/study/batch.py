@@ -33,6 +33,24 @@ def node_hours(runs, machine):
     return sum(launcher.nodes(run.gpus, machine) for run in runs) * job_minutes(machine) / 60
 
 
+def resources(ranks, machine, variables):
+    """What a job asks for, as Snakemake's resources: names to functions of wildcards, or values; nothing without a
+    batch system.
+
+    ranks: a function from wildcards to the job's ranks. Slurm's plugin reads all of these, ``scripts/cluster.py`` nodes
+    and runtime only. ``mpi`` keeps the plugin from putting the job into a step of its own, in which srun would hang.
+    """
+    if "scheduler" not in machine:
+        return {}
+    asked = {"nodes": lambda wildcards: launcher.nodes(ranks(wildcards), machine), "runtime": job_minutes(machine)}
+    if machine["scheduler"] == "slurm":
+        asked |= {"tasks": ranks, "cpus_per_task": machine["cores_per_rank"], "mpi": "srun"}
+        asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
+        if machine["gpus_per_rank"]:
+            asked["gres"] = lambda wildcards: f"gpu:{min(ranks(wildcards), machine['ranks_per_node'])}"
+    return asked
+
+
 def seconds_left(variables, now):
     """Seconds that a run may take in the batch job it is in, None outside of one.
 

@@ -30,6 +30,7 @@ def run_definition(run, machine, data_dir):
             **{key: machine[key] for key in MACHINE_KEYS},
             "sampling_hz": machine.get("sampling_hz", SAMPLING_HZ),
             "power_model": machine.get("power_model"),
+            "environment": machine.get("environment", {}),
         },
     }
 

@@ -120,6 +120,7 @@ def _variables(run, folder):
     """
     variables = {
         **os.environ,
+        **run["machine"].get("environment", {}),
         "PATH": environment.search_path(),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(run["machine"]["cores_per_rank"]),

@@ -72,7 +72,7 @@ def _srun(ranks, machine):
     return (
         ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
         + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]
-        + [*gpus, "--label", "--export", ",".join(["ALL", *_assignments(machine)])]
+        + [*gpus, "--label", "--export", "ALL"]
     )  # fmt: skip
 
 
@@ -88,12 +88,9 @@ def _on_a_node(ranks, machine):
     return min(ranks, machine["ranks_per_node"])
 
 
-def _assignments(machine):
-    return [f"{name}={value}" for name, value in sorted(machine.get("environment", {}).items())]
-
-
 def _variables(option, machine):
-    return [word for assignment in _assignments(machine) for word in (option, assignment)]
+    assignments = [f"{name}={value}" for name, value in sorted(machine.get("environment", {}).items())]
+    return [word for assignment in assignments for word in (option, assignment)]
 
 
 ON_THIS_HOST = {"horovodrun", "mpirun"}  # as we start them, without hosts

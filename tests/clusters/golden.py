@@ -1,0 +1,62 @@
+"""The exact submit and launcher lines of every point of the icpp2019 study, for a reviewer who knows the machine.
+
+    python tests/clusters/golden.py      writes tests/clusters/golden/MACHINE.txt anew
+
+tests/unit/test_golden_lines.py holds the code to these files.
+"""
+
+import collections
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from study import batch, configuration, grid, launcher  # noqa: E402
+from study.schedulers import SCHEDULERS  # noqa: E402
+from study.schedulers.interface import Job  # noqa: E402
+
+MACHINES = ("summit", "theta", "polaris", "perlmutter")
+FOLDER = Path(__file__).parent / "golden"
+PROGRAM = ["python", "scripts/train.py", "RUN"]
+
+
+def lines_of(name):
+    """The text of one machine's file: a paragraph for each number of ranks, with the runs that it is of."""
+    machine = {"name": name, **configuration.load_named("machines", name)}
+    by_ranks = collections.defaultdict(collections.Counter)
+    for run in grid.load_study("icpp2019").runs:
+        by_ranks[run.gpus][f"{run.parameters['benchmark']} {run.parameters['scaling']}"] += 1
+    return "\n".join(_paragraph(ranks, runs, machine) for ranks, runs in sorted(by_ranks.items()))
+
+
+def _paragraph(ranks, runs, machine):
+    told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
+    refused = launcher.refusal(ranks, machine) or batch.refusal(ranks, machine)
+    started = shlex.join(launcher.LINES[machine["launcher"]](ranks, machine) + PROGRAM)
+    return "\n".join(
+        [
+            f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
+            _submit_line(ranks, machine),
+            started,
+            "",
+        ]
+    )
+
+
+def _submit_line(ranks, machine):
+    if machine["scheduler"] not in SCHEDULERS:
+        asked = batch.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
+        told = {name: value(None) if callable(value) else value for name, value in asked.items()}
+        return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
+    job = Job(
+        "train", "JOB.sh", "JOB.output", launcher.nodes(ranks, machine), batch.job_minutes(machine), "PROJECT",
+        tuple(machine.get("job_options", ())),
+    )  # fmt: skip
+    return shlex.join(SCHEDULERS[machine["scheduler"]]().submit_line(job))
+
+
+if __name__ == "__main__":
+    for machine in MACHINES:
+        (FOLDER / f"{machine}.txt").write_text(lines_of(machine))

@@ -1,0 +1,224 @@
+"""Exact command lines and exact answers of each batch system, and what is made of them: never a guess of success."""
+
+import os
+import subprocess
+
+import pytest
+
+from study import batch
+from study.errors import StudyError
+from study.schedulers import SCHEDULERS, jobs
+from study.schedulers.interface import Job, State
+
+JOB = Job("train", "/w/job.sh", "/w/job.output", 64, 125, "ABC123", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("lsf", ["-alloc_flags", "smt4 gpumps"],
+         "bsub|-P|ABC123|-W|2:05|-nnodes|64|-alloc_flags|smt4 gpumps|-J|train|-o|/w/job.output|/w/job.sh"),
+        ("cobalt", ["-q", "default", "--attrs", "mcdram=flat:numa=quad"],
+         "qsub|-n|64|-t|125|-A|ABC123|-q|default|--attrs|mcdram=flat:numa=quad|--jobname|train|-O|/w/job|/w/job.sh"),
+        ("pbs", ["-q", "prod"],
+         "qsub|-A|ABC123|-l|select=64|-l|walltime=02:05:00|-q|prod|-N|train|-j|oe|-o|/w/job.output|/w/job.sh"),
+    ],
+)  # fmt: skip
+def test_submit_lines(name, options, line):
+    job = Job(**{**JOB.__dict__, "options": tuple(options)})
+    assert SCHEDULERS[name]().submit_line(job) == line.split("|")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "job_id"),
+    [
+        ("lsf", "Job <4321> is submitted to default queue <batch>.\n", "4321"),
+        ("lsf", "Memory reservation is (MB): 1\nJob <4321> is submitted to queue <batch-hm>.\n", "4321"),
+        ("lsf", "Request aborted by esub. Job not submitted.\n", None),
+        ("cobalt", "4321\n", "4321"),
+        ("cobalt", "WARNING: the system will be down on Monday\n4321\n", "4321"),
+        ("cobalt", "no project 77\n", None),
+        ("pbs", "4321.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov\n", "4321.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov"),
+        ("pbs", "", None),
+    ],
+)
+def test_job_ids(name, answer, job_id):
+    assert SCHEDULERS[name]().job_id(answer) == job_id
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "output", "errors", "state"),
+    [
+        ("lsf", 0, "PEND\n", "", State.RUNNING),
+        ("lsf", 0, "UNKWN\n", "", State.RUNNING),
+        ("lsf", 0, "ZOMBI\n", "", State.FAILED),
+        ("lsf", 0, "DONE\n", "", State.SUCCESS),
+        ("lsf", 0, "EXIT\n", "", State.FAILED),
+        ("lsf", 255, "", "Job <7> is not found\n", State.FORGOTTEN),
+        ("lsf", 0, "Job <7> is not found\n", "", State.FORGOTTEN),
+        ("lsf", 255, "", "Failed in an LSF library call: LIM is down; try later\n", State.UNREADABLE),
+        ("lsf", 0, "BANANA\n", "", State.UNREADABLE),
+        ("lsf", None, "", "timed out", State.UNREADABLE),
+        ("cobalt", 0, "State\n=======\nqueued\n", "", State.RUNNING),
+        ("cobalt", 0, "State\n=======\ndep_hold\n", "", State.RUNNING),
+        ("cobalt", 0, "State\n=======\ndone\n", "", State.OVER),
+        ("cobalt", 0, "State\n=======\ndep_fail\n", "", State.FAILED),
+        ("cobalt", 1, "", "", State.FORGOTTEN),
+        ("cobalt", 1, "", "Traceback: cannot connect to the server", State.UNREADABLE),
+        ("cobalt", 0, "", "", State.UNREADABLE),
+        ("pbs", 0, "Job Id: 7.a\n    job_state = Q\n", "", State.RUNNING),
+        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n    Exit_status = 0\n", "", State.SUCCESS),
+        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n    Exit_status = -29\n", "", State.FAILED),
+        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n", "", State.OVER),
+        ("pbs", 153, "", "qstat: Unknown Job Id 7.a", State.FORGOTTEN),
+        ("pbs", 1, "", "Connection refused", State.UNREADABLE),
+    ],
+)
+def test_answers(name, code, output, errors, state):
+    assert SCHEDULERS[name]().state(code, output, errors) is state
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (
+            "jobid 7 submitted from terminal 12\n... Info: task completed normally with an exit code of 0;",
+            State.SUCCESS,
+        ),
+        ("jobid 7 submitted from terminal 12\n... Info: task completed normally with an exit code of 3;", State.FAILED),
+        ("jobid 7 submitted from terminal 12\n... Info: maximum execution time exceeded;", State.FAILED),
+        ("jobid 7 submitted from terminal 12\n", State.FORGOTTEN),
+        (
+            "jobid 8 submitted from terminal 12\n... Info: task completed normally with an exit code of 0;",
+            State.FORGOTTEN,
+        ),
+    ],
+)
+def test_cobalt_s_log(tmp_path, text, state):
+    (tmp_path / "job.cobaltlog").write_text(text)
+    assert SCHEDULERS["cobalt"]().record("7", tmp_path) is state
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Run in an empty folder; every scheduler command gets the next of these answers, and is written down."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STUDY_SUBMIT_PAUSE_S", "0")
+    monkeypatch.setenv("STUDY_GRACE_S", "0")
+    answers, lines = [], []
+
+    def ask(line):
+        lines.append(line)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(jobs, "_asked", ask)
+    (tmp_path / "snakejob.sh").write_text("exit ${CODE:-0}\n")
+    return answers, lines
+
+
+SUBMITTED = (0, "Job <7> is submitted to default queue <batch>.\n", "")
+
+
+def submit():
+    return jobs.submit("lsf", "snakejob.sh", "train", 1, 10, "ABC123", [])
+
+
+def test_a_submission_that_fails_twice_and_then_works(asked):
+    answers, lines = asked
+    answers += [(255, "", "LSF is down"), (255, "", "LSF is down"), SUBMITTED]
+    assert submit() == "7"
+    assert len(lines) == 3
+
+
+def test_a_submission_that_goes_on_failing_says_what_the_scheduler_said(asked):
+    asked[0].append((255, "", "Project must be specified"))
+    with pytest.raises(
+        StudyError, match=r"refused the job 4 times: Project must be specified. The line: bsub -P ABC123"
+    ):
+        submit()
+
+
+def test_an_answer_without_an_id_is_not_submitted_again(asked):
+    asked[0].append((0, "hello\n", ""))
+    with pytest.raises(StudyError, match="was the job submitted"):
+        submit()
+    assert len(asked[1]) == 1
+
+
+@pytest.mark.parametrize(("code", "state"), [("0", "success"), ("1", "failed")])
+def test_the_job_s_own_exit_code_counts_first(asked, monkeypatch, code, state):
+    answers, lines = asked
+    answers += [SUBMITTED, (0, "RUN\n", "")]
+    submit()
+    monkeypatch.setenv("CODE", code)
+    assert subprocess.run([lines[0][-1]], env={**os.environ}).returncode == int(code)
+    assert jobs.status("7") == state
+    assert len(lines) == 1, "the scheduler was not asked"
+
+
+def test_the_job_knows_when_it_ends(asked, tmp_path):
+    (tmp_path / "snakejob.sh").write_text("echo $(( STUDY_JOB_ENDS - $(date +%s) )) > left\n")
+    asked[0].append(SUBMITTED)
+    submit()
+    subprocess.run([asked[1][0][-1]], check=True, cwd="/")
+    assert 595 <= int((tmp_path / "left").read_text()) <= 600
+
+
+def test_a_state_that_cannot_be_read_is_never_an_end(asked):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    asked[0][:] = [(1, "@@ garbage @@", "time out")]
+    assert {jobs.status("7") for _ in range(50)} == {"running"}
+
+
+def test_a_vanished_job_fails_after_grace_and_not_before(asked):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    asked[0][:] = [(255, "", "Job <7> is not found")]
+    assert [jobs.status("7") for _ in range(6)] == ["running"] * 5 + ["failed"]
+
+
+def test_grace_begins_anew_when_a_job_is_seen_again(asked):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    asked[0][:] = [(255, "", "Job <7> is not found")]
+    assert [jobs.status("7") for _ in range(4)] == ["running"] * 4
+    asked[0][:] = [(0, "RUN\n", "")]
+    assert jobs.status("7") == "running"
+    asked[0][:] = [(255, "", "Job <7> is not found")]
+    assert [jobs.status("7") for _ in range(6)] == ["running"] * 5 + ["failed"]
+
+
+def test_a_job_that_nobody_submitted_is_no_success(asked):
+    assert [jobs.status("99") for _ in range(6)] == ["running"] * 5 + ["failed"]
+
+
+def test_cancelling_asks_the_scheduler_of_each_job(asked):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    jobs.cancel(["7", "unknown"])
+    assert asked[1][-1] == ["bkill", "7"]
+
+
+MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "jsrun", "nodes": 4608,
+           "queue": {"smallest_nodes": 2, "longest_minutes": [{"from_nodes": 1, "minutes": 100},
+                                                              {"from_nodes": 46, "minutes": 360}]}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        (6, "queue.smallest_nodes: 6 ranks need 1 nodes, a job must have 2"),
+        (12, "may run for 100 minutes, a job takes 120"),
+        (276, None),
+    ],
+)
+def test_queue_rules(ranks, words):
+    refusal = batch.refusal(ranks, MACHINE)
+    assert refusal is None if words is None else words in refusal
+
+
+def test_what_a_run_may_take_ends_before_its_job():
+    assert batch.seconds_left({}, now=0) is None
+    assert batch.seconds_left({"STUDY_JOB_ENDS": "1000"}, now=400) == 600 - batch.LAST_S
+    assert batch.seconds_left({"STUDY_JOB_ENDS": "1000"}, now=2000) == 1

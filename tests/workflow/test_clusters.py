@@ -1,0 +1,242 @@
+"""The study through batch systems: stand-ins that refuse what the real ones refuse, and that really run the jobs.
+
+The machines' files are as shipped but for their GPUs, which are not here. See tests/clusters/standin.py.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pandas as pd
+import psutil
+import pytest
+
+from project import BIN, ROOT
+
+ONE_RUN = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 1, gpus: 2, loader: npy}
+tables: [scaling]
+"""
+SITES = {"lsf": ("summit", "summit"), "cobalt": ("theta", "theta_debug"), "pbs": ("pbs", "polaris")}
+
+
+class Site:
+    """A fresh copy of the project on a machine whose batch system is a stand-in."""
+
+    def __init__(self, project, folder, scheduler, **variables):
+        self.project, self.state = project, folder / "state"
+        self.state.mkdir()
+        self.profile, self.machine = SITES[scheduler]
+        path = f"{ROOT / 'tests' / 'clusters' / scheduler}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
+        settings = {"STANDIN_STATE": self.state, "STANDIN_FORGET_S": 5, "STUDY_GRACE_S": 3, "STUDY_SUBMIT_PAUSE_S": 0.1}
+        self.variables = {**os.environ, "STUDY_ACCOUNT": "ABC123", "PATH": path}
+        self.variables |= {name: str(value) for name, value in {**settings, **variables}.items()}
+        machine = project.root / "config" / "machines" / f"{self.machine}.yaml"
+        machine.write_text(machine.read_text().replace("gpus_per_rank: 1", "gpus_per_rank: 0"))
+        for old, new in (("status-checks: 20", "status-checks: 1"), ("latency-wait: 60", "latency-wait: 10")):
+            project.change(f"profiles/{self.profile}/config.yaml", old, new)
+        project.add_study("one", ONE_RUN)
+
+    def line(self, study, *arguments):
+        config = [f"study={study}", f"machine={self.machine}"]
+        return [BIN / "snakemake", "--profile", f"profiles/{self.profile}", *arguments, "--config", *config]
+
+    def snakemake(self, study, *arguments, timeout=900):
+        return subprocess.run(
+            self.line(study, *arguments), cwd=self.project.root, env=self.variables, capture_output=True, text=True,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def start(self, study):
+        with open(self.state / "snakemake.log", "w") as log:
+            return subprocess.Popen(
+                self.line(study),
+                cwd=self.project.root,
+                env=self.variables,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def calls(self, command):
+        file = self.state / "calls"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if line[0] == command]
+
+    def fault(self, **times):
+        (self.state / "faults").write_text(json.dumps(times))
+
+    @property
+    def results(self):
+        return self.project.root / "results" / self.machine
+
+    def runs(self):
+        return pd.read_csv(self.results / "runs.csv")
+
+
+@pytest.fixture
+def site(fresh, tmp_path):
+    """``site("lsf", STANDIN_START_S=2, ...)``."""
+    return lambda scheduler, **variables: Site(fresh, tmp_path, scheduler, **variables)
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "submit", "launcher"),
+    [("lsf", "bsub", "jsrun"), ("cobalt", "qsub", "aprun"), ("pbs", "qsub", "mpiexec")],
+)
+def test_the_smoke_study_from_end_to_end(site, scheduler, submit, launcher):
+    there = site(scheduler)
+    done = there.snakemake("smoke", "--jobs", "1" if scheduler != "lsf" else "2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = there.runs()
+    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
+    assert len(there.calls(submit)) == 4 + 2, "four runs and two loading measurements, nothing run twice"
+    assert len(there.calls(launcher)) == 4
+    assert (there.results / "tables" / "icpp2019_table3.md").exists()
+    for record in runs.record:
+        provenance = json.loads((there.results / record).with_name("provenance.json").read_text())
+        assert provenance["launch_line"][0] == launcher
+    again = there.snakemake("smoke")
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_without_an_account_nothing_is_submitted(site):
+    there = site("lsf", STUDY_ACCOUNT="")
+    done = there.snakemake("one")
+    assert done.returncode == 1
+    assert "name the account or project" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert there.calls("bsub") == []
+
+
+def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
+    there = site("cobalt")
+    there.machine = "theta"
+    plan = there.snakemake("one", "-n")
+    assert plan.returncode == 0
+    assert "queue.smallest_nodes: 2 ranks need 2 nodes, a job must have 128" in plan.stderr
+    assert there.snakemake("one").returncode == 1
+    assert there.calls("qsub") == []
+
+
+def test_a_submission_that_fails_twice_and_then_works(site):
+    there = site("lsf")
+    there.fault(bsub=2)
+    assert there.snakemake("one").returncode == 0
+    assert there.runs().status.tolist() == ["ok"]
+    assert len(there.calls("bsub")) == 3
+
+
+def test_a_status_command_that_crashes_ends_nothing(site):
+    there = site("lsf")
+    there.fault(bjobs=4)
+    done = there.snakemake("one")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert there.runs().status.tolist() == ["ok"]
+    assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1)
+
+
+def test_a_job_killed_at_its_walltime_is_no_result_and_runs_again(site):
+    """The batch system ends it in the middle: nothing may look whole. With time enough it then runs."""
+    there = site("lsf", STANDIN_MINUTE_S=0.05)  # 120 minutes: 6 seconds
+    done = there.snakemake("one")
+    assert done.returncode == 1
+    assert not (there.results / "runs.csv").exists()
+    assert list(there.results.glob("runs/*/*/*/outcome.json")) == []
+    wait_for(lambda: _processes_of(there) == [])
+    there.variables["STANDIN_MINUTE_S"] = "60"
+    assert there.snakemake("one").returncode == 0
+    assert there.runs().status.tolist() == ["ok"]
+    assert len(there.calls("bsub")) == 2
+
+
+def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(site):
+    """What a run may take is less than its job has left: the record says timeout."""
+    there = site("lsf")
+    script = there.project.root / "scripts" / "study" / "batch.py"
+    script.write_text(re.sub(r"LAST_S = 90 ", "LAST_S = 120 * 60 - 8 ", script.read_text()))  # 8 of the 7200 seconds
+    there.snakemake("one")
+    run = there.runs().iloc[0]
+    assert (run.status, run.failure_kind) == ("failed", "timeout")
+    assert 8 <= run.runtime_s < 25
+
+
+def test_a_job_that_vanishes_is_a_failed_job_and_runs_again(site):
+    there = site("lsf", STANDIN_START_S=600)
+    study = there.start("one")
+    try:
+        wait_for(lambda: there.calls("bjobs"))
+        for process in psutil.process_iter(["cmdline"]):
+            if "standin.py" in " ".join(process.info["cmdline"] or []) and str(there.state) == _state_of(process):
+                process.kill()
+        for job in there.state.glob("*.job"):
+            job.unlink()
+        assert study.wait(120) == 1
+    finally:
+        _kill(study)
+    assert list(there.results.glob("runs/*/*/*/outcome.json")) == []
+    there.variables["STANDIN_START_S"] = "1"
+    assert there.snakemake("one").returncode == 0
+    assert there.runs().status.tolist() == ["ok"]
+
+
+def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
+    there = site("lsf", STANDIN_START_S=20)
+    study = there.start("one")
+    wait_for(lambda: there.calls("bjobs"))
+    _kill(study)
+    assert "STANDIN" not in (there.state / "snakemake.log").read_text()
+    unlocked = there.snakemake("one", "--unlock")
+    assert unlocked.returncode == 0
+    done = there.snakemake("one", "--rerun-incomplete")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert there.runs().status.tolist() == ["ok"]
+    assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1), (
+        "the job that was queued is the one that ran"
+    )
+
+
+def test_ctrl_c_cancels_the_jobs(site):
+    there = site("lsf", STANDIN_START_S=600)
+    study = there.start("one")
+    try:
+        wait_for(lambda: there.calls("bjobs"))
+        study.send_signal(signal.SIGINT)
+        study.wait(60)
+    finally:
+        _kill(study)
+    assert len(there.calls("bkill")) == 1
+    (job,) = there.state.glob("*.job")
+    assert json.loads(job.read_text())["cancelled"]
+
+
+def _state_of(process):
+    try:
+        return process.environ().get("STANDIN_STATE")
+    except psutil.Error:
+        return None
+
+
+def _processes_of(there):
+    return [p for p in psutil.process_iter(["cmdline"]) if str(there.project.root) in " ".join(p.info["cmdline"] or [])]
+
+
+def _kill(study):
+    """SIGKILL to Snakemake and whatever it started in its session; batch jobs have sessions of their own."""
+    if study.poll() is None:
+        os.killpg(study.pid, signal.SIGKILL)
+        study.wait()
