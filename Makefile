@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: study report test bench setup lock format
+.PHONY: study report test status bench setup lock format
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -15,6 +15,9 @@ report: setup  ## the default study's report, one HTML page
 
 test: setup  ## all tests
 	$(BIN)/python -m pytest
+
+status:  ## how far the study STUDY is on MACHINE, the configured ones by default
+	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 bench: setup  ## what our own measuring costs
 	$(BIN)/python benchmarks/sampling_overhead.py

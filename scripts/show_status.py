@@ -1,0 +1,52 @@
+"""How far a study is: points done, running, failed and why. Reads the results only, so it may be asked at any time."""
+
+import argparse
+import collections
+import json
+from pathlib import Path
+
+from study import configuration, grid, paths
+from study.errors import exit_with_message
+
+
+def main():
+    """Read the command line and do it."""
+    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", default=config["study"])
+    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--results-dir", default=config["results_dir"])
+    arguments = parser.parse_args()
+    study = grid.load_study(arguments.study)
+    folder = f"{arguments.results_dir}/{arguments.machine}"
+    found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
+    counts = collections.Counter(state for _, state, _ in found)
+    told = ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "failed", "to do") if counts[state])
+    print(f"study {study.name} on {arguments.machine}: {len(found)} runs: {told}")
+    measured = sum(Path(paths.loading(folder, entry.dataset)).exists() for entry in study.loading)
+    if study.loading:
+        print(f"{measured} of {len(study.loading)} loading measurements done")
+    for run, state, why in found:
+        if state in ("running", "failed"):
+            print(f"  {state}: {_label(run)}{why}")
+
+
+def _state(folder):
+    """(done, running, failed or to do; what is to be said of it) of a run's directory."""
+    outcome = folder / "outcome.json"
+    if outcome.exists():
+        ended = json.loads(outcome.read_text(encoding="utf-8"))
+        if ended["status"] == "ok":
+            return "done", ""
+        failure = ended["failure"]
+        return "failed", f": {failure['kind']} in {failure['phase']}: {failure['message']}"
+    return ("running" if (folder / "ranks").exists() else "to do"), ""
+
+
+def _label(run):
+    p = run.parameters
+    return f"{p['benchmark']}, {p['scaling']} scaling, {p['gpus']} ranks, {p['loader']}, repeat {p['repeat']}"
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

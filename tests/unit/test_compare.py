@@ -1,0 +1,58 @@
+"""Results of two machines in the same tables, and what is refused."""
+
+import sys
+
+import compare_machines
+import pandas as pd
+import pytest
+
+from examples import expand
+from study.collection import loading_frame, runs_frame
+from study.files import write_json
+from study.record import make_record
+
+
+@pytest.fixture
+def compared(make_run, tmp_path, monkeypatch, capsys):
+    """Make the results of these machines and compare them: ``compared({"local": 10.0, "local_mpi": 20.0})``."""
+
+    def compare(runtimes, tables=("scaling",), folders=None):
+        (run,) = expand(gpus=2)
+        for machine, runtime in runtimes.items():
+            folder = make_run(run, runtime=runtime, machine=machine)
+            write_json(folder / "record.json", make_record(folder))
+            results = tmp_path / machine
+            runs_frame([run], {"nt3": "c0de"}, results).to_csv(results / "runs.csv", index=False)
+            loading_frame([], "c0de", results).to_csv(results / "loading.csv", index=False)
+            (results / "tables").mkdir()
+            for table in tables:
+                (results / "tables" / f"{table}.csv").write_text("")
+        given = [str(tmp_path / name) for name in folders or runtimes]
+        monkeypatch.setattr(sys, "argv", ["compare", *given, "--output", str(tmp_path / "both")])
+        compare_machines.main()
+        return tmp_path / "both"
+
+    return compare
+
+
+def test_each_machine_has_its_row(compared):
+    table = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.csv").set_index("machine")
+    assert table.runtime_s.to_dict() == {"local": 10.0, "local_mpi": 20.0}
+    assert table.speedup.tolist() == [1, 1], "no machine is the other's base"
+    assert table.loc["local_mpi"].records.startswith("local_mpi/runs/")
+
+
+def test_the_machine_is_shown(compared):
+    text = (compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.md").read_text()
+    assert "| machine " in text
+    assert "local_mpi" in text
+
+
+def test_one_machine_twice_is_refused(compared):
+    with pytest.raises(compare_machines.StudyError, match="are both of machine local"):
+        compared({"local": 10.0}, folders=["local", "local"])
+
+
+def test_nothing_in_common_is_refused(compared):
+    with pytest.raises(compare_machines.StudyError, match="no table in common"):
+        compared({"local": 10.0, "local_mpi": 20.0}, tables=())
