@@ -1,10 +1,14 @@
 """Code and rules are in the form their tools want; the repository keeps its own rules."""
 
+import re
 import subprocess
 
 import pytest
+import yaml
 
 from project import BIN, ROOT
+from study import configuration
+from study.schedulers import SCHEDULERS
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,26 @@ def test_the_lock_fits_what_was_asked_for():
         if "==" in requirement:
             assert f"\n{requirement} " in f"\n{locked}"
     assert "requirements.lock" in (ROOT / "envs" / "study.yaml").read_text()
+
+
+def test_versions_that_other_files_name_are_the_locked_ones():
+    lock = (ROOT / "envs" / "requirements.lock").read_text() + (ROOT / "envs" / "horovod.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([0-9.]+)", lock, re.M))
+    container = (ROOT / "envs" / "container.def").read_text()
+    assert f"TensorFlow {locked['tensorflow']} and Horovod {locked['horovod']}" in container
+    assert "python:3.11-" in container
+    assert "python=3.11" in (ROOT / "envs" / "study.yaml").read_text()
+    extending = (ROOT / "docs" / "extending.md").read_text()
+    assert f"Horovod {locked['horovod']}" in extending
+    assert f"TensorFlow {'.'.join(locked['tensorflow'].split('.')[:2])}" in extending
+
+
+def test_every_profile_names_a_machine_whose_queue_takes_its_jobs():
+    for folder in (ROOT / "profiles").iterdir():
+        if not (folder / "machine.yaml").exists():
+            continue
+        name = yaml.safe_load((folder / "machine.yaml").read_text())["machine"]
+        machine = configuration.load_named("machines", name)
+        profile = yaml.safe_load((folder / "config.yaml").read_text())
+        assert profile["jobs"] <= machine.get("queue", {}).get("most_jobs", 100), folder
+        assert ("cluster-generic-submit-cmd" in profile) == (machine["scheduler"] in SCHEDULERS)

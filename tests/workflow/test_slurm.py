@@ -1,0 +1,113 @@
+"""The study through a real Slurm: four virtual nodes on this machine, in a folder of their own."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_clusters import ONE_RUN
+
+from project import BIN, ROOT, has_mpi
+
+NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "mpirun")
+MISSING = [program for program in NEEDED if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+pytestmark = [
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"no Slurm here: {', '.join(MISSING)} missing (.ci/run installs it as root)"
+    ),
+    pytest.mark.skipif(os.getuid() != 0, reason="a Slurm of one's own needs root"),
+]
+MACHINE = """
+description: four virtual nodes of a real Slurm
+scheduler: slurm
+launcher: srun
+nodes: 4
+ranks_per_node: 1
+cores_per_rank: 1
+gpus_per_rank: 0
+power_sensors: [nvml, rapl]
+time_limit_s: 300
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    """SLURM_CONF of the running Slurm."""
+    if not has_mpi():
+        pytest.skip("this Horovod was built without MPI, which srun needs")
+    folder = Path(tempfile.mkdtemp(prefix="slurm."))  # a short path: munge's socket lies in it
+    scripts = ROOT / "tests" / "clusters" / "slurm"
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    try:
+        started = subprocess.run(
+            [scripts / "start.sh", folder], env={**os.environ, "PATH": path}, text=True, capture_output=True
+        )
+        assert started.returncode == 0, started.stdout + started.stderr
+        yield folder / "slurm.conf"
+    finally:
+        subprocess.run([scripts / "stop.sh", folder])
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def study(fresh, slurm):
+    """Run a study of the fresh project through the profile: ``study("smoke")`` gives the finished process."""
+    (fresh.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE)
+    profile = fresh.root / "profiles" / "slurm" / "config.yaml"
+    lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
+    text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
+    profile.write_text(
+        text.replace("status-checks: 20", "status-checks: 2").replace("latency-wait: 60", "latency-wait: 10")
+    )
+    fresh.add_study("one", ONE_RUN)
+    variables = {**os.environ, "SLURM_CONF": str(slurm), "PATH": f"{BIN}:{os.environ['PATH']}", "STUDY_ACCOUNT": "test"}
+    variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def run(name, *arguments):
+        line = [BIN / "snakemake", "--profile", "profiles/slurm", "--slurm-status-command", "squeue", *arguments]
+        line += ["--config", f"study={name}", "machine=virtual"]
+        return subprocess.run(line, cwd=fresh.root, env=variables, capture_output=True, text=True, timeout=1200)
+
+    run.results = fresh.root / "results" / "virtual"
+    run.project = fresh
+    return run
+
+
+def test_the_smoke_study_over_two_nodes_each(study):
+    """Every run has two ranks on two nodes of one rank each, started by srun."""
+    done = study("smoke", "--jobs", "2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = pd.read_csv(study.results / "runs.csv")
+    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
+    assert runs.nodes.tolist() == [2] * 4
+    for record in runs.record:
+        provenance = json.loads((study.results / record).with_name("provenance.json").read_text())
+        assert provenance["launch_line"][:4] == ["srun", "--overlap", "--nodes", "2"]
+        log = (study.results / record).with_name("train.log").read_text()
+        assert "0: epoch 1/" in log or "epoch 1/" in log
+    again = study("smoke")
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_a_run_over_its_time_limit_is_recorded(study):
+    study.project.change("config/machines/virtual.yaml", "time_limit_s: 300", "time_limit_s: 6")
+    study("one")
+    run = pd.read_csv(study.results / "runs.csv").iloc[0]
+    assert (run.status, run.failure_kind) == ("failed", "timeout")
+
+
+def test_a_job_that_slurm_ends_leaves_no_result(study):
+    """TIMEOUT in the middle of the run: the walltime is a minute, the run would take longer."""
+    study.project.change("scripts/study/batch.py", "MARGIN_MIN = 5 ", "MARGIN_MIN = -4 ")  # walltime: one minute
+    study.project.change("scripts/study/batch.py", "LAST_S = 90 ", "LAST_S = 0 ")
+    study.project.change(
+        "config/studies/one.yaml", "epochs: 1, gpus: 2, loader: npy", "epochs: 2000, gpus: 2, loader: npy"
+    )
+    done = study("one")
+    assert done.returncode == 1
+    assert "TIMEOUT" in done.stdout + done.stderr or "Error in rule train" in done.stdout + done.stderr
+    assert list(study.results.glob("runs/*/*/*/outcome.json")) == []
