@@ -30,7 +30,8 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
 TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 LAST_LINES = 200
 GRACE_S = 10
-TAG = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:\s?")  # what launchers put before a rank's line
+# What launchers put before a rank's line: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
+TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
 ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)")

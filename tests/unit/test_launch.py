@@ -120,6 +120,8 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
             1,
             "shapes differ",
         ),
+        ("echo '3: MemoryError: no more'; exit 1", "oom", 3, "no more"),
+        ("echo '17:30:32 MemoryError: of the launcher'; exit 1", "oom", None, "of the launcher"),
         ("echo 'error: a message of ours'; exit 1", "error", None, "a message of ours"),
         ("echo '[0]<stderr>:ResourceExhaustedError: OOM when allocating'; exit 1", "oom", 0, "OOM when"),
         ("echo 'terminate called: std::bad_alloc'; exit 134", "oom", None, "bad_alloc"),

@@ -33,6 +33,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=pmix
+TmpFS=$folder/spool/%n
 ReturnToService=2
 KillWait=5
 NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=8 RealMemory=2000 State=UNKNOWN
