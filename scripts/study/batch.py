@@ -44,7 +44,8 @@ def resources(ranks, machine, variables):
         return {}
     asked = {"nodes": lambda wildcards: launcher.nodes(ranks(wildcards), machine), "runtime": job_minutes(machine)}
     if machine["scheduler"] == "slurm":
-        asked |= {"tasks": ranks, "cpus_per_task": machine["cores_per_rank"], "mpi": "srun"}
+        asked |= {"tasks": ranks, "cpus_per_task": machine["cores_per_rank"]}
+        asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > 1 else ""  # the plugin refuses it for one task
         asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
         if machine["gpus_per_rank"]:
             asked["gres"] = lambda wildcards: f"gpu:{min(ranks(wildcards), machine['ranks_per_node'])}"

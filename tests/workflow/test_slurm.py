@@ -29,6 +29,7 @@ nodes: 4
 ranks_per_node: 1
 cores_per_rank: 1
 gpus_per_rank: 0
+environment: {SLURM_CONF: FILE}
 power_sensors: [nvml, rapl]
 time_limit_s: 300
 """
@@ -56,7 +57,7 @@ def slurm():
 @pytest.fixture
 def study(fresh, slurm):
     """Run a study of the fresh project through the profile: ``study("smoke")`` gives the finished process."""
-    (fresh.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE)
+    (fresh.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE.replace("FILE", str(slurm)))
     profile = fresh.root / "profiles" / "slurm" / "config.yaml"
     lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
     text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
