@@ -71,18 +71,31 @@ def study(fresh, slurm):
     def run(name, *arguments):
         line = [BIN / "snakemake", "--profile", "profiles/slurm", "--slurm-status-command", "squeue", *arguments]
         line += ["--config", f"study={name}", "machine=virtual"]
-        return subprocess.run(line, cwd=fresh.root, env=variables, capture_output=True, text=True, timeout=600)
+        return subprocess.run(line, cwd=fresh.root, env=variables, capture_output=True, text=True, timeout=1200)
 
     run.results = fresh.root / "results" / "virtual"
     run.project = fresh
     return run
 
 
-def test_a_run_over_two_nodes(study):
-    """Two ranks on two nodes of one rank each, started by srun."""
-    done = study("one")
+def test_the_smoke_study_over_two_nodes_each(study):
+    """Every run has two ranks on two nodes of one rank each, started by srun."""
+    done = study("smoke", "--jobs", "2")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = pd.read_csv(study.results / "runs.csv")
+    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
+    assert runs.nodes.tolist() == [2] * 4
+    for record in runs.record:
+        provenance = json.loads((study.results / record).with_name("provenance.json").read_text())
+        assert provenance["launch_line"][:4] == ["srun", "--overlap", "--nodes", "2"]
+        log = (study.results / record).with_name("train.log").read_text()
+        assert "0: epoch 1/" in log or "epoch 1/" in log
+    again = study("smoke")
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_a_run_over_its_time_limit_is_recorded(study):
+    study.project.change("config/machines/virtual.yaml", "time_limit_s: 300", "time_limit_s: 6")
+    study("one")
     run = pd.read_csv(study.results / "runs.csv").iloc[0]
-    assert (run.status, run.nodes) == ("ok", 2), run.failure_message
-    provenance = json.loads((study.results / run.record).with_name("provenance.json").read_text())
-    assert provenance["launch_line"][:4] == ["srun", "--overlap", "--nodes", "2"]
+    assert (run.status, run.failure_kind) == ("failed", "timeout")
