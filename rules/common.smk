@@ -9,7 +9,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from study import batch, code_version, configuration, definition, environment, grid, launcher, paths, plan
+from study import batch, code_version, configuration, definition, environment, grid, launcher, packing, paths, plan
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 from study.figures.description import describe
@@ -40,6 +40,9 @@ RESULT_FILES = [
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
+PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
+# Of a job that ends without a word (its node died, it was preempted). The members of a packed one are told apart by hand.
+RETRIES = batch.RETRIES if "scheduler" in MACHINE and not PACKED else 0
 
 
 wildcard_constraints:
@@ -63,22 +66,21 @@ def measurement_of(wildcards):
     return definition.measurement_of(STUDY, wildcards.benchmark, wildcards.dataset)
 
 
-def batch_resources(ranks):
-    """What a timed job asks of the machine's batch system; nothing where there is none. ranks: from wildcards."""
-    return batch.resources(ranks, MACHINE, os.environ)
-
-
 def as_json(value):
     """One text for equal values: a reordered parameter would make Snakemake run the job again."""
     return json.dumps(value, sort_keys=True)
 
 
 if workflow.is_main_process:
-    print(plan.summary(STUDY, MACHINE), file=sys.stderr)
+    print(plan.summary(STUDY, MACHINE, PACKED), file=sys.stderr)
 
 
 onstart:
-    refused = plan.refused(STUDY, MACHINE)
+    if workflow.is_main_process and dict(workflow.group_settings.group_components) != PACKED:
+        raise WorkflowError(
+            "give --group-components on the command line, not in a profile: the plan is made from it"
+        )
+    refused = plan.refused(STUDY, MACHINE, PACKED)
     if refused:
         raise WorkflowError("\n".join(refused))
     try:

@@ -8,20 +8,24 @@ rule measure_loading:
         f"{RESULTS}/loading/benchmark~{{benchmark}}/dataset~{{dataset}}/loading.json",
     log:
         f"{RESULTS}/logs/loading/{{benchmark}}_{{dataset}}.log",
+    retries: RETRIES
+    group:
+        lambda wildcards: packing.group(1, MACHINE)
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **batch_resources(lambda wildcards: 1),
+        **batch.resources(lambda wildcards: 1, MACHINE, os.environ),
     params:
         files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,
         page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
         repeats=lambda wildcards: measurement_of(wildcards).repeats,
         machine=MACHINE["name"],
+        on_a_node=launcher.onto_a_node(MACHINE),
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders}'
+        '{params.on_a_node} python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders}'
         " --page-cache {params.page_caches} --repeats {params.repeats} --machine {params.machine} --benchmark {wildcards.benchmark}"
         " --dataset {wildcards.dataset} --output {output:q} 2>&1 | tee {log:q}"

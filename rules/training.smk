@@ -8,12 +8,16 @@ rule train:
         f"{RUN}/outcome.json",
     log:
         f"{RUN}/train.log",
+    retries: RETRIES
+    group:
+        lambda wildcards: packing.group(int(wildcards.gpus), MACHINE)
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **batch_resources(lambda wildcards: int(wildcards.gpus)),
+        **batch.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
+        give_up=lambda wildcards, attempt: int(attempt > max(RETRIES, 1)),
     params:
         # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.
         fingerprint=lambda wildcards: definition.fingerprint(
@@ -24,4 +28,5 @@ rule train:
         " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
         'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
-        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --outcome {output:q}"
+        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --give-up {resources.give_up}"
+        " --outcome {output:q}"

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from study import configuration
+from study import configuration, packing
 from study.errors import StudyError, exit_with_message
 from study.schedulers import SCHEDULERS, jobs
 
@@ -34,7 +34,8 @@ def _submit(given):
     if not account:
         raise StudyError("STUDY_ACCOUNT is not set: which account or project is the job charged to?")
     options = machine.get("job_options", [])
-    print(jobs.submit(machine["scheduler"], given.script, given.name, given.nodes, given.minutes, account, options))
+    nodes = packing.padded(given.nodes, machine)
+    print(jobs.submit(machine["scheduler"], given.script, given.name, nodes, given.minutes, account, options))
 
 
 def _status(given):

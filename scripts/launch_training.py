@@ -14,7 +14,7 @@ import yaml
 from study import batch, configuration, grid
 from study.definition import fingerprint, run_definition
 from study.errors import StudyError, exit_with_message
-from study.launch import launch
+from study.launch import give_up, launch
 
 
 def main():
@@ -26,6 +26,7 @@ def main():
     parser.add_argument("--run", type=Path, help="instead of these three, the run.yaml of an earlier run")
     parser.add_argument("--fingerprint", help="of the run that was planned; another one is refused")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
+    parser.add_argument("--give-up", type=int, choices=[0, 1], default=0, help="1: record that an earlier try was lost")
     parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
@@ -33,9 +34,14 @@ def main():
     run = _earlier_run(arguments.run) if arguments.run else _run_of_study(arguments)
     if arguments.fingerprint not in (None, fingerprint(run)):
         raise StudyError("the configuration changed after this run was planned; start snakemake again")
-    left = batch.seconds_left(os.environ, time.time())  # so that a run's end is written down before its job's
+    folder = arguments.outcome.parent
+    if arguments.give_up and give_up(run, folder):
+        return
+    left = batch.seconds_left(
+        batch.job(os.environ), time.time()
+    )  # so that a run's end is written down before its job's
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
-    launch(run, arguments.outcome.parent, limit_s)
+    launch(run, folder, limit_s)
 
 
 def _earlier_run(path):

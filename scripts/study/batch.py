@@ -2,10 +2,12 @@
 
 import math
 
-from study import launcher
+from study import launcher, packing
 
 MARGIN_MIN = 5  # of a job's walltime over its run's time limit: to start, to end, and to write down how
 LAST_S = 90  # of a job, in which a run must have ended
+JOB_IDS = ("LSB_JOBID", "COBALT_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
+RETRIES = 2  # of a job that ends without a word; the last one only writes that down
 
 
 def job_minutes(machine):
@@ -13,12 +15,21 @@ def job_minutes(machine):
     return math.ceil(machine["time_limit_s"] / 60) + MARGIN_MIN
 
 
-def refusal(ranks, machine):
-    """Which rule of the machine's queue a run on so many ranks would break, or None."""
+def refusal(ranks, machine, components):
+    """Which rule of the machine's queue a run on so many ranks would break, or None.
+
+    components: how many runs of a group share a job, see `study.packing`.
+    """
     rules, nodes = machine.get("queue", {}), launcher.nodes(ranks, machine)
-    smallest = rules.get("smallest_nodes", 1)
-    if nodes < smallest:
-        return f"queue.smallest_nodes: {ranks} ranks need {nodes} nodes, a job must have {smallest}"
+    together = packing.together(ranks, machine, components)
+    if packing.group(ranks, machine):
+        if together == 1:
+            return f"queue.smallest_nodes: {ranks} ranks need {nodes} nodes, a job must have {rules['smallest_nodes']}"
+        if machine["launcher"] not in packing.PLACES_ITSELF:
+            return f"launcher: runs packed into one job need one of {', '.join(sorted(packing.PLACES_ITSELF))}"
+        if together * nodes > machine["nodes"]:
+            return f"nodes: {together} runs of {nodes} nodes in one job are more than {machine['nodes']} nodes"
+        nodes = packing.padded(together * nodes, machine)
     longest = [rule["minutes"] for rule in rules.get("longest_minutes", []) if rule["from_nodes"] <= nodes]
     if longest and job_minutes(machine) > longest[-1]:
         return (
@@ -28,9 +39,9 @@ def refusal(ranks, machine):
     return None
 
 
-def node_hours(runs, machine):
-    """The most node-hours that the jobs of ``runs`` (`study.grid.Run`) can take."""
-    return sum(launcher.nodes(run.gpus, machine) for run in runs) * job_minutes(machine) / 60
+def node_hours(nodes, machine):
+    """The most node-hours that jobs can take. nodes: of each job, an iterable."""
+    return sum(nodes) * job_minutes(machine) / 60
 
 
 def resources(ranks, machine, variables):
@@ -52,10 +63,31 @@ def resources(ranks, machine, variables):
     return asked
 
 
-def seconds_left(variables, now):
-    """Seconds that a run may take in the batch job it is in, None outside of one.
+def job(variables):
+    """The batch job that this is, ``{"id": text, "ends_s": seconds since 1970 or None}``; None outside of one.
 
-    variables: the environment, with ``STUDY_JOB_ENDS`` (seconds since 1970) in a job. now: the time.
+    variables: the environment. ``STUDY_JOB_ENDS`` is set by ``scripts/cluster.py``, the others by batch systems.
     """
-    ends = variables.get("STUDY_JOB_ENDS")
-    return None if ends is None else max(1.0, float(ends) - now - LAST_S)
+    ids = [variables[name] for name in JOB_IDS if variables.get(name)]
+    ends = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
+    if not ids and ends is None:
+        return None
+    return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends)}
+
+
+def seconds_left(job, now):
+    """Seconds that a run may take in a `job`, None where no end of it is known. now: the time (s)."""
+    return None if job is None or job["ends_s"] is None else max(1.0, job["ends_s"] - now - LAST_S)
+
+
+def is_last_moment(job, now):
+    """Whether a signal that comes ``now`` (s) is that of the job's walltime."""
+    return job is not None and job["ends_s"] is not None and now > job["ends_s"] - LAST_S
+
+
+def lost(job, last_sign_ns):
+    """(kind, message) of a run of which nothing is known but its job and its last sign of life (ns since 1970)."""
+    name = f"its batch job {job['id']}" if job and job["id"] else "it"
+    if is_last_moment(job, last_sign_ns / 1e9):
+        return "timeout", f"{name} reached its walltime and was killed"
+    return "killed", f"{name} ended without a word, and so did an earlier one; runtime_s is until its last sign of life"

@@ -34,24 +34,16 @@ def load(path, schema_name):
     Returns the content as a dict. Raises `StudyError` for a missing file, broken YAML, a key given
     twice, an unknown key or a value that the schema refuses.
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeated_keys(tree, path)
-        content = yaml.safe_load(text)
-        if content is None:
-            raise StudyError(f"{shown(path)}: the file is empty")
-    except OSError as error:
-        raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    content, tree = _read(Path(path))
     check(content, schema_name, shown(path), tree)
     return content
 
 
 def load_named(kind, name):
-    """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines."""
+    """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines.
+
+    A machine with a ``base`` has all keys of that other machine but those that it gives itself.
+    """
     folder = CONFIG / kind
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in known:
@@ -59,7 +51,38 @@ def load_named(kind, name):
             f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
             f"known {kind}: {', '.join(known)}"
         )
-    return load(folder / f"{name}.yaml", kind)
+    content, tree = _read(folder / f"{name}.yaml")
+    if kind == "machines" and isinstance(content, dict) and "base" in content:
+        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
+    check(content, kind, shown(folder / f"{name}.yaml"), tree)
+    return content
+
+
+def _over_base(content, known, where):
+    """A machine's own keys over those of its base, which has none itself."""
+    base = content.pop("base")
+    if base not in known:
+        raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
+    below, _ = _read(CONFIG / "machines" / f"{base}.yaml")
+    if not isinstance(below, dict) or "base" in below:
+        raise StudyError(f"{where}: base: {base} has a base itself; name that one")
+    return {**below, **content}
+
+
+def _read(path):
+    """The content of a YAML file, and its tree."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeated_keys(tree, path)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        raise StudyError(f"{shown(path)}: the file is empty")
+    return content, tree
 
 
 def check(content, schema_name, where, tree=None):

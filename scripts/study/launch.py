@@ -3,20 +3,16 @@
 import contextlib
 import fcntl
 import gzip
+import json
 import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from pathlib import Path
 
 import yaml
 
-from study import code_version, environment, launcher, phases, provenance
+from study import batch, code_version, environment, execution, failure, launcher, phases, provenance
 from study.configuration import ROOT
 from study.errors import StudyError
 from study.files import sha256, write_json, write_text, written_aside
@@ -27,14 +23,8 @@ LOG = "train.log"
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", "communication.log", "record.json", "record.log", LOG}  # fmt: skip
+TOLD = {LOG, "phases.jsonl", "telemetry.csv", "provenance.json"}  # the latest of these is a run's last sign of life
 TIMELINE = "ranks/timeline.json"  # as Horovod writes it
-LAST_LINES = 200
-GRACE_S = 10
-# What launchers put before a rank's line: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
-TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
-OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
-KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
-ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)")
 
 
 def launch(run, folder, time_limit_s):
@@ -49,30 +39,67 @@ def launch(run, folder, time_limit_s):
         _launch(run, folder, time_limit_s, lock)
 
 
+def give_up(run, folder):
+    """Write down that ``run`` was launched in ``folder`` and ended without a word: its job was killed, its node died.
+
+    Returns whether there was anything to write down: not without a launch of this very run, nor if it has its outcome.
+    """
+    folder = Path(folder)
+    with _alone_in(folder):
+        begun = _launched(run, folder)
+        if begun is None:
+            return False
+        _merge_ranks(folder)
+        last_sign = max(path.stat().st_mtime_ns for path in folder.iterdir() if path.name in TOLD)
+        kind, message = batch.lost(begun["job"], last_sign)
+        _write_outcome(folder, failure.described(folder, kind, message), None, begun["wall_ns"], last_sign)
+    return True
+
+
+def _launched(run, folder):
+    """When, and in which batch job, an attempt at ``run`` was launched that has no outcome; None where none was."""
+    try:
+        same = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8")) == run
+        facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    if not same or (folder / "outcome.json").exists():
+        return None
+    return {"job": facts["job"], "wall_ns": (folder / "provenance.json").stat().st_mtime_ns}
+
+
 def _launch(run, folder, time_limit_s, lock):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
     code = code_version.training_code(run["benchmark"]["name"])
-    variables = _variables(run, folder)
-    facts = {"training_code": code, "launch_line": line, "data": _data(run), **provenance.collect(variables)}
+    variables, job = _variables(run, folder), batch.job(os.environ)
+    facts = {"training_code": code, "launch_line": line, "job": job, "data": _data(run)}
+    facts |= provenance.collect(variables)
     _empty(folder)
     (folder / "ranks").mkdir()
     write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     write_json(folder / "provenance.json", facts)
 
     begun_wall, begun = phases.now()
-    exit_code, timed_out, last_lines = _execute(line, variables, folder / LOG, time_limit_s, lock)
-    runtime = (time.monotonic_ns() - begun) / 1e9
+    exit_code, stopped, last_lines = execution.execute(
+        line, variables, folder / LOG, time_limit_s, lock, lambda: batch.is_last_moment(job, time.time())
+    )
+    runtime_ns = time.monotonic_ns() - begun
     _merge_ranks(folder)
-    failure = _failure(folder, exit_code, timed_out, last_lines)
+    why = failure.failure_of(folder, exit_code, stopped, last_lines)
+    _write_outcome(folder, why, exit_code, begun_wall, begun_wall + runtime_ns)
+
+
+def _write_outcome(folder, why, exit_code, begun_ns, ended_ns):
+    """``outcome.json``, the last of a run's files. why: its failure, or None."""
     write_json(
         folder / "outcome.json",
         {
-            "status": "failed" if failure else "ok",
-            "failure": failure,
+            "status": "failed" if why else "ok",
+            "failure": why,
             "exit_code": exit_code,
-            "started_wall_ns": begun_wall,
-            "runtime_s": runtime,
+            "started_wall_ns": begun_ns,
+            "runtime_s": (ended_ns - begun_ns) / 1e9,
             "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
         },
     )
@@ -134,61 +161,6 @@ def _variables(run, folder):
     return variables
 
 
-def _execute(line, variables, log, limit_s, lock):
-    """Run ``line`` in a session of its own; returns (exit code, whether the limit ended it, its last lines)."""
-    last_lines = deque(maxlen=LAST_LINES)
-    process = subprocess.Popen(
-        line,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        pass_fds=(lock,),  # held for as long as the launcher lives, whatever becomes of this process
-    )
-    reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
-    reader.start()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # so that the ranks are ended too
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        process.wait(timeout=limit_s)
-        timed_out = False
-    except subprocess.TimeoutExpired:
-        timed_out = True
-    finally:
-        _end(process)
-    reader.join()
-    return process.returncode, timed_out, list(last_lines)
-
-
-def _follow(stream, log, last_lines):
-    """Copy the ranks' output to the log; epochs and errors also go to standard error as they come."""
-    with open(log, "w", encoding="utf-8") as handle:
-        for text in stream:
-            with contextlib.suppress(OSError):  # a full disk must not stop the ranks at a full pipe
-                handle.write(text)
-                handle.flush()
-            last_lines.append(text.rstrip("\n"))
-            bare = TAG.sub("", last_lines[-1])
-            if bare.startswith(("epoch ", "error: ")):
-                print(bare, file=sys.stderr, flush=True)
-
-
-def _end(process):
-    """End what is left of the process's session: first asked, then killed."""
-    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(wait)
-            except subprocess.TimeoutExpired:
-                continue
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # ranks whose launcher is gone
-
-
 def _merge_ranks(folder):
     """Join what the ranks and the hosts' samplers wrote into the run's own files."""
     ranks = folder / "ranks"
@@ -208,34 +180,3 @@ def _keep_timeline(folder):
             gzip.open(aside, "wb", compresslevel=4) as target,
         ):
             shutil.copyfileobj(source, target, 1 << 20)
-
-
-def _failure(folder, exit_code, timed_out, last_lines):
-    """Kind (timeout, oom, killed, error), phase, rank and message of a failed run; None for one that is whole."""
-    missing = [name for name in ("metrics.json", "history.csv") if not (folder / name).exists()]
-    if exit_code == 0 and not timed_out and not missing:
-        return None
-    rank = None
-    if timed_out:
-        kind, message = "timeout", "the run reached its time limit and was ended"
-    elif found := _first(last_lines, OUT_OF_MEMORY):
-        kind, (rank, message) = "oom", found
-    elif exit_code in (-9, 137) or _first(last_lines, KILLED):
-        kind, (rank, message) = "killed", _first(last_lines, KILLED) or (rank, f"exit code {exit_code}")
-    elif found := _first(last_lines, ERROR):
-        kind, (rank, message) = "error", found
-    elif exit_code == 0:
-        kind, message = "error", f"the ranks ended without writing {' and '.join(missing)}"
-    else:
-        said = [line.strip() for line in last_lines if re.search(r"\w", line)]
-        kind, message = "error", f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
-    phase, open_rank = phases.last(phases.read(folder / "phases.jsonl"))
-    return {"kind": kind, "phase": phase, "rank": open_rank if rank is None else rank, "message": message}
-
-
-def _first(lines, pattern):
-    """(rank, text) of the first line of a rank that matches, else of the launcher's first such line, else None."""
-    matches = [(TAG.match(line), TAG.sub("", line)) for line in lines]
-    matches = [(tag, text.strip()[:500]) for tag, text in matches if pattern.search(text)]
-    by_rank = [(int(tag["rank"]), text) for tag, text in matches if tag]
-    return (by_rank or [(None, text) for _, text in matches] or [None])[0]

@@ -1,6 +1,7 @@
 """The only module that knows launchers: it builds the command line that starts a run's ranks."""
 
 import math
+import shlex
 import shutil
 
 from study import environment
@@ -39,6 +40,12 @@ def command(ranks, machine, program):
     if not is_installed(launcher):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
     return [*LINES[launcher](ranks, machine), *program]
+
+
+def onto_a_node(machine):
+    """What a job's script puts before a command that must run on a node: nothing where the script itself is on one."""
+    launcher = machine["launcher"]
+    return shlex.join(LINES[launcher](1, machine)) if launcher in FROM_A_SERVICE_NODE else ""
 
 
 def _horovodrun(ranks, machine):
@@ -94,5 +101,6 @@ def _variables(option, machine):
 
 
 ON_THIS_HOST = {"horovodrun", "mpirun"}  # as we start them, without hosts
+FROM_A_SERVICE_NODE = {"jsrun", "aprun"}  # where LSF on Summit and Cobalt run a job's script
 LINES = {"horovodrun": _horovodrun, "mpirun": _mpirun, "jsrun": _jsrun, "aprun": _aprun, "srun": _srun,
          "mpiexec": _mpiexec}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from study import batch, configuration, launcher
+from study import batch, configuration, launcher, packing
 from study.errors import StudyError
 from study.figures.description import describe, has_runs, needs
 from study.tables import TABLES
@@ -10,8 +10,11 @@ from study.tables import TABLES
 SUBMIT = {"lsf": "bsub", "cobalt": "qsub", "slurm": "sbatch", "pbs": "qsub"}
 
 
-def summary(study, machine):
-    """A few lines: runs by benchmark and scaling, the largest, and what the machine would refuse."""
+def summary(study, machine, components):
+    """A few lines: runs by benchmark and scaling, the largest, and what the machine would refuse.
+
+    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see `study.packing`.
+    """
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
     groups = {}
     for run in study.runs:
@@ -28,27 +31,51 @@ def summary(study, machine):
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
-    lines += _batch_jobs(study, machine)
-    refusals = refused(study, machine)
+    lines += _batch_jobs(study, machine, components)
+    refusals = refused(study, machine, components)
     if refusals:
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
     return "\n".join(lines)
 
 
-def _batch_jobs(study, machine):
+def _batch_jobs(study, machine, components):
     """What the study asks of a batch system; nothing for a machine without."""
     if "scheduler" not in machine:
         return []
     modes = {}
     for run in study.runs:
-        modes.setdefault(run.parameters["scaling"], []).append(run)
-    hours = ", ".join(f"{mode} {batch.node_hours(runs, machine):,.0f}" for mode, runs in modes.items())
-    jobs = len(study.runs) + len(study.loading)
-    return [
-        f"  {machine['scheduler']}: {jobs} jobs of {batch.job_minutes(machine)} minutes; "
-        f"if every run took its whole time limit, {batch.node_hours(study.runs, machine):,.0f} node-hours ({hours})"
+        modes.setdefault(run.parameters["scaling"], []).append(run.gpus)
+    if study.loading:
+        modes["loading"] = [1] * len(study.loading)
+    hours = {
+        mode: batch.node_hours([launcher.nodes(each, machine) for each in ranks], machine)
+        for mode, ranks in modes.items()
+    }
+    jobs = packing.job_nodes(_ranks(study), machine, components)
+    total = batch.node_hours(jobs, machine)
+    told = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
+    idle = total - sum(hours.values())
+    lines = [
+        f"  {machine['scheduler']}: {len(jobs)} jobs of {batch.job_minutes(machine)} minutes; "
+        f"if every run took its whole time limit, {total:,.0f} node-hours ({told}"
+        + (f", idle nodes {idle:,.0f})" if idle > 0.5 else ")")
     ]
+    small = [each for each in _ranks(study) if packing.together(each, machine, components) > 1]
+    if small:
+        packed = packing.job_nodes(small, machine, components)
+        alone = packing.job_nodes(small, machine, {})
+        lines.append(
+            f"  packed: {len(small)} of them share {len(packed)} jobs, {batch.node_hours(packed, machine):,.0f} "
+            f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
+            f"{batch.node_hours(alone, machine):,.0f} node-hours"
+        )
+    return lines
+
+
+def _ranks(study):
+    """Ranks of each timed job: runs, and loading measurements of one."""
+    return [run.gpus for run in study.runs] + [1] * len(study.loading)
 
 
 def _expected_failures(runs):
@@ -56,19 +83,21 @@ def _expected_failures(runs):
     return f"; {number} may fail" if number else ""
 
 
-def refused(study, machine):
+def refused(study, machine, components):
     """Why some of the study's points cannot run on the machine, or could not be started here: a line a reason."""
     where = f"config/machines/{machine['name']}.yaml"
     program = SUBMIT[machine["scheduler"]] if "scheduler" in machine else machine["launcher"]
     lines = []
     if study.runs and not launcher.is_installed(program):
         lines.append(f"{where}: {program} is not on PATH here")
-    for ranks in sorted({run.gpus for run in study.runs}):
+    for ranks in sorted(set(_ranks(study))):
         too_many = launcher.refusal(ranks, machine)
         if too_many:
             lines.append(f"{where}: ranks_per_node, nodes: {too_many}")
-        elif broken := batch.refusal(ranks, machine):
+        elif broken := batch.refusal(ranks, machine, components):
             lines.append(f"{where}: {broken}")
+    if packs := packing.advice(_ranks(study), machine, components):
+        lines.append(f"runs that are too small for a batch job can share one: snakemake {packs}")
     return lines
 
 

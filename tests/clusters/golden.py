@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from study import batch, configuration, grid, launcher  # noqa: E402
+from study import batch, configuration, grid, launcher, packing  # noqa: E402
 from study.schedulers import SCHEDULERS  # noqa: E402
 from study.schedulers.interface import Job  # noqa: E402
 
-MACHINES = ("summit", "theta", "polaris", "perlmutter")
+MACHINES = ("summit", "theta", "polaris_prod", "perlmutter", "frontier")
 FOLDER = Path(__file__).parent / "golden"
 PROGRAM = ["python", "scripts/train.py", "RUN"]
 
@@ -33,25 +33,35 @@ def lines_of(name):
 
 def _paragraph(ranks, runs, machine):
     told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
-    refused = launcher.refusal(ranks, machine) or batch.refusal(ranks, machine)
+    refused = launcher.refusal(ranks, machine) or batch.refusal(ranks, machine, {})
     started = shlex.join(launcher.LINES[machine["launcher"]](ranks, machine) + PROGRAM)
     return "\n".join(
         [
             f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
-            _submit_line(ranks, machine),
+            *_packed(ranks, machine),
+            _submit_line(launcher.nodes(ranks, machine), ranks, machine),
             started,
             "",
         ]
     )
 
 
-def _submit_line(ranks, machine):
+def _packed(ranks, machine):
+    """How runs that are too small are submitted together."""
+    packs = packing.advice([ranks], machine, {})
+    if not packs:
+        return []
+    nodes = max(packing.job_nodes([ranks] * 1000, machine, packing.asked(packs.split())))
+    return [f"# with {packs}: {_submit_line(nodes, ranks, machine)}"]
+
+
+def _submit_line(nodes, ranks, machine):
     if machine["scheduler"] not in SCHEDULERS:
         asked = batch.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
         told = {name: value(None) if callable(value) else value for name, value in asked.items()}
         return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
     job = Job(
-        "train", "JOB.sh", "JOB.output", launcher.nodes(ranks, machine), batch.job_minutes(machine), "PROJECT",
+        "train", "JOB.sh", "JOB.output", nodes, batch.job_minutes(machine), "PROJECT",
         tuple(machine.get("job_options", ())),
     )  # fmt: skip
     return shlex.join(SCHEDULERS[machine["scheduler"]]().submit_line(job))

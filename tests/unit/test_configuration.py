@@ -1,5 +1,8 @@
 """Every YAML is checked, and a mistake is told with file, line, key and the nearest valid one."""
 
+import re
+import shutil
+
 import pytest
 import yaml
 
@@ -33,7 +36,39 @@ def test_schemas_are_schemas(schema):
 @pytest.mark.parametrize("kind", ["benchmarks", "studies", "machines"])
 def test_shipped_files_fit_their_schema(kind):
     for path in (configuration.CONFIG / kind).glob("*.yaml"):
-        configuration.load(path, kind)
+        configuration.load_named(kind, path.stem)
+
+
+def test_a_machine_has_what_its_base_has_but_its_own():
+    theta, flat = (configuration.load_named("machines", name) for name in ("theta", "theta_flat"))
+    assert {key for key in theta if theta[key] != flat[key]} == {"description", "job_options"}
+    assert "base" not in flat
+
+
+@pytest.fixture
+def machines(tmp_path, monkeypatch):
+    """A function that writes a machine's file beside the shipped ones."""
+    shutil.copytree(configuration.CONFIG / "machines", tmp_path / "machines")
+    monkeypatch.setattr(configuration, "ROOT", tmp_path)
+    configuration.schema("machines")
+    monkeypatch.setattr(configuration, "CONFIG", tmp_path)
+    return lambda text: (tmp_path / "machines" / "mine.yaml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("base: teta\ndescription: x\n", "machines/mine.yaml: base: there is no machine 'teta'; did you mean 'theta'?"),
+        ("base: [theta]\n", "machines/mine.yaml: base: there is no machine ['theta']"),
+        ("base: theta_flat\n", "machines/mine.yaml: base: theta_flat has a base itself; name that one"),
+        ("base: theta\nnodez: 3\n", "line 2: nodez: unknown key; did you mean 'nodes'?"),
+        ("base: theta\nnodes: 0\n", "line 2: nodes: 0 is less than the minimum of 1"),
+    ],
+)
+def test_a_broken_base_is_told(machines, text, words):
+    machines(text)
+    with pytest.raises(StudyError, match=re.escape(words)):
+        configuration.load_named("machines", "mine")
 
 
 def broken(tmp_path, old, new, text=STUDY, kind="studies"):

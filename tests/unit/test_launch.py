@@ -226,3 +226,46 @@ def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path,
     assert process.wait(20) == 128 + number
     assert ended(child)
     assert not (tmp_path / "run" / "outcome.json").exists()
+
+
+def lost_launch(run, tmp_path):
+    """A launch that was killed with all that belonged to it, as when its node dies."""
+    process, child = launched_elsewhere(run, tmp_path)
+    process.kill()
+    process.wait()
+    os.kill(child, signal.SIGKILL)
+    assert ended(child)
+
+
+def test_a_launch_that_was_lost_is_recorded_when_it_is_given_up(run, tmp_path):
+    lost_launch(run, tmp_path)
+    assert launch.give_up(run, tmp_path / "run")
+    outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
+    assert (outcome["status"], outcome["failure"]["kind"], outcome["exit_code"]) == ("failed", "killed", None)
+    assert 0 <= outcome["runtime_s"] < 60
+    assert {"run.yaml", "provenance.json", "phases.jsonl"} <= set(outcome["files"])
+    assert not launch.give_up(run, tmp_path / "run"), "it has its outcome"
+
+
+def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path):
+    assert not launch.give_up(run, tmp_path / "run")
+    lost_launch(run, tmp_path)
+    assert not launch.give_up(run | {"fingerprint": "another"}, tmp_path / "run")
+    assert not (tmp_path / "run" / "outcome.json").exists()
+
+
+def test_the_signal_of_the_walltime_is_a_timeout_with_its_record(run, tmp_path, monkeypatch):
+    """At any other moment a SIGTERM is a cancelled job: no record, so that it runs again."""
+    monkeypatch.setenv("STUDY_JOB_ENDS", str(time.time() + 20))
+    process, child = launched_elsewhere(run, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert ended(child)
+    failure = json.loads((tmp_path / "run" / "outcome.json").read_text())["failure"]
+    assert (failure["kind"], "reached its walltime" in failure["message"]) == ("timeout", True)
+
+
+def test_a_launch_leaves_the_signal_handlers_that_it_found(run, tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before

@@ -214,11 +214,23 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
     ],
 )
 def test_queue_rules(ranks, words):
-    refusal = batch.refusal(ranks, MACHINE)
+    refusal = batch.refusal(ranks, MACHINE, {})
     assert refusal is None if words is None else words in refusal
 
 
 def test_what_a_run_may_take_ends_before_its_job():
-    assert batch.seconds_left({}, now=0) is None
-    assert batch.seconds_left({"STUDY_JOB_ENDS": "1000"}, now=400) == 600 - batch.LAST_S
-    assert batch.seconds_left({"STUDY_JOB_ENDS": "1000"}, now=2000) == 1
+    assert batch.job({}) is None
+    assert batch.seconds_left(None, now=0) is None
+    job = batch.job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
+    assert job == {"id": "7", "ends_s": 1000.0}
+    assert batch.seconds_left(job, now=400) == 600 - batch.LAST_S
+    assert batch.seconds_left(job, now=2000) == 1
+    assert batch.seconds_left(batch.job({"PBS_JOBID": "8.server"}), now=2000) is None
+
+
+def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
+    job = {"id": "7", "ends_s": 1000.0}
+    assert batch.lost(job, 990e9)[0] == "timeout"
+    kind, message = batch.lost(job, 500e9)
+    assert (kind, "its batch job 7 ended without a word" in message) == ("killed", True)
+    assert batch.lost(None, 500e9)[0] == "killed"

@@ -59,6 +59,20 @@ def test_versions_that_other_files_name_are_the_locked_ones():
     assert f"TensorFlow {'.'.join(locked['tensorflow'].split('.')[:2])}" in extending
 
 
+def test_the_environment_of_sites_has_the_locked_versions():
+    """All that the project asks for but what the site or the checks bring."""
+    lock = (ROOT / "envs" / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([0-9.]+)", lock, re.M))
+    listed = yaml.safe_load((ROOT / "envs" / "site_tensorflow.yaml").read_text())["dependencies"]
+    pins = dict(re.split("==?", each) for each in [*listed[:-2], *listed[-1]["pip"]])
+    assert pins.pop("python") == "3.11"
+    assert pins == {name: locked[name] for name in pins}
+    sections = (ROOT / "envs" / "requirements.in").read_text().split("# building Horovod")[0]
+    wanted = {re.split("[=<]", line)[0].strip() for line in sections.splitlines() if line and not line.startswith("#")}
+    wanted = {name.split("#")[0].strip() for name in wanted}
+    assert set(pins) == wanted - {"tensorflow", "tf-keras"}
+
+
 def test_every_profile_names_a_machine_whose_queue_takes_its_jobs():
     for folder in (ROOT / "profiles").iterdir():
         if not (folder / "machine.yaml").exists():
