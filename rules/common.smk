@@ -42,7 +42,7 @@ RESULT_FILES = [
 TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a job that ends without a word (its node died, it was preempted). The members of a packed one are told apart by hand.
-RETRIES = batch.RETRIES if "scheduler" in MACHINE and not PACKED else 0
+RETRIES = batch.TRIES if "scheduler" in MACHINE and not PACKED else 0
 
 
 wildcard_constraints:

@@ -17,7 +17,7 @@ rule train:
     resources:
         **batch.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
-        give_up=lambda wildcards, attempt: int(attempt > max(RETRIES, 1)),
+        jobs_lost=lambda wildcards, attempt: attempt - 1,
     params:
         # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.
         fingerprint=lambda wildcards: definition.fingerprint(
@@ -28,5 +28,5 @@ rule train:
         " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
         'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
-        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --give-up {resources.give_up}"
+        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --jobs-lost {resources.jobs_lost}"
         " --outcome {output:q}"

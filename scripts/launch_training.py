@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--run", type=Path, help="instead of these three, the run.yaml of an earlier run")
     parser.add_argument("--fingerprint", help="of the run that was planned; another one is refused")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
-    parser.add_argument("--give-up", type=int, choices=[0, 1], default=0, help="1: record that an earlier try was lost")
+    parser.add_argument("--jobs-lost", type=int, default=0, help="earlier jobs of this run that ended without a word")
     parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
@@ -35,7 +35,7 @@ def main():
     if arguments.fingerprint not in (None, fingerprint(run)):
         raise StudyError("the configuration changed after this run was planned; start snakemake again")
     folder = arguments.outcome.parent
-    if arguments.give_up and give_up(run, folder):
+    if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
     left = batch.seconds_left(
         batch.job(os.environ), time.time()

@@ -1,13 +1,15 @@
 """What a batch system allows and what a study's jobs ask of it."""
 
+import datetime
 import math
+import subprocess
 
 from study import launcher, packing
 
 MARGIN_MIN = 5  # of a job's walltime over its run's time limit: to start, to end, and to write down how
 LAST_S = 90  # of a job, in which a run must have ended
 JOB_IDS = ("LSB_JOBID", "COBALT_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
-RETRIES = 2  # of a job that ends without a word; the last one only writes that down
+TRIES = 2  # of a run whose job ends without a word; another job then only writes that down
 
 
 def job_minutes(machine):
@@ -70,9 +72,21 @@ def job(variables):
     """
     ids = [variables[name] for name in JOB_IDS if variables.get(name)]
     ends = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
+    if ends is None and variables.get("SLURM_JOB_ID"):
+        ends = _slurm_says(variables["SLURM_JOB_ID"])
     if not ids and ends is None:
         return None
     return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends)}
+
+
+def _slurm_says(job_id):
+    """When a job of Slurm's ends (s), which versions before 23 do not tell it; None where it cannot be found out."""
+    line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
+    try:
+        said = subprocess.run(line, capture_output=True, text=True, timeout=60).stdout
+        return datetime.datetime.fromisoformat(said.strip()).timestamp()
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
 
 
 def seconds_left(job, now):

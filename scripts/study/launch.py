@@ -23,35 +23,38 @@ LOG = "train.log"
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", "communication.log", "record.json", "record.log", LOG}  # fmt: skip
-TOLD = {LOG, "phases.jsonl", "telemetry.csv", "provenance.json"}  # the latest of these is a run's last sign of life
 TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 
 
-def launch(run, folder, time_limit_s):
+def launch(run, folder, time_limit_s, job=None):
     """Run ``run`` (the content of ``run.yaml``) in ``folder`` and write ``outcome.json`` there last.
 
+    job: the batch job that this is in, by `study.batch.job`.
     A run that takes longer than ``time_limit_s`` seconds is ended. Whatever an earlier attempt left in the
     folder is removed first. Raises `StudyError` where nothing could be started; a run that was started and
     failed is recorded, not raised.
     """
     folder = Path(folder)
     with _alone_in(folder) as lock:
-        _launch(run, folder, time_limit_s, lock)
+        _launch(run, folder, time_limit_s, job, lock)
 
 
-def give_up(run, folder):
-    """Write down that ``run`` was launched in ``folder`` and ended without a word: its job was killed, its node died.
+def give_up(run, folder, tries):
+    """Write down that ``run`` was launched in ``folder`` and lost: its job was killed, preempted, its node died.
 
-    Returns whether there was anything to write down: not without a launch of this very run, nor if it has its outcome.
+    tries: how many jobs have been lost. One that lived to its walltime is not tried again, others are, `batch.TRIES` in
+    all. Returns whether there was anything to write down: not without a launch of this very run that has no outcome.
     """
     folder = Path(folder)
     with _alone_in(folder):
         begun = _launched(run, folder)
         if begun is None:
             return False
-        _merge_ranks(folder)
-        last_sign = max(path.stat().st_mtime_ns for path in folder.iterdir() if path.name in TOLD)
+        last_sign = max(path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file())
         kind, message = batch.lost(begun["job"], last_sign)
+        if kind != "timeout" and tries < batch.TRIES:
+            return False
+        _merge_ranks(folder)
         _write_outcome(folder, failure.described(folder, kind, message), None, begun["wall_ns"], last_sign)
     return True
 
@@ -68,11 +71,11 @@ def _launched(run, folder):
     return {"job": facts["job"], "wall_ns": (folder / "provenance.json").stat().st_mtime_ns}
 
 
-def _launch(run, folder, time_limit_s, lock):
+def _launch(run, folder, time_limit_s, job, lock):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
     code = code_version.training_code(run["benchmark"]["name"])
-    variables, job = _variables(run, folder), batch.job(os.environ)
+    variables = _variables(run, folder)
     facts = {"training_code": code, "launch_line": line, "job": job, "data": _data(run)}
     facts |= provenance.collect(variables)
     _empty(folder)

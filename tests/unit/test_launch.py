@@ -181,7 +181,7 @@ def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def launched_elsewhere(run, tmp_path):
+def launched_elsewhere(run, tmp_path, job=None):
     """Launch, in a process of its own, a child that sleeps; returns that process and the child's pid."""
     (tmp_path / "run.json").write_text(json.dumps(run))
     program = f"""
@@ -189,7 +189,7 @@ import json, sys
 sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
 from study import launch, launcher
 launcher.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 60"]
-launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50)
+launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50, {job!r})
 """
     process = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 30
@@ -228,36 +228,44 @@ def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path,
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 
-def lost_launch(run, tmp_path):
+def lost_launch(run, tmp_path, job=None):
     """A launch that was killed with all that belonged to it, as when its node dies."""
-    process, child = launched_elsewhere(run, tmp_path)
+    process, child = launched_elsewhere(run, tmp_path, job)
     process.kill()
     process.wait()
     os.kill(child, signal.SIGKILL)
     assert ended(child)
 
 
-def test_a_launch_that_was_lost_is_recorded_when_it_is_given_up(run, tmp_path):
+def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     lost_launch(run, tmp_path)
-    assert launch.give_up(run, tmp_path / "run")
+    assert not launch.give_up(run, tmp_path / "run", tries=1), "it is tried once more"
+    time.sleep(1.5)
+    assert launch.give_up(run, tmp_path / "run", tries=2)
     outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
     assert (outcome["status"], outcome["failure"]["kind"], outcome["exit_code"]) == ("failed", "killed", None)
-    assert 0 <= outcome["runtime_s"] < 60
+    assert 0 <= outcome["runtime_s"] < 1, "until its last sign of life"
     assert {"run.yaml", "provenance.json", "phases.jsonl"} <= set(outcome["files"])
-    assert not launch.give_up(run, tmp_path / "run"), "it has its outcome"
+    assert not launch.give_up(run, tmp_path / "run", tries=2), "it has its outcome"
+
+
+def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
+    lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
+    assert launch.give_up(run, tmp_path / "run", tries=1)
+    failure = json.loads((tmp_path / "run" / "outcome.json").read_text())["failure"]
+    assert (failure["kind"], failure["message"]) == ("timeout", "its batch job 7 reached its walltime and was killed")
 
 
 def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path):
-    assert not launch.give_up(run, tmp_path / "run")
+    assert not launch.give_up(run, tmp_path / "run", tries=2)
     lost_launch(run, tmp_path)
-    assert not launch.give_up(run | {"fingerprint": "another"}, tmp_path / "run")
+    assert not launch.give_up(run | {"fingerprint": "another"}, tmp_path / "run", tries=2)
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 
-def test_the_signal_of_the_walltime_is_a_timeout_with_its_record(run, tmp_path, monkeypatch):
+def test_the_signal_of_the_walltime_is_a_timeout_with_its_record(run, tmp_path):
     """At any other moment a SIGTERM is a cancelled job: no record, so that it runs again."""
-    monkeypatch.setenv("STUDY_JOB_ENDS", str(time.time() + 20))
-    process, child = launched_elsewhere(run, tmp_path)
+    process, child = launched_elsewhere(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     assert ended(child)

@@ -1,5 +1,6 @@
 """Exact command lines and exact answers of each batch system, and what is made of them: never a guess of success."""
 
+import datetime
 import os
 import subprocess
 
@@ -226,6 +227,18 @@ def test_what_a_run_may_take_ends_before_its_job():
     assert batch.seconds_left(job, now=400) == 600 - batch.LAST_S
     assert batch.seconds_left(job, now=2000) == 1
     assert batch.seconds_left(batch.job({"PBS_JOBID": "8.server"}), now=2000) is None
+
+
+def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 2026-01-02T03:04:05\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    told = datetime.datetime(2026, 1, 2, 3, 4, 5).timestamp()
+    assert batch.job({"SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
+    assert batch.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
+    squeue.write_text("#!/bin/sh\necho N/A\n")
+    assert batch.job({"SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
 
 
 def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():

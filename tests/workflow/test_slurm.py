@@ -89,7 +89,7 @@ def test_the_smoke_study_over_two_nodes_each(study):
         provenance = json.loads((study.results / record).with_name("provenance.json").read_text())
         assert provenance["launch_line"][:4] == ["srun", "--overlap", "--nodes", "2"]
         log = (study.results / record).with_name("train.log").read_text()
-        assert "0: epoch 1/" in log or "epoch 1/" in log
+        assert "0: epoch 1/" in log, "srun says whose line it is"
     again = study("smoke")
     assert "Nothing to be done" in again.stdout + again.stderr
 
@@ -99,3 +99,16 @@ def test_a_run_over_its_time_limit_is_recorded(study):
     study("one")
     run = pd.read_csv(study.results / "runs.csv").iloc[0]
     assert (run.status, run.failure_kind) == ("failed", "timeout")
+
+
+def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(study):
+    """Our own limit, which ends a run before its job's end, is put out of action for it."""
+    study.project.change("scripts/study/batch.py", "MARGIN_MIN = 5", "MARGIN_MIN = -4")  # a job of one minute
+    study.project.change("scripts/study/batch.py", "- now - LAST_S", "- now + 3600")
+    study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 4000"))
+    done = study("one")
+    assert "TIMEOUT" in done.stdout + done.stderr, "what Slurm itself says of the job"
+    run = pd.read_csv(study.results / "runs.csv").iloc[0]
+    assert (run.status, run.failure_kind, run.failure_phase) == ("failed", "timeout", "train")
+    assert "walltime" in run.failure_message
+    assert 30 < run.runtime_s < 120

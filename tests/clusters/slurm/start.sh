@@ -7,6 +7,7 @@ folder=$(realpath -m "$1")
 mkdir -p "$folder"/{state,spool,log}
 chmod 755 "$folder"
 host=$(hostname -s)
+port=$((20000 + RANDOM % 10000)) # so that two of them can be on one machine
 
 (umask 077 && dd if=/dev/urandom of="$folder/munge.key" bs=1024 count=1 status=none)
 munged --force --key-file "$folder/munge.key" --socket "$folder/munge.socket" --pid-file "$folder/munge.pid" \
@@ -15,7 +16,7 @@ munged --force --key-file "$folder/munge.key" --socket "$folder/munge.socket" --
 cat >"$folder/slurm.conf" <<CONF
 ClusterName=virtual
 SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=17100
+SlurmctldPort=$port
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket
@@ -36,7 +37,7 @@ MpiDefault=pmix
 TmpFS=$folder/spool/%n
 ReturnToService=2
 KillWait=5
-NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=8 RealMemory=2000 State=UNKNOWN
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 4))] CPUs=8 RealMemory=2000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONF
 
