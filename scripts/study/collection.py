@@ -29,7 +29,7 @@ def _run_row(run, training_code, folder):
     provenance = record["provenance"]
     times = record["phases"]
     nothing = dict.fromkeys
-    return {
+    row = {
         "machine": record["machine"],
         **record["parameters"],
         **record["derived"],
@@ -43,9 +43,11 @@ def _run_row(run, training_code, folder):
         "failure_phase": failure.get("phase"),
         "failure_message": failure.get("message"),
         "may_fail": run.may_fail,
+        "resumed_after_epoch": record["resumed_after_epoch"],
         "runtime_s": record["runtime_s"],
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
-        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] for phase in times if times[phase]["rank_0_s"]),
+        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
+        "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(record["training"] or nothing(TRAINING)),
         **(nothing(QUALITY) | (record["quality"] or {})),
@@ -62,6 +64,9 @@ def _run_row(run, training_code, folder):
         "host": provenance["host"],
         "record": str(path.relative_to(folder)),
     }
+    if record["resumed_after_epoch"]:  # not one piece: no time, power or energy of it is comparable
+        row |= dict.fromkeys(name for name in row if name.endswith(("_s", "_w", "_j", "_js")))
+    return row
 
 
 def _power(record):

@@ -27,6 +27,7 @@ PARAMETERS = (
     "loader",
     "sharding",
     "extra_loads",
+    "checkpoint_epochs",
     "trace",
     "profile",
     "repeat",
@@ -37,6 +38,7 @@ DEFAULTS = {
     "warmup_epochs": 0,
     "sharding": "none",
     "extra_loads": 0,
+    "checkpoint_epochs": 0,
     "trace": False,
     "profile": False,
     "repeats": 1,
@@ -352,6 +354,8 @@ def _refuse_impossible_observation(run, place):
         raise StudyError(
             f"{place}.extra_loads: makes loading uneven to look at it in the timeline: it needs trace: true"
         )
+    if run.parameters["checkpoint_epochs"] and (run.parameters["trace"] or run.parameters["profile"]):
+        raise StudyError(f"{place}.checkpoint_epochs: a traced or profiled run has no checkpoints; give two grids")
     if run.parameters["trace"] and run.gpus == 1:
         raise StudyError(f"{place}.gpus: 1: one rank has no communication to trace")
 

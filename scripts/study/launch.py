@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from study import batch, code_version, environment, execution, failure, launcher, phases, provenance
+from study import batch, checkpoints, code_version, environment, execution, failure, launcher, phases, provenance
 from study.configuration import ROOT
 from study.errors import StudyError
 from study.files import sha256, write_json, write_text, written_aside
@@ -22,7 +22,7 @@ from study.power import telemetry
 LOG = "train.log"
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
-             "activity.csv", "communication.log", "record.json", "record.log", LOG}  # fmt: skip
+             "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG}  # fmt: skip
 TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 
 
@@ -42,8 +42,9 @@ def launch(run, folder, time_limit_s, job=None):
 def give_up(run, folder, tries):
     """Write down that ``run`` was launched in ``folder`` and lost: its job was killed, preempted, its node died.
 
-    tries: how many jobs have been lost. One that lived to its walltime is not tried again, others are, `batch.TRIES` in
-    all. Returns whether there was anything to write down: not without a launch of this very run that has no outcome.
+    tries: how many jobs have been lost. One that lived to its walltime is not tried again but with a checkpoint, others
+    are, `batch.TRIES` in all. Returns whether it is written down: not where there is no launch of this very run, or one
+    that has its outcome.
     """
     folder = Path(folder)
     with _alone_in(folder):
@@ -52,7 +53,8 @@ def give_up(run, folder, tries):
             return False
         last_sign = max(path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file())
         kind, message = batch.lost(begun["job"], last_sign)
-        if kind != "timeout" and tries < batch.TRIES:
+        goes_on = (folder / checkpoints.FOLDER).exists()  # so that another job may come to its end
+        if tries < batch.TRIES and (kind != "timeout" or goes_on):
             return False
         _merge_ranks(folder)
         _write_outcome(folder, failure.described(folder, kind, message), None, begun["wall_ns"], last_sign)
@@ -78,7 +80,7 @@ def _launch(run, folder, time_limit_s, job, lock):
     variables = _variables(run, folder)
     facts = {"training_code": code, "launch_line": line, "job": job, "data": _data(run)}
     facts |= provenance.collect(variables)
-    _empty(folder)
+    _empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, code) else set())
     (folder / "ranks").mkdir()
     write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     write_json(folder / "provenance.json", facts)
@@ -90,6 +92,8 @@ def _launch(run, folder, time_limit_s, job, lock):
     runtime_ns = time.monotonic_ns() - begun
     _merge_ranks(folder)
     why = failure.failure_of(folder, exit_code, stopped, last_lines)
+    if why is None:
+        shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, exit_code, begun_wall, begun_wall + runtime_ns)
 
 
@@ -126,13 +130,22 @@ def _alone_in(folder):
         os.close(descriptor)
 
 
-def _empty(folder):
-    """Remove what an earlier attempt left; a folder that holds anything but a run's own files is refused."""
+def _empty(folder, keep=()):
+    """Remove what an earlier attempt left but ``keep``; a folder with anything but a run's own files is refused."""
     strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
     if strange:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name not in keep:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _checkpoints_count(folder, code):
+    """Whether the earlier attempt was of today's code; whether they are of this run is asked when one is read."""
+    try:
+        return json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["training_code"] == code
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _data(run):

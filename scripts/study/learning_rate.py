@@ -17,8 +17,11 @@ def warmup_rate(run, size, step, steps):
     return first + (last - first) * min(1.0, (step + 1) / steps)
 
 
-def warmup(run, size, steps_per_epoch):
-    """Keras callbacks, one or none, that set the learning rate before each step of the run's warm-up epochs."""
+def warmup(run, size, steps_per_epoch, epochs_before=0):
+    """Keras callbacks, one or none, that set the learning rate before each step of the run's warm-up epochs.
+
+    epochs_before: those that a resumed run has behind it.
+    """
     import tf_keras as keras
 
     steps = run["parameters"]["warmup_epochs"] * steps_per_epoch
@@ -30,7 +33,7 @@ def warmup(run, size, steps_per_epoch):
 
         def __init__(self):
             super().__init__()
-            self._step = 0
+            self._step = epochs_before * steps_per_epoch
 
         def on_train_batch_begin(self, batch, logs=None):
             if self._step < steps:

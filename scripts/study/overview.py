@@ -10,7 +10,7 @@ from study.tables.layout import text
 
 RUN_COLUMNS = ["benchmark", "dataset", "scaling", "epochs_per_rank", "gpus", "batch_size_per_rank", "batch_scaling",
                "loader", "sharding", "trace", "profile", "repeat", "status", "runtime_s", "time_per_epoch_s",
-               "accuracy", "loss", "code_is_current", "record"]  # fmt: skip
+               "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
 
 
 def overview(study, machine, runs, loading, folder):

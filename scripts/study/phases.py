@@ -12,6 +12,7 @@ from pathlib import Path
 from study.files import write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
+WITHIN_TRAIN = ("checkpoint",)  # what of it is not training: the copying of checkpoints, and waiting for the last one
 
 
 def now():
@@ -65,14 +66,16 @@ def read(path):
 
 
 def durations(edges):
-    """Seconds of each finished phase by rank: {phase: {rank: seconds}}, from the monotonic clock."""
+    """Seconds of each finished phase by rank, {phase: {rank: seconds}}, by the monotonic clock; of several the sum."""
     begun, result = {}, {}
     for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
         key = edge["phase"], edge["rank"]
         if edge["edge"] == "begin":
             begun[key] = edge["monotonic_ns"]
         elif key in begun:
-            result.setdefault(edge["phase"], {})[edge["rank"]] = (edge["monotonic_ns"] - begun.pop(key)) / 1e9
+            of_phase = result.setdefault(edge["phase"], {})
+            seconds = (edge["monotonic_ns"] - begun.pop(key)) / 1e9
+            of_phase[edge["rank"]] = of_phase.get(edge["rank"], 0.0) + seconds
     return result
 
 

@@ -11,7 +11,7 @@ from study.errors import StudyError
 from study.files import number_or_none, sha256
 from study.power import summary
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 def make_record(folder):
@@ -41,6 +41,7 @@ def make_record(folder):
         "status": outcome["status"],
         "failure": outcome["failure"],
         "runtime_s": outcome["runtime_s"],
+        "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
         "phases": _phase_times(folder),
         "training": _training(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
@@ -120,7 +121,7 @@ def _phase_times(folder):
             "fastest_s": min(times[phase].values()),
             "rank_0_s": times[phase].get(0),
         }
-        for phase in phases.PHASES
+        for phase in (*phases.PHASES, *phases.WITHIN_TRAIN)
         if phase in times
     }
 

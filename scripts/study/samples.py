@@ -84,20 +84,25 @@ def samples_per_rank(samples, size):
     return samples // size
 
 
-def batches(samples, batch_size, shuffle):
-    """A ``tf.data.Dataset`` of batches, shuffled anew each epoch or in order; the last one may be smaller.
+def batches(samples, batch_size, order=None):
+    """A ``tf.data.Dataset`` of batches, the last one may be smaller.
 
-    What Keras makes of arrays handed to ``fit`` is the same but for tf.data's autotuning, whose thread ends only
-    after its next sleep: with it ``fit`` returned up to ten seconds after its last epoch, at random, on some ranks
-    and not on others.
+    order: the `study.randomness.EpochOrder` of an epoch's samples; none leaves them as they are. What Keras makes of
+    arrays handed to ``fit`` is the same but for tf.data's autotuning, whose thread ends only after its next sleep: with
+    it ``fit`` returned up to ten seconds after its last epoch, at random, on some ranks and not on others.
     """
     import tensorflow as tf
 
+    number = len(samples)
     with tf.device("/CPU:0"):
-        order = tf.data.Dataset.range(len(samples))
-        if shuffle:
-            order = order.shuffle(len(samples))
-        dataset = order.batch(batch_size).map(samples.gatherer())
+        if order is None:
+            positions = tf.data.Dataset.range(number).batch(batch_size)
+        else:
+            once = tf.data.Dataset.range(1)  # so that the order is asked for anew in each epoch
+            positions = once.flat_map(
+                lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
+            ).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
+        dataset = positions.map(samples.gatherer())
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(1).with_options(options)

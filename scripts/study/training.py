@@ -2,22 +2,21 @@
 
 import os
 import socket
-import time
 import zlib
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from study import benchmarks, learning_rate
+from study import benchmarks, fitting, learning_rate
 from study.benchmarks.interface import Table
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
 from study.loaders import check_columns, import_for, load, read_sidecar
 from study.memory import peak_memory_mb
-from study.phases import PhaseLog, now
+from study.phases import PhaseLog
 from study.power import telemetry
 from study.power.gpus import visible
+from study.randomness import seed_dropout
 from study.samples import batches, part
 
 
@@ -40,13 +39,13 @@ def run_rank(run, folder, started, make_communicator):
     with telemetry.sampled(run, Path(folder) / "ranks", ranks):
         ranks.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
-        results = _train(run, ranks, benchmark, phases)
+        results = _train(run, folder, ranks, benchmark, phases)
         _write_results(folder, ranks, gpu, *results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
     return ranks.rank
 
 
-def _train(run, ranks, benchmark, phases):
+def _train(run, folder, ranks, benchmark, phases):
     """From loading to evaluation; returns what there is to write (see `_write_results`)."""
     check_columns(run["data"], run["benchmark"]["files"])
     with phases("load"):
@@ -60,14 +59,16 @@ def _train(run, ranks, benchmark, phases):
             data.train = part(data.train, ranks.rank, ranks.size)
         workload["samples_per_rank"] = len(data.train)
         model = compile_model(benchmark, run, ranks, data.features)
+        resumed = fitting.resume(model, run, folder, ranks) if run["parameters"]["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
-        ranks.broadcast([*model.variables, *model.optimizer.variables])
+        ranks.broadcast(fitting.state(model))
     initial = _agreed_checksum(model, ranks)
     with phases("train"):
-        history = _fit(model, data, run, ranks)
+        history = fitting.fit(model, data, run, folder, ranks, phases, resumed)
     with phases("evaluate"):
-        test_metrics = model.evaluate(batches(data.test, _batch_size(run), shuffle=False), verbose=0, return_dict=True)
-    return history, test_metrics, initial, model, workload
+        batch_size = run["derived"]["batch_size_per_rank"]
+        test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
+    return history, test_metrics, initial, model, workload | {"resumed_after_epoch": resumed[0] or None}
 
 
 def limit_threads(cores):
@@ -114,6 +115,7 @@ def compile_model(benchmark, run, ranks, features):
     optimizer = ranks.distributed_optimizer(optimizer)
     model.compile(loss=run["benchmark"]["loss"], optimizer=optimizer, metrics=benchmark.metrics())
     optimizer.build(model.trainable_variables)
+    seed_dropout(model, run["derived"]["seed"] + ranks.rank)
     return model
 
 
@@ -136,10 +138,6 @@ def _load(run, file):
     return Table(matrix, [code["values"] for code in read_sidecar(paths["sidecar"])["codes"]])
 
 
-def _batch_size(run):
-    return run["derived"]["batch_size_per_rank"]
-
-
 def _agreed_checksum(model, ranks):
     """CRC-32 of the weights, which after the broadcast must be the same on all ranks."""
     checksums = ranks.gather(_checksum(model))
@@ -153,46 +151,6 @@ def _checksum(model):
     for array in model.get_weights():
         checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
     return checksum
-
-
-def _fit(model, data, run, ranks):
-    """Train; one row an epoch, in a data frame with the columns of ``history.csv``."""
-    import tf_keras as keras
-
-    class EpochTimes(keras.callbacks.Callback):
-        """When each epoch began, its wall time, validation included, and the learning rate in force."""
-
-        def __init__(self):
-            super().__init__()
-            self.rows = []
-
-        def on_epoch_begin(self, epoch, logs=None):
-            self._begun_wall, self._begun = now()
-
-        def on_epoch_end(self, epoch, logs=None):
-            seconds = (time.monotonic_ns() - self._begun) / 1e9
-            rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
-            row = {"epoch": epoch + 1, "time_s": seconds, **logs, "learning_rate": rate}
-            self.rows.append(row | {"begin_wall_ns": self._begun_wall})
-            if ranks.rank == 0:
-                print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(logs)}", flush=True)
-
-    batch_size = _batch_size(run)
-    if batch_size > len(data.train):
-        raise StudyError(f"batch_size: {batch_size} is larger than the {len(data.train)} training samples of a rank")
-    times = EpochTimes()
-    model.fit(
-        batches(data.train, batch_size, run["benchmark"]["shuffle"]),
-        epochs=run["derived"]["epochs_per_rank"],
-        validation_data=batches(data.validation, batch_size, shuffle=False),
-        callbacks=[*learning_rate.warmup(run, ranks.size, -(-len(data.train) // batch_size)), times],
-        verbose=0,
-    )
-    return pd.DataFrame(times.rows)
-
-
-def _shown(metrics):
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def _write_results(folder, ranks, gpu, history, test_metrics, initial, model, workload):
@@ -213,7 +171,8 @@ def _write_results(folder, ranks, gpu, history, test_metrics, initial, model, wo
     write_json(
         Path(folder) / "metrics.json",
         {
-            "workload": workload,
+            "workload": {name: value for name, value in workload.items() if name != "resumed_after_epoch"},
+            "resumed_after_epoch": workload["resumed_after_epoch"],
             "test": {name: number_or_none(value) for name, value in test_metrics.items()},
             "parameters": model.count_params(),
             "initial_weights_crc32": initial,

@@ -21,7 +21,16 @@ def make_run(tmp_path):
     """Make the directory of one run: ``make_run(run, status="ok", time_per_epoch=1.0, ...)`` returns its path."""
 
     def make(
-        run, status="ok", kind="oom", times=None, accuracy=0.9, runtime=20.0, load=(2.0, 3.0), machine="local", loss=0.5
+        run,
+        status="ok",
+        kind="oom",
+        times=None,
+        accuracy=0.9,
+        runtime=20.0,
+        load=(2.0, 3.0),
+        machine="local",
+        loss=0.5,
+        resumed=None,
     ):
         values = {"name": machine, **configuration.load_named("machines", machine)}
         folder = tmp_path / machine / "runs" / run.directory
@@ -59,7 +68,13 @@ def make_run(tmp_path):
                 "features": shape["features"],
                 "samples_per_rank": run.samples_per_rank,
             }
-            metrics = {"test": tested, "workload": workload, "parameters": 12, "ranks": ranks}
+            metrics = {
+                "test": tested,
+                "workload": workload,
+                "parameters": 12,
+                "ranks": ranks,
+                "resumed_after_epoch": resumed,
+            }
             (folder / "metrics.json").write_text(json.dumps(metrics))
         if run.parameters["trace"]:
             (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))

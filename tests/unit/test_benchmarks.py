@@ -16,6 +16,7 @@ from study import benchmarks, configuration, definition, grid, phases, training
 from study.benchmarks.interface import Table
 from study.datasets.scaling import impute_and_standardize, max_abs_scale, min_max_scale
 from study.errors import StudyError
+from study.randomness import EpochOrder
 from study.samples import Arrays, Joined, batches, part
 
 
@@ -167,7 +168,7 @@ def test_p1b3_filters_and_splits():
     assert (len(data.train), len(data.validation), len(data.test)) == (20, 2, 1)
     growth = np.concatenate([data.train.y, data.validation.y]).ravel()
     assert sorted(growth) == pytest.approx(sorted(row[3] / 100 for row in training_rows))
-    x, y = next(iter(batches(data.test, 1, shuffle=False)))
+    x, y = next(iter(batches(data.test, 1)))
     # expression of B:2 (5, 0) and descriptor of 20 (3), standardised over two rows each, then the concentration
     assert x.numpy() == pytest.approx(array([[1, -1, 1, -4.25]]))
     assert y.numpy() == pytest.approx(array([[-0.8]]))
@@ -195,7 +196,7 @@ def test_joining_never_makes_the_whole_matrix():
     values, y = (random.random((10_000, 1), dtype=np.float32) for _ in range(2))
     samples = Joined(values, tables, keys, y)
     joined = np.concatenate([tables[0][keys[0]], tables[1][keys[1]], values], axis=1)
-    found = [x.numpy() for x, _ in batches(samples.rows(slice(100, 400)), 64, shuffle=False)]
+    found = [x.numpy() for x, _ in batches(samples.rows(slice(100, 400)), 64)]
     assert np.array_equal(np.concatenate(found), joined[100:400])
     held = sum(array.nbytes for array in (values, y, *tables, *keys))
     assert held < joined.nbytes / 8
@@ -213,11 +214,17 @@ def test_parts_do_not_overlap_and_are_equally_many(samples, size):
 
 def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():
     samples = Arrays(np.arange(50, dtype=np.float32), np.arange(50, dtype=np.float32))
-    shuffled = batches(samples, 10, shuffle=True)
-    epochs = [np.concatenate([x.numpy() for x, _ in shuffled]).tolist() for _ in range(2)]
+    order = EpochOrder(seed=7)
+    shuffled = batches(samples, 10, order)
+    epochs = []
+    for epoch in (0, 1, 0):
+        order.set(epoch)
+        epochs.append(np.concatenate([x.numpy() for x, _ in shuffled]).tolist())
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(50))
     assert epochs[0] != epochs[1]
-    ordered = np.concatenate([x.numpy() for x, _ in batches(samples, 10, shuffle=False)])
+    assert epochs[0] == epochs[2], "an epoch's order does not depend on what came before it"
+    assert shuffled.cardinality() == 5
+    ordered = np.concatenate([x.numpy() for x, _ in batches(samples, 10)])
     assert ordered.tolist() == list(range(50))
 
 

@@ -95,6 +95,7 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
         ({"warmup_epochs": 1, "learning_rate_scaling": "none"}, ["runs[0].warmup_epochs: there is nothing to warm up"]),
         ({"trace": True, "profile": True}, ["runs[0].profile", "traced and profiled at once"]),
         ({"extra_loads": 2}, ["runs[0].extra_loads", "needs trace: true"]),
+        ({"checkpoint_epochs": 1, "profile": True}, ["runs[0].checkpoint_epochs", "has no checkpoints"]),
         ({"gpus": 1, "trace": True}, ["runs[0].gpus: 1", "no communication to trace"]),
         ({"dataset": "nt4"}, ["runs[0].dataset", "no dataset 'nt4'", "nt3"]),
     ],

@@ -63,6 +63,7 @@ class Site:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind an &
             )
 
     def calls(self, command):
@@ -267,9 +268,9 @@ def test_ctrl_c_cancels_the_jobs(site):
         study.wait(60)
     finally:
         _kill(study)
-    assert len(there.calls("bkill")) == 1
+    wait_for(lambda: there.calls("bkill"))
     (job,) = there.state.glob("*.job")
-    assert json.loads(job.read_text())["cancelled"]
+    wait_for(lambda: json.loads(job.read_text()).get("cancelled"))
 
 
 def _state_of(process):

@@ -74,7 +74,7 @@ def study(fresh, slurm):
         return subprocess.run(line, cwd=fresh.root, env=variables, capture_output=True, text=True, timeout=1200)
 
     run.results = fresh.root / "results" / "virtual"
-    run.project = fresh
+    run.project, run.variables = fresh, variables
     return run
 
 
@@ -106,8 +106,9 @@ def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(stu
     study.project.change("scripts/study/batch.py", "MARGIN_MIN = 5", "MARGIN_MIN = -4")  # a job of one minute
     study.project.change("scripts/study/batch.py", "- now - LAST_S", "- now + 3600")
     study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 4000"))
-    done = study("one")
-    assert "TIMEOUT" in done.stdout + done.stderr, "what Slurm itself says of the job"
+    study("one")
+    job = subprocess.run(["scontrol", "show", "jobs"], env=study.variables, capture_output=True, text=True).stdout
+    assert "JobState=TIMEOUT" in job.split("JobId=")[-1], "what Slurm itself says of the last job"
     run = pd.read_csv(study.results / "runs.csv").iloc[0]
     assert (run.status, run.failure_kind, run.failure_phase) == ("failed", "timeout", "train")
     assert "walltime" in run.failure_message

@@ -4,6 +4,7 @@ import numpy as np
 
 from study.benchmarks import interface
 from study.datasets.scaling import max_abs_scale
+from study.randomness import dropout
 from study.samples import Arrays
 
 CO_EXPRESSED = 20  # neighbouring genes that move together
@@ -72,6 +73,6 @@ class Benchmark(interface.Benchmark):
             ]
         stack.append(layers.Flatten())
         for units in model["dense"]:
-            stack += [layers.Dense(units, activation=model["activation"]), layers.Dropout(model["dropout"])]
+            stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
         stack.append(layers.Dense(model["classes"], activation="softmax"))
         return Sequential(stack)

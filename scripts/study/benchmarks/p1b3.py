@@ -8,6 +8,7 @@ import pandas as pd
 from study.benchmarks import interface
 from study.datasets.scaling import impute_and_standardize
 from study.errors import StudyError
+from study.randomness import dropout
 from study.samples import Joined
 
 GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic ones keep their ratio
@@ -107,7 +108,7 @@ class Benchmark(interface.Benchmark):
         model = self.spec["model"]
         stack = [layers.Input((features + 1,))]
         for units in model["dense"]:
-            stack += [layers.Dense(units, activation=model["activation"]), layers.Dropout(model["dropout"])]
+            stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
         return Sequential([*stack, layers.Dense(1)])
 
     def metrics(self):

@@ -102,11 +102,12 @@ def _computed(claim, table):
 
 
 def _in_the_paper_s_way(table):
-    """The points that differ from the paper's in size at most: its batch size, no shards, no warm-up, scaled rate."""
+    """The points that differ from the paper's in size at most: its batch size, no shards, warm-up, checkpoints."""
     if table.empty:
         return table
     batch_size = configuration.load_named("benchmarks", table["benchmark"].iloc[0])["batch_size"]
-    way = {"batch_size": batch_size, "sharding": "none", "warmup_epochs": 0, "learning_rate_scaling": "linear"}
+    way = {"batch_size": batch_size, "sharding": "none", "warmup_epochs": 0, "learning_rate_scaling": "linear",
+           "checkpoint_epochs": 0}  # fmt: skip
     return table[(table[list(way)] == pd.Series(way)).all(axis=1)]
 
 

@@ -11,9 +11,9 @@ from study.tables.layout import ci95_name, text
 # Columns in which two runs may differ and still be repeats of one point are not among these.
 POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs_per_rank", "batch_size",
          "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
-         "sharding", "extra_loads"]  # fmt: skip
+         "sharding", "extra_loads", "checkpoint_epochs"]  # fmt: skip
 WORKLOAD = ["train_samples", "features"]
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
+TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
 
@@ -26,7 +26,8 @@ def timed(runs):
 def points(runs, measures):
     """A row a point of the grid: mean and 95 % confidence interval of ``measures`` over its good repeats.
 
-    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``failures`` says what the failed ones were and
+    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``repeats_resumed`` those of the good ones whose times do
+    not count because they were not trained in one piece, ``failures`` says what the failed ones were and
     ``may_fail`` whether that was expected, ``power_reason`` why there is no power. A point whose repeats all failed
     has a row with no numbers.
     """
@@ -49,6 +50,7 @@ def _point(point, group, measures):
         sample = summarize(ok[measure])
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
+    point["repeats_resumed"] = int(ok["resumed_after_epoch"].notna().sum())
     point["failures"] = "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None
     point["may_fail"] = group["may_fail"].iloc[0]
     point["power_source"] = "; ".join(ok["power_source"].dropna().unique()) or None
@@ -71,7 +73,16 @@ def _only_reason(ok):
     return "; ".join(reasons) or None
 
 
-OPTIONAL = ("batch_scaling", "extra_loads", "repeats_failed", "failures", "may_fail", "oversubscribed")
+OPTIONAL = (
+    "batch_scaling",
+    "extra_loads",
+    "checkpoint_epochs",
+    "repeats_resumed",
+    "repeats_failed",
+    "failures",
+    "may_fail",
+    "oversubscribed",
+)
 
 
 def optional_columns(shown):
@@ -120,6 +131,7 @@ def workload_difference(row):
             "learning rate scaling": (row["learning_rate_scaling"], "linear"),
             "warm-up epochs": (row["warmup_epochs"], 0),
             "sharding": (row["sharding"], "none"),
+            "epochs between checkpoints": (row["checkpoint_epochs"], 0),
             **({} if batch else {"batch size a rank": (row["batch_size_per_rank"], row["batch_size"])}),
             **({} if strong else {"batch size": (row["batch_size"], spec["batch_size"])}),
         }

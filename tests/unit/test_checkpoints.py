@@ -1,0 +1,72 @@
+"""Checkpoints are whole or absent, the last two stay, and only those of the very run are gone on from."""
+
+import numpy as np
+import pytest
+
+from study import checkpoints
+
+LABELS = {"parameters": {"gpus": 2}, "dataset": {"id": "a"}}
+SHAPES = [(2, 3), ()]
+
+
+def save(folder, epochs, labels=LABELS):
+    writer = checkpoints.Writer(folder, 1, labels)
+    for epoch in epochs:
+        arrays = [np.full((2, 3), epoch, dtype=np.float32), np.int64(epoch)]
+        writer.save(epoch, arrays, [{"epoch": each} for each in range(1, epoch + 1)])
+    writer.close()
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / checkpoints.FOLDER).iterdir())
+
+
+def test_the_latest_comes_back_as_it_was(tmp_path):
+    save(tmp_path, [1, 2, 3])
+    epoch, arrays, history = checkpoints.latest(tmp_path, LABELS, SHAPES)
+    assert (epoch, arrays[0].tolist(), int(arrays[1])) == (3, [[3.0] * 3] * 2, 3)
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    assert names(tmp_path) == ["epoch-000002.npz", "epoch-000003.npz"]
+
+
+def test_when_one_is_due():
+    assert [checkpoints.Writer("x", 3, {}).is_due(epoch) for epoch in range(1, 7)] == [False, False, True] * 2
+    assert not checkpoints.Writer("x", 0, {}).is_due(1)
+
+
+def test_without_any_there_is_none(tmp_path):
+    assert checkpoints.latest(tmp_path, LABELS, SHAPES) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "shapes"),
+    [({**LABELS, "dataset": {"id": "b"}}, SHAPES), (LABELS, [(2, 4), ()]), (LABELS, SHAPES[:1])],
+)
+def test_another_run_s_is_passed_over(tmp_path, labels, shapes):
+    save(tmp_path, [1])
+    assert checkpoints.latest(tmp_path, labels, shapes) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "not an archive"])
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path, damage):
+    save(tmp_path, [1, 2])
+    path = tmp_path / checkpoints.FOLDER / "epoch-000002.npz"
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[content.index(b"array_0.npy") + 150] ^= 0xFF
+    path.write_bytes({"cut": content[:-40], "flipped": content, "empty": b"", "not an archive": b"hello"}[damage])
+    assert checkpoints.latest(tmp_path, LABELS, SHAPES)[0] == 1
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_nothing_half(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    save(tmp_path, [1])
+    monkeypatch.setattr(np, "savez", full)
+    writer = checkpoints.Writer(tmp_path, 1, LABELS)
+    writer.save(2, [np.zeros((2, 3), np.float32), np.int64(2)], [])
+    with pytest.raises(OSError, match="No space left"):
+        writer.close()
+    assert names(tmp_path) == ["epoch-000001.npz"]
+    assert checkpoints.latest(tmp_path, LABELS, SHAPES)[0] == 1

@@ -1,0 +1,123 @@
+"""A run that is killed at any moment and started again ends with the weights of one that was not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import psutil
+import pytest
+
+EPOCHS = 12
+STUDY = f"""
+description: a test
+datasets:
+  nt3: {{source: synthetic, train_samples: 400, test_samples: 20, features: 300, seed: 1}}
+  p1b2: {{source: synthetic, train_samples: 300, test_samples: 30, features: 200, seed: 1}}
+runs:
+  - {{benchmark: nt3, scaling: weak, epochs: {EPOCHS}, gpus: [1, 2], loader: npy, warmup_epochs: 5,
+     checkpoint_epochs: 2}}
+  - {{benchmark: p1b2, scaling: weak, epochs: {EPOCHS}, gpus: 2, loader: npy, sharding: by_rank,
+     checkpoint_epochs: 1}}
+tables: [scaling]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished_study(tmp_path_factory):
+    """The study's runs without a break, each with its folder by (benchmark, gpus)."""
+    from project import copy_of_project
+
+    project = copy_of_project(tmp_path_factory.mktemp("restarts"))
+    project.add_study("restarts", STUDY)
+    project.snakemake(study="restarts")
+    runs = pd.read_csv(project.results / "runs.csv")
+    assert runs.status.tolist() == ["ok"] * 3, runs.failure_message.tolist()
+    assert runs.resumed_after_epoch.isna().all()
+    assert (runs.checkpoint_s > 0).all()
+    project.runs = {(row.benchmark, row.gpus): (project.results / row.record).parent for row in runs.itertuples()}
+    return project
+
+
+def start(project, reference, folder):
+    line = [sys.executable, project.root / "scripts" / "launch_training.py", "--run", reference / "run.yaml"]
+    return subprocess.Popen(
+        [*line, "--outcome", folder / "outcome.json"], cwd=project.root, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def kill_all(folder, launch):
+    """SIGKILL to the launch and to everything that was started for the run."""
+    os.killpg(launch.pid, signal.SIGKILL)
+    while found := [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]:
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found, timeout=5)
+    launch.wait()
+
+
+def killed_after(project, reference, folder, epoch, delay_s):
+    """Start the run and kill it ``delay_s`` seconds after it has printed that ``epoch`` has ended."""
+    launch = start(project, reference, folder)
+    log, deadline = folder / "train.log", time.monotonic() + 120
+    while not (log.exists() and f"epoch {epoch}/" in log.read_text()):
+        assert launch.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(delay_s)
+    kill_all(folder, launch)
+    assert not (folder / "outcome.json").exists()
+
+
+def results(folder):
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return metrics, pd.read_csv(folder / "history.csv")
+
+
+@pytest.mark.parametrize(("benchmark", "gpus"), [("nt3", 1), ("nt3", 2), ("p1b2", 2)])
+def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, benchmark, gpus):
+    reference, folder = finished_study.runs[benchmark, gpus], tmp_path / "again"
+    chance = random.Random(f"{benchmark}{gpus}")
+    killed_after(finished_study, reference, folder, chance.randint(3, 5), chance.uniform(0, 0.3))
+    killed_after(finished_study, reference, folder, chance.randint(8, 10), chance.uniform(0, 0.3))
+    assert len(list((folder / "checkpoints").glob("epoch-*.npz"))) in (1, 2)
+    assert start(finished_study, reference, folder).wait(120) == 0
+    once, history_once = results(reference)
+    again, history_again = results(folder)
+    assert again["resumed_after_epoch"] >= 6
+    assert again["initial_weights_crc32"] != once["initial_weights_crc32"], "it did not begin anew"
+    quality = [name for name in history_once if name not in ("time_s", "begin_wall_ns")]
+    pd.testing.assert_frame_equal(history_again[quality], history_once[quality], rtol=1e-5)
+    if gpus == 1:
+        assert again["ranks"][0]["final_weights_crc32"] == once["ranks"][0]["final_weights_crc32"], "bit for bit"
+    assert again["test"] == pytest.approx(once["test"], rel=1e-5)
+    assert not (folder / "checkpoints").exists(), "they are for runs that have not ended"
+
+
+def test_the_times_of_a_resumed_run_do_not_count(finished_study):
+    """Through Snakemake: killed, and found again by the next one; its quality counts, its times do not."""
+    folder = finished_study.runs["p1b2", 2]
+    (folder / "outcome.json").unlink()
+    (folder / "train.log").unlink()
+    copy = folder.with_name("definition.yaml")
+    copy.write_text((folder / "run.yaml").read_text())
+    reference = folder.with_name("reference")
+    reference.mkdir()
+    copy.rename(reference / "run.yaml")
+    killed_after(finished_study, reference, folder, 6, 0.1)
+    finished_study.snakemake(study="restarts")
+    runs = pd.read_csv(finished_study.results / "runs.csv").set_index("benchmark")
+    run = runs.loc["p1b2"]
+    assert run.status == "ok"
+    assert 5 <= run.resumed_after_epoch < EPOCHS
+    assert pd.isna(run.runtime_s) and pd.isna(run.time_per_epoch_s) and pd.isna(run.train_s)
+    assert run.accuracy > 0
+    table = pd.read_csv(finished_study.results / "tables" / "scaling.csv").set_index("benchmark").loc["p1b2"]
+    assert (table.repeats_ok, table.repeats_resumed) == (1, 1)
+    assert pd.isna(table.runtime_s)
+    record = json.loads((folder / "record.json").read_text())
+    assert record["runtime_s"] > 0, "they are told where it is said what they are"
