@@ -9,7 +9,19 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
 
-from study import batch, code_version, configuration, definition, environment, grid, launcher, packing, paths, plan
+from study import (
+    batch,
+    code_version,
+    configuration,
+    definition,
+    environment,
+    grid,
+    launcher,
+    packing,
+    paths,
+    plan,
+    progress,
+)
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 from study.figures.description import describe

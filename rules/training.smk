@@ -17,6 +17,7 @@ rule train:
     resources:
         **batch.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
+        stall_limit_s=MACHINE.get("stall_limit_s", progress.LIMIT_S),
         jobs_lost=lambda wildcards, attempt: attempt - 1,
     params:
         # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.
@@ -28,5 +29,5 @@ rule train:
         " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
         'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
-        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --jobs-lost {resources.jobs_lost}"
+        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost}"
         " --outcome {output:q}"

@@ -15,6 +15,7 @@ from study import batch, configuration, grid
 from study.definition import fingerprint, run_definition
 from study.errors import StudyError, exit_with_message
 from study.launch import give_up, launch
+from study.progress import LIMIT_S
 
 
 def main():
@@ -26,6 +27,7 @@ def main():
     parser.add_argument("--run", type=Path, help="instead of these three, the run.yaml of an earlier run")
     parser.add_argument("--fingerprint", help="of the run that was planned; another one is refused")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
+    parser.add_argument("--stall-limit-s", type=float, default=LIMIT_S, help="seconds without progress, likewise")
     parser.add_argument("--jobs-lost", type=int, default=0, help="earlier jobs of this run that ended without a word")
     parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
@@ -37,11 +39,10 @@ def main():
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
-    left = batch.seconds_left(
-        batch.job(os.environ), time.time()
-    )  # so that a run's end is written down before its job's
+    job = batch.job(os.environ)
+    left = batch.seconds_left(job, time.time())  # so that a run's end is written down before its job's
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
-    launch(run, folder, limit_s)
+    launch(run, folder, limit_s, job, arguments.stall_limit_s)
 
 
 def _earlier_run(path):

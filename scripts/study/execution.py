@@ -6,26 +6,32 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from study.configuration import ROOT
 from study.failure import TAG
 
+GUARD = str(ROOT / "scripts" / "study" / "guard.py")
 LAST_LINES = 200
 GRACE_S = 10
+LOOK_S = 1.0  # between two looks for signs of life
 
 
-def execute(line, variables, log, limit_s, lock, is_last_moment):
-    """Run ``line`` in a session of its own; returns (exit code, why its time was over or None, its last lines).
+def execute(line, variables, log, lock, until):
+    """Run ``line`` in a session of its own; returns (exit code, why it was stopped or None, its last lines).
 
     variables: its environment. log: the file that what it prints is copied to. lock: a file descriptor that it holds.
-    is_last_moment: tells whether a SIGTERM or SIGHUP that comes now is the end of the batch job's walltime; at any
-    other time they end this process too, as `SystemExit`.
+    until: the `Limits` that end it. SIGTERM and SIGHUP end it too, and this process, as `SystemExit`, unless they are
+    those of the batch job's walltime.
     """
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
-        line,
+        [sys.executable, "-I", "-S", GUARD, *line],
         env=variables,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # never written to: it tells the guard that this process is there
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -35,20 +41,50 @@ def execute(line, variables, log, limit_s, lock, is_last_moment):
     )
     reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
     reader.start()
-    stopped = None
     with _signals_as_exit():
         try:
-            process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            stopped = "the run reached its time limit and was ended"
+            stopped = _wait(process, until)
         except SystemExit:
-            if not is_last_moment():
+            if not until.is_last_moment():
                 raise
-            stopped = "its batch job reached its walltime, and the batch system ended it"
+            stopped = "timeout", "its batch job reached its walltime, and the batch system ended it"
         finally:
             _end(process)
     reader.join()
+    process.stdin.close()
     return process.returncode, stopped, list(last_lines)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a run. time_s: its time limit; stall_s: how long no rank may give a sign of life.
+
+    last_sign: gives a value that changes with every sign of life. is_last_moment: tells whether a signal that comes now
+    is that of the batch job's walltime.
+    """
+
+    time_s: float
+    stall_s: float
+    last_sign: Callable
+    is_last_moment: Callable
+
+
+def _wait(process, until):
+    """Wait for the end of the process or for what ends it: (kind, message), or None where it ended by itself."""
+    begun = seen_at = time.monotonic()
+    seen = until.last_sign()
+    while True:
+        present = time.monotonic()
+        if present - begun >= until.time_s:
+            return "timeout", "the run reached its time limit and was ended"
+        if present - seen_at >= until.stall_s:
+            return "hang", f"no rank made progress for {until.stall_s:g} s, and the run was ended"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=min(LOOK_S, until.time_s - (present - begun)))
+            return None
+        latest = until.last_sign()
+        if latest != seen:
+            seen, seen_at = latest, time.monotonic()
 
 
 @contextlib.contextmanager

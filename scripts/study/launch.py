@@ -12,7 +12,18 @@ from pathlib import Path
 
 import yaml
 
-from study import batch, checkpoints, code_version, environment, execution, failure, launcher, phases, provenance
+from study import (
+    batch,
+    checkpoints,
+    code_version,
+    environment,
+    execution,
+    failure,
+    launcher,
+    phases,
+    progress,
+    provenance,
+)
 from study.configuration import ROOT
 from study.errors import StudyError
 from study.files import sha256, write_json, write_text, written_aside
@@ -26,17 +37,18 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
 TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 
 
-def launch(run, folder, time_limit_s, job=None):
+def launch(run, folder, time_limit_s, job=None, stall_limit_s=progress.LIMIT_S):
     """Run ``run`` (the content of ``run.yaml``) in ``folder`` and write ``outcome.json`` there last.
 
     job: the batch job that this is in, by `study.batch.job`.
-    A run that takes longer than ``time_limit_s`` seconds is ended. Whatever an earlier attempt left in the
+    A run that takes longer than ``time_limit_s`` seconds, or in which no rank gives a sign of life for
+    ``stall_limit_s`` seconds, is ended. Whatever an earlier attempt left in the
     folder is removed first. Raises `StudyError` where nothing could be started; a run that was started and
     failed is recorded, not raised.
     """
     folder = Path(folder)
     with _alone_in(folder) as lock:
-        _launch(run, folder, time_limit_s, job, lock)
+        _launch(run, folder, time_limit_s, stall_limit_s, job, lock)
 
 
 def give_up(run, folder, tries):
@@ -57,8 +69,21 @@ def give_up(run, folder, tries):
         if tries < batch.TRIES and (kind != "timeout" or goes_on):
             return False
         _merge_ranks(folder)
-        _write_outcome(folder, failure.described(folder, kind, message), None, begun["wall_ns"], last_sign)
+        _write_outcome(
+            folder,
+            failure.described(folder, kind, message, log=_last_lines(folder / LOG)),
+            None,
+            begun["wall_ns"],
+            last_sign,
+        )
     return True
+
+
+def _last_lines(log):
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def _launched(run, folder):
@@ -73,11 +98,11 @@ def _launched(run, folder):
     return {"job": facts["job"], "wall_ns": (folder / "provenance.json").stat().st_mtime_ns}
 
 
-def _launch(run, folder, time_limit_s, job, lock):
+def _launch(run, folder, time_limit_s, stall_limit_s, job, lock):
     program = [sys.executable, str(ROOT / "scripts" / "train.py"), str(folder)]
     line = launcher.command(run["parameters"]["gpus"], run["machine"], program)
     code = code_version.training_code(run["benchmark"]["name"])
-    variables = _variables(run, folder)
+    variables = _variables(run, folder) | {progress.LIMIT_VARIABLE: str(stall_limit_s)}
     facts = {"training_code": code, "launch_line": line, "job": job, "data": _data(run)}
     facts |= provenance.collect(variables)
     _empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, code) else set())
@@ -86,9 +111,13 @@ def _launch(run, folder, time_limit_s, job, lock):
     write_json(folder / "provenance.json", facts)
 
     begun_wall, begun = phases.now()
-    exit_code, stopped, last_lines = execution.execute(
-        line, variables, folder / LOG, time_limit_s, lock, lambda: batch.is_last_moment(job, time.time())
+    until = execution.Limits(
+        time_limit_s,
+        stall_limit_s,
+        lambda: progress.last_sign(folder / "ranks"),
+        lambda: batch.is_last_moment(job, time.time()),
     )
+    exit_code, stopped, last_lines = execution.execute(line, variables, folder / LOG, lock, until)
     runtime_ns = time.monotonic_ns() - begun
     _merge_ranks(folder)
     why = failure.failure_of(folder, exit_code, stopped, last_lines)

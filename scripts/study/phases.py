@@ -25,10 +25,12 @@ class PhaseLog:
 
     def __init__(self, path, rank, host):
         self._path, self._rank, self._host = Path(path), rank, host
+        self._open = []
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def edge(self, phase, edge, at=None):
         """Log one edge, now or ``at`` an earlier (wall, monotonic) time."""
+        self._open.append(phase) if edge == "begin" else self._open.remove(phase)
         wall, monotonic = at or now()
         line = {
             "phase": phase,
@@ -40,6 +42,11 @@ class PhaseLog:
         }
         with open(self._path, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
+
+    @property
+    def current(self):
+        """The phase that this rank is in, the innermost; None between two."""
+        return self._open[-1] if self._open else None
 
     @contextlib.contextmanager
     def __call__(self, phase):

@@ -16,6 +16,7 @@ from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 from study.power import telemetry
 from study.power.gpus import visible
+from study.progress import signs_of
 from study.randomness import seed_dropout
 from study.samples import batches, part
 
@@ -33,19 +34,22 @@ def run_rank(run, folder, started, make_communicator):
     gpu = pin_device(run, ranks)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
+    signs = signs_of(Path(folder) / "ranks", ranks)
+    if signs:
+        signs.start(phases)
     _check_ranks(run, ranks)
     benchmark = benchmarks.get(run["benchmark"]["name"], run["benchmark"])
     import_for(run["parameters"]["loader"])
     with telemetry.sampled(run, Path(folder) / "ranks", ranks):
         ranks.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
-        results = _train(run, folder, ranks, benchmark, phases)
+        results = _train(run, folder, ranks, benchmark, phases, signs)
         _write_results(folder, ranks, gpu, *results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
     return ranks.rank
 
 
-def _train(run, folder, ranks, benchmark, phases):
+def _train(run, folder, ranks, benchmark, phases, signs):
     """From loading to evaluation; returns what there is to write (see `_write_results`)."""
     check_columns(run["data"], run["benchmark"]["files"])
     with phases("load"):
@@ -63,6 +67,8 @@ def _train(run, folder, ranks, benchmark, phases):
     with phases("broadcast"):
         ranks.broadcast(fitting.state(model))
     initial = _agreed_checksum(model, ranks)
+    if signs:
+        signs.steps = model.optimizer.iterations.numpy
     with phases("train"):
         history = fitting.fit(model, data, run, folder, ranks, phases, resumed)
     with phases("evaluate"):

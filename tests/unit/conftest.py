@@ -82,7 +82,9 @@ def make_run(tmp_path):
             recorder = cProfile.Profile()
             recorder.runcall(json.dumps, {})
             recorder.dump_stats(folder / "profile.pstats")
-        failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory"} if status != "ok" else None
+        failure = (
+            {"kind": kind, "phase": "train", "rank": 0, "message": "no memory", "log": []} if status != "ok" else None
+        )
         outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}
         outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
         (folder / "outcome.json").write_text(json.dumps(outcome))

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -66,12 +65,12 @@ def run(tmp_path):
     }
 
 
-def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30):
+def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30, stall_limit_s=30):
     """Launch a shell script in place of the ranks; $FOLDER is the run's directory."""
     folder = tmp_path / "run"
     monkeypatch.setenv("FOLDER", str(folder))
     monkeypatch.setattr(launcher, "command", lambda *_: ["bash", "-c", script])
-    launch.launch(run, folder, limit_s)
+    launch.launch(run, folder, limit_s, None, stall_limit_s)
     return json.loads((folder / "outcome.json").read_text())
 
 
@@ -125,7 +124,7 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
         ("echo 'error: a message of ours'; exit 1", "error", None, "a message of ours"),
         ("echo '[0]<stderr>:ResourceExhaustedError: OOM when allocating'; exit 1", "oom", 0, "OOM when"),
         ("echo 'terminate called: std::bad_alloc'; exit 134", "oom", None, "bad_alloc"),
-        ("kill -9 $$", "killed", None, "-9"),
+        ("kill -9 $$", "killed", None, "137"),
         ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
         ("exit 0", "error", None, "without writing metrics.json and history.csv"),
         ("exit 3", "error", None, "exit code 3"),
@@ -199,16 +198,32 @@ launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "
     return process, int((tmp_path / "child").read_text())
 
 
-def test_a_launcher_that_outlived_its_launch_keeps_the_folder(run, tmp_path):
-    """After a kill -9 of the launch its ranks live on; a new launch must not run beside them."""
+def test_a_launch_that_is_killed_takes_its_ranks_along(run, tmp_path, monkeypatch):
+    """SIGKILL gives it no chance to end them itself. Until they have ended the folder is theirs."""
     process, child = launched_elsewhere(run, tmp_path)
     process.kill()
     process.wait()
-    try:
-        with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
-            launch.launch(run, tmp_path / "run", 10)
-    finally:
-        os.kill(child, signal.SIGKILL)
+    assert ended(child)
+    assert outcome_of(run, tmp_path, monkeypatch, WHOLE)["status"] == "ok"
+
+
+ALIVE = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/alive-00000; sleep 0.5; done; "
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"), [("sleep 60", "hang"), (ALIVE + WHOLE, None), (ALIVE + "sleep 60", "hang")]
+)
+def test_a_run_without_signs_of_life_is_ended(run, tmp_path, monkeypatch, script, kind):
+    outcome = outcome_of(run, tmp_path, monkeypatch, script, stall_limit_s=2)
+    assert (outcome["failure"] or {}).get("kind") == kind
+    assert outcome["runtime_s"] < 15
+    if kind:
+        assert outcome["failure"]["message"] == "no rank made progress for 2 s, and the run was ended"
+
+
+def test_the_record_of_a_failure_has_the_last_lines_of_the_log(run, tmp_path, monkeypatch):
+    outcome = outcome_of(run, tmp_path, monkeypatch, "for i in $(seq 100); do echo line $i; done; exit 3")
+    assert outcome["failure"]["log"] == [f"line {i}" for i in range(81, 101)]
 
 
 def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):
@@ -233,7 +248,6 @@ def lost_launch(run, tmp_path, job=None):
     process, child = launched_elsewhere(run, tmp_path, job)
     process.kill()
     process.wait()
-    os.kill(child, signal.SIGKILL)
     assert ended(child)
 
 

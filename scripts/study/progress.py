@@ -1,0 +1,80 @@
+"""Signs of life of a run's ranks, so that one that hangs is found long before its time limit.
+
+On each node local rank 0 touches a file of its own whenever something has gone on: in training a step, elsewhere a new
+phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign: what
+they do is theirs to tell. The process that launched the ranks looks how old the latest sign is.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+
+LIMIT_S = 900  # without a sign, where the machine's file gives no other
+LONGEST_INTERVAL_S = 10.0
+LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
+BUSY_PHASES = {"startup", "load", "preprocess", "evaluate", "checkpoint"}
+BUSY_SHARE = 0.1  # of a core, from which a rank in one of these phases is at work
+
+
+class Signs:
+    """One rank's signs of life, from `start` to the end of the process."""
+
+    def __init__(self, folder, rank, limit_s):
+        self._path = Path(folder) / f"alive-{rank:05d}"
+        self._interval = min(LONGEST_INTERVAL_S, limit_s / 6)
+        self._phases, self.steps = None, None  # steps: gives the number of training steps made, in training
+
+    def start(self, phases):
+        """Begin to look every few seconds. phases: the rank's `study.phases.PhaseLog`."""
+        self._phases = phases
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        before = None
+        while True:
+            present = self._present()
+            if before is None or self._has_gone_on(before, present):
+                with contextlib.suppress(OSError):  # a full disk is told by those who need it
+                    self._path.touch()
+                before = present
+            time.sleep(self._interval)
+
+    def _present(self):
+        phase = self._phases.current
+        steps = self.steps() if phase == "train" and self.steps else None
+        return phase, steps, time.monotonic(), time.process_time(), _bytes_read()
+
+    @staticmethod
+    def _has_gone_on(before, present):
+        if before[:2] != present[:2]:
+            return True
+        if present[0] not in BUSY_PHASES:
+            return False
+        return present[3] - before[3] > BUSY_SHARE * (present[2] - before[2]) or present[4] > before[4]
+
+
+def _bytes_read():
+    """Bytes that this process has read, from files and pages of files; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/io", "rb") as handle:
+            return int(handle.readline().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def signs_of(folder, ranks):
+    """The `Signs` of this rank where it is to give any: local rank 0 of a run that is watched; else None."""
+    limit = os.environ.get(LIMIT_VARIABLE)
+    return Signs(folder, ranks.rank, float(limit)) if limit and ranks.local_rank == 0 else None
+
+
+def last_sign(folder):
+    """When (seconds since 1970) a rank gave the latest sign of life in a run's folder of ranks."""
+    files = [folder, *folder.glob("alive-*"), *folder.glob("phases-*")]
+    times = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            times.append(file.stat().st_mtime)
+    return max(times, default=0.0)
