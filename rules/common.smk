@@ -65,11 +65,16 @@ wildcard_constraints:
 
 def run_of(wildcards):
     """The study's run that the wildcards of a run folder name."""
-    return RUNS[grid.run_directory(dict(wildcards.items()))]
+    directory = grid.run_directory(dict(wildcards.items()))
+    if directory not in RUNS:
+        raise WorkflowError(f"study {STUDY.name} has no run {directory}")
+    return RUNS[directory]
 
 
 def dataset_of(wildcards):
     """The study's dataset that the wildcards name."""
+    if (wildcards.benchmark, wildcards.dataset) not in STUDY.datasets:
+        raise WorkflowError(f"study {STUDY.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
     return STUDY.datasets[wildcards.benchmark, wildcards.dataset]
 
 

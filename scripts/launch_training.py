@@ -47,9 +47,14 @@ def main():
 
 def _earlier_run(path):
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        run = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
+    given = run.get("parameters") if isinstance(run, dict) else None
+    for name in grid.PARAMETERS:
+        if not isinstance(given, dict) or name not in given:
+            raise StudyError(f"{path}: parameters.{name} is missing: no run's definition, or an older version's")
+    return run
 
 
 def _run_of_study(arguments):

@@ -1,12 +1,12 @@
 """One tidy table of all runs of a study, and one of all its loading samples: what tables are made from."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from study import configuration, paths
 from study.errors import StudyError
+from study.files import read_json
 from study.phases import PHASES
 from study.profile import COLUMNS as PROFILE_COLUMNS
 from study.record import read_record, verify
@@ -155,7 +155,7 @@ def loading_frame(loading_files, loading_code, folder):
     """
     rows = []
     for path in loading_files:
-        measured = json.loads(Path(path).read_text(encoding="utf-8"))
+        measured = read_json(path)
         configuration.check(measured, "loading", str(path))
         for sample in measured["samples"]:
             file = measured["files"][sample["file"]]

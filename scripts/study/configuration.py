@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import re
 from pathlib import Path
 
 import jsonschema
@@ -11,13 +12,22 @@ from study.errors import StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
+NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark: they go into paths and command lines
+LARGEST = 1e300
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+
+
+def _is_number(value):
+    """Neither NaN nor infinite, which YAML can say, nor a truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
 
 # JSON Schema takes 2.0 for an integer; in a run's name and in Python it is not one.
 VALIDATOR = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    ),
+    ).redefine("number", lambda _, value: _is_number(value)),
 )
 
 
@@ -45,7 +55,7 @@ def load_named(kind, name):
     A machine with a ``base`` has all keys of that other machine but those that it gives itself.
     """
     folder = CONFIG / kind
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
     if name not in known:
         raise StudyError(
             f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
@@ -78,8 +88,10 @@ def _read(path):
         content = yaml.safe_load(text)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or a date that there is not
         raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
     if content is None:
         raise StudyError(f"{shown(path)}: the file is empty")
     return content, tree
@@ -135,11 +147,18 @@ def _describe(error, path):
         return f"{key}: the key '{missing}' is missing"
     if error.validator == "enum":
         known = [str(value) for value in error.validator_value]
-        return f"{key}: {error.instance!r} is not one of {', '.join(known)}{nearest(str(error.instance), known)}"
+        meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
+        return f"{key}: {_short(repr(error.instance))} is not one of {', '.join(known)}{meant}"
     if error.validator == "uniqueItems":
-        return f"{key}: {error.instance} has a value twice"
+        return f"{key}: {_short(str(error.instance))} has a value twice"
     hint = error.schema.get("description")
-    return f"{key}: {error.message}" + (f" ({hint})" if hint else "")
+    return f"{key}: {_short(error.message)}" + (f" ({hint})" if hint else "")
+
+
+def _short(text):
+    """``text`` on one line, without the middle of what is very long."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
 
 
 def _unknown_keys(error):
@@ -180,6 +199,8 @@ def _refuse_repeated_keys(node, path):
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: a key must be a plain name")
             if key.value in seen:
                 raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
             seen.add(key.value)

@@ -2,9 +2,16 @@
 
 import sys
 
+LONGEST = 1200  # characters of a message
+
 
 class StudyError(Exception):
-    """Something the user can put right: the message names the place, what was expected and what to do."""
+    """Something the user can put right: the message names the place, what was expected and what to do, on one line."""
+
+    def __str__(self):
+        """What was wrong may hold line ends, or a book."""
+        text = " ".join(super().__str__().split())
+        return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def exit_with_message(main):

@@ -7,6 +7,8 @@ import math
 import os
 from pathlib import Path
 
+from study.errors import StudyError
+
 
 @contextlib.contextmanager
 def written_aside(path):
@@ -35,6 +37,16 @@ def write_text(path, text):
 def write_json(path, value):
     """Write ``value`` as indented JSON with a final newline, whole or not at all. NaN is refused."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path):
+    """The content of a JSON file. Raises `StudyError` where it cannot be read or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
 
 
 def number_or_none(value):

@@ -32,6 +32,7 @@ PARAMETERS = (
     "profile",
     "repeat",
 )
+MOST_RUNS = 20_000
 DEFAULTS = {
     "batch_scaling": "none",
     "learning_rate_scaling": "linear",
@@ -299,13 +300,16 @@ def _grid_runs(grid, datasets, place):
         raise StudyError(
             f"{place}: the key 'epochs' is missing; {dataset.benchmark} has no default under {grid['scaling']} scaling"
         )
-    axes = itertools.product(
+    axes = [
         _several(grid["gpus"]),
         _several(grid.get("batch_size", spec["batch_size"])),
         _several(grid["loader"]),
         _several(grid["batch_scaling"]),
-    )
-    for gpus, batch_size, loader, batch_scaling in axes:
+    ]
+    number = math.prod(map(len, axes)) * grid["repeats"]
+    if number > MOST_RUNS:
+        raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
+    for gpus, batch_size, loader, batch_scaling in itertools.product(*axes):
         for repeat in range(1, grid["repeats"] + 1):
             values = {
                 **grid,
@@ -326,8 +330,7 @@ def _refuse_impossible(run, place):
     """Raise for a point that could not run, or not mean what the paper means."""
     epochs, gpus, minimum = run.parameters["epochs"], run.gpus, run.spec["epochs"]["minimum_per_rank"]
     if run.parameters["scaling"] == "strong" and epochs % gpus:
-        near = [n for n in range(1, epochs + 1) if epochs % n == 0]
-        near = sorted(near, key=lambda n: abs(math.log(n / gpus)))[:2]
+        near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / gpus)))[:2]
         raise StudyError(
             f"{place}.gpus: {gpus}: {epochs} epochs cannot be divided evenly among {gpus} ranks "
             f"(strong scaling); nearest that can: {' or '.join(map(str, sorted(near)))}"
@@ -344,6 +347,11 @@ def _refuse_impossible(run, place):
     if warmup and run.parameters["learning_rate_scaling"] == "none":
         raise StudyError(f"{place}.warmup_epochs: there is nothing to warm up to with learning_rate_scaling: none")
     _refuse_impossible_observation(run, place)
+
+
+def _divisors(number):
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return {*small, *(number // n for n in small)}
 
 
 def _refuse_impossible_observation(run, place):

@@ -1,7 +1,7 @@
 """Signs of life of a run's ranks, so that one that hangs is found long before its time limit.
 
-On each node local rank 0 touches a file of its own whenever something has gone on: in training a step, elsewhere a new
-phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign: what
+Each rank touches a file of its own, twice a minute at most, when something has gone on: in training a step, elsewhere
+a new phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign: what
 they do is theirs to tell. The process that launched the ranks looks how old the latest sign is.
 """
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 LIMIT_S = 900  # without a sign, where the machine's file gives no other
-LONGEST_INTERVAL_S = 10.0
+LONGEST_INTERVAL_S = 30.0
 LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
 BUSY_PHASES = {"startup", "load", "preprocess", "evaluate", "checkpoint"}
 BUSY_SHARE = 0.1  # of a core, from which a rank in one of these phases is at work
@@ -65,9 +65,9 @@ def _bytes_read():
 
 
 def signs_of(folder, ranks):
-    """The `Signs` of this rank where it is to give any: local rank 0 of a run that is watched; else None."""
+    """The `Signs` of this rank; None where nobody watches the run."""
     limit = os.environ.get(LIMIT_VARIABLE)
-    return Signs(folder, ranks.rank, float(limit)) if limit and ranks.local_rank == 0 else None
+    return Signs(folder, ranks.rank, float(limit)) if limit else None
 
 
 def last_sign(folder):

@@ -1,6 +1,5 @@
 """One record of a run, made from its directory; can be made again without training again."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +7,7 @@ import yaml
 
 from study import configuration, phases, profile
 from study.errors import StudyError
-from study.files import number_or_none, sha256
+from study.files import number_or_none, read_json, sha256
 from study.power import summary
 
 SCHEMA_VERSION = 5
@@ -21,13 +20,14 @@ def make_record(folder):
     Raises `StudyError` where a file of the run is missing or is not the one the run wrote.
     """
     folder = Path(folder)
-    outcome = _read_json(folder / "outcome.json")
+    outcome = read_json(folder / "outcome.json")
+    configuration.check(outcome, "outcome", str(folder / "outcome.json"))
     verify(folder, outcome["files"])
     run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
-    provenance = _read_json(folder / "provenance.json")
+    provenance = read_json(folder / "provenance.json")
     ok = outcome["status"] == "ok"
     history = pd.read_csv(folder / "history.csv") if ok else None
-    metrics = _read_json(folder / "metrics.json") if ok else None
+    metrics = read_json(folder / "metrics.json") if ok else None
     if ok:
         _check_history(history, run, folder)
     record = {
@@ -67,21 +67,12 @@ def make_record(folder):
 
 def read_record(path):
     """Read a record back, checked against the schema and for its version."""
-    record = _read_json(Path(path))
-    version = record.get("schema_version")
+    record = read_json(path)
+    version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
     configuration.check(record, "record", str(path))
     return record
-
-
-def _read_json(path):
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise StudyError(f"{path}: not valid JSON: {error}") from None
 
 
 def verify(folder, files):
@@ -105,7 +96,7 @@ def _check_history(history, run, folder):
 
 def _communication(folder, run):
     """What the timeline told (scripts/read_timeline.py); None for a run that was not traced."""
-    return _read_json(folder / "communication.json") if run["parameters"]["trace"] else None
+    return read_json(folder / "communication.json") if run["parameters"]["trace"] else None
 
 
 def _data_mb(run, provenance):

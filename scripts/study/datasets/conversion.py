@@ -6,6 +6,7 @@ file, line and column, and no output.
 
 import hashlib
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
     shape = (described.rows, len(form.codes) + len(numbers))
     with written_aside(matrix) as aside:
         target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
+        with open(aside, "rb+") as handle:  # a disk that gets full while it is mapped would kill this process
+            os.posix_fallocate(handle.fileno(), 0, aside.stat().st_size)
         categories, missing = _fill(target, described, form, numbers)
         target.flush()
         del target

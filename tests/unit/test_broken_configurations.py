@@ -1,0 +1,141 @@
+"""Thousands of broken configurations: each is refused with one line that names the file, and none with a traceback."""
+
+import copy
+import datetime
+import math
+import shutil
+
+import hypothesis.strategies as st
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from study import batch, configuration, grid, launcher, packing, plan
+from study.errors import StudyError
+
+SHIPPED = configuration.CONFIG
+KINDS = {
+    "studies": ["laptop", "smoke", "timeline", "icpp2019", "prostate"],
+    "machines": ["local", "summit", "theta", "theta_flat", "polaris_prod", "frontier"],
+    "benchmarks": ["nt3", "p1b1", "p1b2", "p1b3"],
+}
+EXAMPLES = {"studies": 1000, "machines": 600, "benchmarks": 500}
+ODD = st.sampled_from(
+    [None, True, False, "", " ", "x" * 3000, "../../etc/passwd", "a; rm -rf /", "$(id)", "Ω\n\t", "none", "nt3", -1, 0,
+     1, 7, 2.0, 2.5, 10**9, 10**400, -(10**18), math.nan, math.inf, [], [[]], [1, 1], [None], {}, {"a": 1}, {"": []},
+     b"\xff\x00", datetime.date(2019, 8, 5), [1, "two", 3.0], {"benchmark": "nt3"}, "NaN", "1e3", "0x10", "yes"]
+)  # fmt: skip
+
+
+def places(value, path=()):
+    """Every path in a nested value, the value's own first."""
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+@st.composite
+def changed_contents(draw, content):
+    """A document with one to three changes of its values, keys or lists, as YAML."""
+    content = copy.deepcopy(content)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from([each for each in places(content) if each]))
+        parent = content
+        for key in path[:-1]:
+            parent = parent[key]
+        change, last = draw(st.sampled_from(["replace", "delete", "rename", "add", "wrap", "repeat"])), path[-1]
+        if change == "delete":
+            del parent[last]
+        elif change == "wrap":
+            parent[last] = [parent[last]]
+        elif change == "repeat" and isinstance(parent, list):
+            parent.append(parent[last])
+        elif change == "rename" and isinstance(parent, dict):
+            parent[draw(st.sampled_from([f"{last}s", str(last)[1:], "unknown", 3, None]))] = parent.pop(last)
+        elif change == "add" and isinstance(parent, dict):
+            parent[draw(st.sampled_from(["unknown", "base", "path", "trace", "queue"]))] = draw(ODD)
+        else:
+            parent[last] = draw(ODD)
+        if not any(True for _ in places(content) if _):
+            break
+    return yaml.safe_dump(content, allow_unicode=True).encode()
+
+
+@st.composite
+def changed_texts(draw, text):
+    """A document with a piece of its text taken out, doubled, or replaced."""
+    begin = draw(st.integers(0, len(text)))
+    end = min(len(text), begin + draw(st.integers(0, 40)))
+    piece = draw(
+        st.sampled_from(
+            [b"", b"\t", b"\xff", b"\x00", b"&a [*a]", b"? [1]\n: 2\n", b"- ", b": ", b"{", b"]", b"<<: *x", b"#"]
+        )
+    )
+    return text[:begin] + draw(st.sampled_from([piece, text[begin:end] * 2])) + text[end:]
+
+
+@pytest.fixture(scope="module")
+def own_config(tmp_path_factory):
+    """A copy of config/ that the code reads instead."""
+    root = tmp_path_factory.mktemp("broken")
+    shutil.copytree(SHIPPED, root / "config")
+    before = configuration.ROOT, configuration.CONFIG
+    configuration.ROOT, configuration.CONFIG = root, root / "config"
+    yield root / "config"
+    configuration.ROOT, configuration.CONFIG = before
+
+
+def use(kind, name):
+    """What reading the file leads to before anything is started."""
+    if kind == "studies":
+        study = grid.load_study(name)
+        plan.check_tables(study)
+        plan.check_figures(study)
+        plan.check_files(study)
+    elif kind == "machines":
+        machine = {"name": name, **configuration.load_named("machines", name)}
+        for ranks in (1, 6, 384):
+            launcher.refusal(ranks, machine) or batch.refusal(ranks, machine, {})
+        packing.advice([1, 384], machine, {})
+        plan.summary(grid.load_study("smoke"), machine, {})
+    else:
+        grid.load_study("icpp2019" if name != "nt3" else "timeline_of_nt3")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broken_file_is_one_line_of_error(own_config, kind):
+    (own_config / "studies" / "timeline_of_nt3.yaml").write_text(
+        "description: a test\ndatasets: {nt3: {source: url}}\n"
+        "runs: [{benchmark: nt3, scaling: strong, gpus: [1, 6], loader: npy}]\ntables: [scaling]\n"
+    )
+    seen = {"refused": 0, "taken": 0}
+
+    @settings(max_examples=EXAMPLES[kind], deadline=None, database=None, derandomize=True,
+              suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip
+    @given(st.data())
+    def refuse(data):
+        name = data.draw(st.sampled_from(KINDS[kind]))
+        path = own_config / kind / f"{name}.yaml"
+        shipped = (SHIPPED / kind / f"{name}.yaml").read_bytes()
+        content = yaml.safe_load(shipped)
+        broken = data.draw(st.one_of(changed_contents(content), changed_texts(shipped)))
+        path.write_bytes(broken)
+        try:
+            use(kind, name)
+            seen["taken"] += 1
+        except StudyError as error:
+            seen["refused"] += 1
+            message = str(error)
+            assert "\n" not in message and len(message) < 1500, message
+            assert f"{kind}/{name}.yaml" in message or (kind == "benchmarks" and "studies/" in message), message
+        finally:
+            path.write_bytes(shipped)
+
+    refuse()
+    assert seen["refused"] + seen["taken"] >= EXAMPLES[kind]
+    assert seen["refused"] > 0.4 * EXAMPLES[kind], f"too few were broken to mean anything: {seen}"
+
+
+def test_there_are_two_thousand_of_them():
+    assert sum(EXAMPLES.values()) >= 2000
