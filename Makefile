@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: study report test status bench setup lock format
+.PHONY: study report test status bench faults setup lock format
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -21,6 +21,9 @@ status:  ## how far the study STUDY is on MACHINE, the configured ones by defaul
 
 bench: setup  ## what our own measuring costs
 	$(BIN)/python benchmarks/sampling_overhead.py
+
+faults: setup  ## dozens of faults put into real runs, files and downloads, each ending as it must
+	$(BIN)/python benchmarks/faults.py
 
 setup:  ## the environment in .venv
 	@scripts/setup.sh

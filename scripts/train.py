@@ -10,6 +10,7 @@ from pathlib import Path  # noqa: E402
 
 import yaml  # noqa: E402
 
+from study import progress  # noqa: E402
 from study.communication import Horovod  # noqa: E402
 from study.errors import exit_with_message  # noqa: E402
 from study.files import written_aside  # noqa: E402
@@ -21,12 +22,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     folder = parser.parse_args().folder
+    signs = progress.watched(folder / "ranks")
     run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
     if not run["parameters"]["profile"]:
-        run_rank(run, folder, STARTED, Horovod)
+        run_rank(run, folder, STARTED, Horovod, signs)
         return
     profiler = cProfile.Profile()  # on every rank, so that none waits for slower ones; one is kept
-    if profiler.runcall(run_rank, run, folder, STARTED, Horovod) == 0:
+    if profiler.runcall(run_rank, run, folder, STARTED, Horovod, signs) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             profiler.dump_stats(aside)
 

@@ -15,7 +15,7 @@ from study.configuration import ROOT
 from study.failure import TAG
 
 GUARD = str(ROOT / "scripts" / "study" / "guard.py")
-LAST_LINES = 200
+LAST_LINES = 2000
 GRACE_S = 10
 LOOK_S = 1.0  # between two looks for signs of life
 
@@ -104,15 +104,17 @@ def _signals_as_exit():
 
 def _follow(stream, log, last_lines):
     """Copy the ranks' output to the log; epochs and errors also go to standard error as they come."""
-    with open(log, "w", encoding="utf-8") as handle:
-        for text in stream:
-            with contextlib.suppress(OSError):  # a full disk must not stop the ranks at a full pipe
-                handle.write(text)
-                handle.flush()
-            last_lines.append(text.rstrip("\n"))
-            bare = TAG.sub("", last_lines[-1])
-            if bare.startswith(("epoch ", "error: ")):
-                print(bare, file=sys.stderr, flush=True)
+    handle = open(log, "w", encoding="utf-8")  # noqa: SIM115  closed below, where a full disk must not matter either
+    for text in stream:
+        with contextlib.suppress(OSError):  # a full disk must not stop the ranks at a full pipe
+            handle.write(text)
+            handle.flush()
+        last_lines.append(text.rstrip("\n"))
+        bare = TAG.sub("", last_lines[-1])
+        if bare.startswith(("epoch ", "error: ")):
+            print(bare, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        handle.close()
 
 
 def _end(process):

@@ -8,7 +8,9 @@ from study import phases
 TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
-ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)")
+ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
+ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # says horovodrun
+SIGNALLED = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
 TOLD_LINES = 20  # of the log, in the record
 RESULTS = ("metrics.json", "history.csv")  # of a run that is whole
 
@@ -16,26 +18,20 @@ RESULTS = ("metrics.json", "history.csv")  # of a run that is whole
 def failure_of(folder, exit_code, stopped, last_lines):
     """Kind (timeout, hang, oom, killed, error), phase, rank and message of a failed run; None for one that is whole.
 
-    stopped: (kind, message) where we ended it, or None. last_lines: of what its ranks and their launcher printed.
+    stopped: (kind, message) where we ended it, or None. last_lines: of what its ranks and their launcher printed. Where
+    the launcher says which rank ended first, what the others say of it is not the reason.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
     if exit_code == 0 and not stopped and not missing:
         return None
-    rank = None
     if stopped:
-        kind, message = stopped
-    elif found := _first(last_lines, OUT_OF_MEMORY):
-        kind, (rank, message) = "oom", found
-    elif exit_code in (-9, 137) or _first(last_lines, KILLED):
-        kind, (rank, message) = "killed", _first(last_lines, KILLED) or (rank, f"exit code {exit_code}")
-    elif found := _first(last_lines, ERROR):
-        kind, (rank, message) = "error", found
-    elif exit_code == 0:
-        kind, message = "error", f"the ranks ended without writing {' and '.join(missing)}"
-    else:
-        said = [line.strip() for line in last_lines if re.search(r"\w", line)]
-        kind, message = "error", f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
-    return described(folder, kind, message, rank, last_lines)
+        return described(folder, *stopped, None, last_lines)
+    culprit, code = _ended_first(last_lines)
+    own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
+    kind, rank, message = _reason(own or last_lines, code if own else exit_code)
+    if kind is None:
+        kind, rank, message = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
+    return described(folder, kind, message, rank, own or last_lines)
 
 
 def described(folder, kind, message, rank=None, log=()):
@@ -46,9 +42,38 @@ def described(folder, kind, message, rank=None, log=()):
     return {"kind": kind, "phase": phase, "rank": rank, "message": message, "log": told}
 
 
+def _reason(lines, exit_code):
+    """(kind, rank, message) by what the lines or the exit code say; three times None where they say nothing."""
+    if found := _first(lines, OUT_OF_MEMORY):
+        return "oom", *found
+    if found := _first(lines, KILLED):
+        return "killed", *found
+    if exit_code in SIGNALLED:
+        return SIGNALLED[exit_code], _rank(lines[-1]) if lines else None, f"exit code {exit_code}"
+    found = _first(lines, ERROR)
+    return ("error", *found) if found else (None, None, None)
+
+
+def _last_words(lines, exit_code, missing):
+    if exit_code == 0:
+        return f"the ranks ended without writing {' and '.join(missing)}"
+    said = [TAG.sub("", line).strip() for line in lines if re.search(r"\w", line)]
+    return f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
+
+
+def _ended_first(lines):
+    """(rank, exit code) of the rank that the launcher says ended first; twice None where it says nothing of it."""
+    found = next(filter(None, map(ENDED_FIRST.match, lines)), None)
+    return (int(found["rank"]), int(found["code"])) if found else (None, None)
+
+
+def _rank(line):
+    tag = TAG.match(line)
+    return int(tag["rank"]) if tag else None
+
+
 def _first(lines, pattern):
     """(rank, text) of the first line of a rank that matches, else of the launcher's first such line, else None."""
-    matches = [(TAG.match(line), TAG.sub("", line)) for line in lines]
-    matches = [(tag, text.strip()[:500]) for tag, text in matches if pattern.search(text)]
-    by_rank = [(int(tag["rank"]), text) for tag, text in matches if tag]
-    return (by_rank or [(None, text) for _, text in matches] or [None])[0]
+    matches = [(_rank(line), TAG.sub("", line).strip()[:500]) for line in lines if pattern.search(TAG.sub("", line))]
+    by_rank = [each for each in matches if each[0] is not None]
+    return (by_rank or matches or [None])[0]

@@ -24,6 +24,10 @@ def written_aside(path):
         with open(aside, "rb") as handle:
             os.fsync(handle.fileno())
         os.replace(aside, path)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # as of a disk that is full
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
     finally:
         aside.unlink(missing_ok=True)
 

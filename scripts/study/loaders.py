@@ -63,6 +63,15 @@ CONVERTED = {"npy"}  # loaders that read the converted matrix; the others read t
 LOADERS = (*CSV_LOADERS, *CONVERTED)
 
 
+def _converted(path):
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise StudyError(
+            f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
+        ) from None
+
+
 def load(loader, path, sidecar, form):
     """Load one file into its matrix.
 
@@ -72,7 +81,7 @@ def load(loader, path, sidecar, form):
     """
     described = read_sidecar(sidecar)
     if loader in CONVERTED:
-        matrix = np.load(path, allow_pickle=False)
+        matrix = _converted(path)
     else:
         form = Form.of(form)
         frame = CSV_LOADERS[loader](path, form)

@@ -1,12 +1,13 @@
 """Signs of life of a run's ranks, so that one that hangs is found long before its time limit.
 
 Each rank touches a file of its own, twice a minute at most, when something has gone on: in training a step, elsewhere
-a new phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign: what
-they do is theirs to tell. The process that launched the ranks looks how old the latest sign is.
+a new phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign:
+what they do is theirs to tell. The process that launched the ranks looks how old the latest sign is.
 """
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -19,16 +20,14 @@ BUSY_SHARE = 0.1  # of a core, from which a rank in one of these phases is at wo
 
 
 class Signs:
-    """One rank's signs of life, from `start` to the end of the process."""
+    """The signs of life of one rank, from here on to the end of its process."""
 
-    def __init__(self, folder, rank, limit_s):
-        self._path = Path(folder) / f"alive-{rank:05d}"
+    def __init__(self, folder, limit_s):
+        """folder: of the run's ranks. limit_s: how long all of them may be silent."""
+        self._path = Path(folder) / f"alive-{socket.gethostname()}-{os.getpid()}"
         self._interval = min(LONGEST_INTERVAL_S, limit_s / 6)
-        self._phases, self.steps = None, None  # steps: gives the number of training steps made, in training
-
-    def start(self, phases):
-        """Begin to look every few seconds. phases: the rank's `study.phases.PhaseLog`."""
-        self._phases = phases
+        self.phases = None  # the rank's `study.phases.PhaseLog`, once it knows its rank
+        self.steps = None  # gives the number of training steps made, in training
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self):
@@ -42,7 +41,7 @@ class Signs:
             time.sleep(self._interval)
 
     def _present(self):
-        phase = self._phases.current
+        phase = self.phases.current if self.phases else "startup"
         steps = self.steps() if phase == "train" and self.steps else None
         return phase, steps, time.monotonic(), time.process_time(), _bytes_read()
 
@@ -64,10 +63,10 @@ def _bytes_read():
         return 0
 
 
-def signs_of(folder, ranks):
-    """The `Signs` of this rank; None where nobody watches the run."""
+def watched(folder):
+    """The `Signs` of this process, a rank, in a run's folder of ranks; None where nobody watches the run."""
     limit = os.environ.get(LIMIT_VARIABLE)
-    return Signs(folder, ranks.rank, float(limit)) if limit else None
+    return Signs(folder, float(limit)) if limit else None
 
 
 def last_sign(folder):

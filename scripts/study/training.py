@@ -16,27 +16,25 @@ from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 from study.power import telemetry
 from study.power.gpus import visible
-from study.progress import signs_of
 from study.randomness import seed_dropout
 from study.samples import batches, part
 
 
-def run_rank(run, folder, started, make_communicator):
+def run_rank(run, folder, started, make_communicator, signs=None):
     """Train one rank of ``run`` (the content of ``run.yaml``) and log into ``folder``.
 
     started: (wall, monotonic) nanoseconds when the process began. make_communicator: gives an object
-    with `study.communication.Horovod`'s methods. Rank 0 alone writes ``history.csv`` and ``metrics.json``;
-    each rank appends to its own log of phases. Returns the rank. Raises `StudyError` where data or ranks are not as
-    planned.
+    with `study.communication.Horovod`'s methods. signs: the rank's `study.progress.Signs`, where it is watched.
+    Rank 0 alone writes ``history.csv`` and ``metrics.json``; each rank appends to its own log of phases. Returns the
+    rank. Raises `StudyError` where data or ranks are not as planned.
     """
     limit_threads(run["machine"]["cores_per_rank"])
     ranks = make_communicator()
     gpu = pin_device(run, ranks)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
-    signs = signs_of(Path(folder) / "ranks", ranks)
     if signs:
-        signs.start(phases)
+        signs.phases = phases
     _check_ranks(run, ranks)
     benchmark = benchmarks.get(run["benchmark"]["name"], run["benchmark"])
     import_for(run["parameters"]["loader"])

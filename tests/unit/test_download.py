@@ -28,6 +28,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.send_error(503, "Service Unavailable")
         elif self.path == "/slow":
             time.sleep(3)
+        elif self.path == "/portal":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"\n<!DOCTYPE html><html><body>Please log in</body></html>")
         elif self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/nt_train2.csv")
@@ -108,7 +112,13 @@ def test_a_file_that_changed_since_the_first_download_is_refused(http_server, fe
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("/cut", "1000 bytes read"), ("/page", "503"), ("/none.csv", "404"), ("/slow", "no answer within")],
+    [
+        ("/cut", "1000 bytes read"),
+        ("/page", "503"),
+        ("/none.csv", "404"),
+        ("/slow", "no answer within"),
+        ("/portal", "a web page instead of the file"),
+    ],
 )
 def test_failures_leave_nothing_and_name_the_way_out(http_server, fetch, tmp_path, monkeypatch, path, words):
     monkeypatch.setattr(download, "TIMEOUT_S", 1)

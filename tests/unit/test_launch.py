@@ -128,6 +128,26 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
         ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
         ("exit 0", "error", None, "without writing metrics.json and history.csv"),
         ("exit 3", "error", None, "exit code 3"),
+        (
+            "echo '[0]<stderr>:HorovodInternalError: shut down'; echo '[1]<stderr>:x: F a] Check failed: no thread';"
+            "echo 'Process 1 exit with status code 134.'; echo 'Process 0 exit with status code 143.'; exit 1",
+            "error",
+            1,
+            "Check failed: no thread",
+        ),
+        (
+            "echo '[0]<stderr>:HorovodInternalError: shut down'; echo '[1]<stdout>:epoch 3';"
+            "echo 'Process 1 exit with status code 137.'; exit 1",
+            "killed",
+            1,
+            "exit code 137",
+        ),
+        (
+            "echo '[1]<stderr>:Segmentation fault'; echo 'Process 1 exit with status code 139.'; exit 1",
+            "error",
+            1,
+            "exit code 139; the last line is: Segmentation fault",
+        ),
         ("echo mpirun does not run as root; echo ------; exit 1", "error", None, "mpirun does not run as root"),
     ],
 )

@@ -89,6 +89,8 @@ def _describe(path, form):
                     columns = found
                     names = _names(line, form) if form.header else list(range(columns))
                 _check_line(path, lines, line, found, columns, separator)
+                if b'"' in line and not (form.header and lines == 1):
+                    _refuse_quotes(path, lines, line, separator)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     if form.header and names:
@@ -118,6 +120,15 @@ def _check_line(path, number, line, found, columns, separator):
     if found != columns:
         column = min(found, columns + 1)
         raise StudyError(f"{path}: line {number}, column {column}: {found} values, but line 1 has {columns}")
+
+
+def _refuse_quotes(path, number, line, separator):
+    """A quoted value may hold the separator, so that columns could no longer be counted."""
+    column = line[: line.index(b'"')].count(separator) + 1
+    value = line.split(separator)[column - 1].decode("ascii", errors="replace").strip()
+    raise StudyError(
+        f"{path}: line {number}, column {column}: {value[:40]!r} has a quote or is not ASCII; write it plain"
+    )
 
 
 def _check_names(path, names):

@@ -3,6 +3,7 @@
 import ftplib
 import logging
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def fetch(path, url, checksum_file):
         try:
             arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
         except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
+            print(file=sys.stderr)  # the progress bar stays in the middle of its line
             raise StudyError(_failure(path, url, error)) from None
+        if _is_page(arrived):
+            raise StudyError(_failure(path, url, "the server sent a web page instead of the file"))
         found = sha256(arrived)
         if known is not None and found != known:
             raise StudyError(
@@ -43,6 +47,13 @@ def fetch(path, url, checksum_file):
         os.replace(arrived, path)
     if known is None:
         write_text(checksum_file, f"{found}  {path.name}\n")
+
+
+def _is_page(path):
+    """Whether a file is HTML: portals and proxies send such a page in place of a file, and say that all is well."""
+    with open(path, "rb") as handle:
+        begin = handle.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return begin.startswith((b"<!doctype", b"<html"))
 
 
 def _downloader(url):
@@ -61,6 +72,8 @@ def _failure(path, url, error):
 
 
 def _reason(error):
+    if isinstance(error, str):
+        return error
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     if isinstance(error, requests.Timeout | TimeoutError):

@@ -50,8 +50,11 @@ class Energy:
 
 
 def read(path):
-    """The `Series` in a ``telemetry.csv``."""
-    frame = pd.read_csv(path, dtype={"host": str, "device": str})
+    """The `Series` in a ``telemetry.csv``; none where it is empty."""
+    try:
+        frame = pd.read_csv(path, dtype={"host": str, "device": str})
+    except pd.errors.EmptyDataError:
+        return []
     keys = ["host", "sensor", "kind", "device"]
     found = []
     for key, rows in frame.groupby(keys, sort=False):

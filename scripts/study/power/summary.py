@@ -31,6 +31,8 @@ def summarize(folder, run, edges):
     if not any(name == RUN for _, name in windows):
         return _power({}, {}, run, None, "the run did not come to its end")
     series = energy.read(folder / "telemetry.csv")
+    if not series:
+        return _power({}, {}, run, None, absent or "telemetry.csv has no reading")
     measured = [each for each in series if each.sensor != MODELLED]
     series, reasons = counted(measured or series, run["machine"]["power_sensors"], _used_gpus(folder, run))
     found = _by_window(series, windows, run["machine"]["sampling_hz"], reasons)

@@ -27,7 +27,7 @@ class Events:
     def __iter__(self):
         self.lost_bytes = 0
         rest = b""
-        for piece in _pieces(self._path):
+        for piece in self._pieces():
             rest += piece
             end = max(rest.rfind(boundary) for boundary in BOUNDARIES) + 1
             if end > 0:
@@ -63,16 +63,16 @@ class Events:
     def _lose(self, text):
         self.lost_bytes += len(text.strip("[],\n\r\t \x00"))
 
-
-def _pieces(path):
-    if not path.exists():  # the run ended before it communicated
-        return
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as handle:
-        while True:
-            try:
-                piece = handle.read(PIECE)
-            except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed file that is cut off or damaged
-                return
-            if not piece:
-                return
-            yield piece
+    def _pieces(self):
+        if not self._path.exists():  # the run ended before it communicated
+            return
+        with gzip.open(self._path) if self._path.suffix == ".gz" else open(self._path, "rb") as handle:
+            while True:
+                try:
+                    piece = handle.read(PIECE)
+                except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed file that is cut off or damaged
+                    self.lost_bytes += 1  # how much is missing nobody knows
+                    return
+                if not piece:
+                    return
+                yield piece

@@ -1,0 +1,75 @@
+"""Put faults into real runs, files and downloads, one after the other, and see that each ends as it must.
+
+Prints a table (fault, outcome, seconds from the fault to its detection) and writes it to benchmarks/faults.csv. Exits
+with 1 if one did not end as it must. The faults are in tests/faults/.
+"""
+
+import argparse
+import contextlib
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "faults"))
+
+import artefact_faults  # noqa: E402, F401  these five register their faults
+import data_faults  # noqa: E402
+import download_faults  # noqa: E402, F401
+import run_faults  # noqa: E402, F401
+import workflow_faults  # noqa: E402, F401
+from place import Place, make_data  # noqa: E402
+from registry import FAULTS  # noqa: E402
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="faults with this in their name or group")
+    arguments = parser.parse_args()
+    chosen = [each for each in FAULTS.values() if arguments.only in f"{each.group}: {each.name}"]
+    begun, rows = time.monotonic(), []
+    with tempfile.TemporaryDirectory(prefix="faults.") as folder:
+        data = make_data(str(Path(folder) / "data"))
+        for number, fault in enumerate(chosen, start=1):
+            rows.append(_tried(fault, Path(folder) / f"{number:02d}", data))
+            shown = f"{rows[-1]['detected_s']:6.1f} s" if rows[-1]["detected_s"] is not None else " " * 8
+            print(
+                f"{number:2d}/{len(chosen)}  {rows[-1]['outcome']:9s} {shown}  {fault.group}: {fault.name}", flush=True
+            )
+    table = pd.DataFrame(rows)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in table["outcome"].value_counts().items())
+    print(f"{len(chosen)} faults in {time.monotonic() - begun:.0f} s on {platform.node()}: {counts}")
+    if not arguments.only:
+        table.to_csv(ROOT / "benchmarks" / "faults.csv", index=False)
+    sys.exit(0 if set(table["outcome"]) <= {"as it must", "not here"} else 1)
+
+
+def _tried(fault, folder, data):
+    """A row of the table."""
+    folder.mkdir()
+    place, message = Place(folder, data), ""
+    try:
+        fault.function(place)
+        outcome = "as it must"
+    except data_faults.NotHere as error:
+        outcome, message = "not here", str(error)
+    except Exception as error:  # noqa: BLE001  the others are tried all the same
+        outcome, message = "WRONG", " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        traceback.print_exc()
+        for name in ("run", "broken", "whole", "disk/run"):  # nothing of it may disturb the next one
+            with contextlib.suppress(Exception):
+                for process in place.processes(name):
+                    process.kill()
+    seconds = None if place.seconds is None else round(place.seconds, 2)
+    return {"group": fault.group, "fault": fault.name, "must": fault.truth, "outcome": outcome, "detected_s": seconds,
+            "message": message}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

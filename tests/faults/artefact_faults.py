@@ -1,0 +1,172 @@
+"""What is wrong with what runs left behind: results that were changed, cut off, or are of another version."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import yaml
+from place import SCRIPTS, one_line_error
+from registry import fault
+
+
+def good_run(place, **changes):
+    assert place.run(**changes)["status"] == "ok"
+    return place.folder / "run"
+
+
+def record_line(folder):
+    return [sys.executable, SCRIPTS / "make_record.py", folder / "outcome.json", "--output", folder / "record.json"]
+
+
+def changed(place, name, change, words):
+    """A run's file is changed after the run: making the record ends with one line of error that has ``words``."""
+    folder = good_run(place)
+    path = folder / name
+    path.write_text(change(path.read_text()))
+    place.injected()
+    one_line_error(record_line(folder), [name, *words])
+    place.detected()
+    assert not (folder / "record.json").exists()
+
+
+@fault("a run's history is changed after the run", "artefact", quick=True)
+def history_changed(place):
+    """No record is made of it: one line of error that names the file."""
+    changed(place, "history.csv", lambda text: text.replace("1,", "2,", 1), ["was changed after the run"])
+
+
+@fault("outcome.json is not JSON", "artefact")
+def outcome_not_json(place):
+    """One line of error that names the file."""
+    changed(place, "outcome.json", lambda text: text[:-20], ["not valid JSON"])
+
+
+@fault("outcome.json lacks a key", "artefact")
+def outcome_lacks_a_key(place):
+    """One line of error that names the file and the key."""
+    changed(place, "outcome.json", lambda text: text.replace('"runtime_s"', '"runtime"'), ["runtime"])
+
+
+def rewritten(folder, name, text):
+    """Change a file of a run and its checksum with it, as no run would."""
+    from study.files import sha256
+
+    (folder / name).write_text(text)
+    outcome = json.loads((folder / "outcome.json").read_text())
+    outcome["files"][name] = sha256(folder / name)
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+
+
+@fault("a history with an epoch missing", "artefact")
+def epoch_missing(place):
+    """One line of error that names the epochs."""
+    folder = good_run(place)
+    lines = (folder / "history.csv").read_text().splitlines(keepends=True)
+    rewritten(folder, "history.csv", lines[0] + lines[2])
+    place.injected()
+    one_line_error(record_line(folder), ["history.csv", "epochs [2], expected 1 to 2"])
+    place.detected()
+
+
+@fault("an empty telemetry.csv", "artefact")
+def empty_telemetry(place):
+    """The record has no power, and says why."""
+    folder = good_run(place, machine={"power_sensors": [], "power_model": {"idle_w": 1, "peak_w": 2}})
+    rewritten(folder, "telemetry.csv", "")
+    place.injected()
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    place.detected()
+    power = json.loads((folder / "record.json").read_text())["power"]
+    assert power["energy_job_j"] is None and power["reason"], power
+
+
+@fault("a timeline that was cut off", "artefact")
+def timeline_cut_off(place):
+    """What is whole of it counts, what was lost is counted too, and the record is made."""
+    folder = good_run(place, trace=True)
+    text = gzip.decompress((folder / "timeline.json.gz").read_bytes())
+    (folder / "timeline.json.gz").write_bytes(gzip.compress(text[: len(text) * 2 // 3]))
+    outputs = ["--communication", folder / "communication.json", "--activity", folder / "activity.csv"]
+    place.injected()
+    line = [sys.executable, SCRIPTS / "read_timeline.py", folder / "outcome.json", *outputs]
+    subprocess.run([str(each) for each in line], check=True, capture_output=True)
+    place.detected()
+    found = json.loads((folder / "communication.json").read_text())
+    assert found["dropped_events"] + found["lost_bytes"] > 0
+    assert found["broadcast_span_s"] > 0
+
+
+@fault("the archive of a timeline is cut off", "artefact")
+def timeline_archive_cut_off(place):
+    """One line of error that names the file, or what is whole of it counts."""
+    folder = good_run(place, trace=True)
+    packed = (folder / "timeline.json.gz").read_bytes()
+    (folder / "timeline.json.gz").write_bytes(packed[: len(packed) // 2])
+    outputs = ["--communication", folder / "communication.json", "--activity", folder / "activity.csv"]
+    place.injected()
+    line = [sys.executable, SCRIPTS / "read_timeline.py", folder / "outcome.json", *outputs]
+    done = subprocess.run([str(each) for each in line], capture_output=True, text=True)
+    place.detected()
+    assert "Traceback" not in done.stderr, done.stderr[-800:]
+    if done.returncode == 0:
+        found = json.loads((folder / "communication.json").read_text())
+        assert found["lost_bytes"] + found["dropped_events"] > 0
+
+
+@fault("a record of an older version", "artefact", quick=True)
+def older_record(place):
+    """Refused by name of its version; it says to delete it, and it is made anew from the run."""
+    folder = good_run(place)
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**record, "schema_version": 3}))
+    place.injected()
+    line = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\n"
+            "from study.record import read_record\nfrom study.errors import exit_with_message\n"
+            f"exit_with_message(lambda: read_record({str(folder / 'record.json')!r}))"]  # fmt: skip
+    one_line_error(line, ["schema version 3", "delete it"])
+    place.detected()
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    assert json.loads((folder / "record.json").read_text()) == record
+
+
+@fault("a run's definition of an older version", "artefact")
+def older_definition(place):
+    """One line of error that names the file and what it lacks; nothing is started."""
+    run = place.definition()
+    del run["parameters"]["checkpoint_epochs"]
+    (place.folder / "old.yaml").write_text(yaml.safe_dump(run))
+    place.injected()
+    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "old.yaml"]
+    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["old.yaml", "checkpoint_epochs"])
+    place.detected()
+    assert not (place.folder / "run").exists()
+
+
+@fault("a run's definition that is no YAML", "artefact")
+def definition_no_yaml(place):
+    """One line of error that names the file; nothing is started."""
+    (place.folder / "bad.yaml").write_text("{ [")
+    place.injected()
+    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "bad.yaml"]
+    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["bad.yaml"])
+    place.detected()
+
+
+@fault("a diverging training", "artefact")
+def diverging(place):
+    """A good run without a loss: what is not finite is empty in the record."""
+    run = place.definition()
+    run["benchmark"]["learning_rate"] = 1e30
+    (place.folder / "diverging.yaml").write_text(yaml.safe_dump(run))
+    folder = place.folder / "run"
+    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "diverging.yaml"]
+    place.injected()
+    subprocess.run([*line, "--outcome", folder / "outcome.json"], check=True, capture_output=True, timeout=120)
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    place.detected()
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "ok" and record["quality"]["loss"] is None
+    assert pd.read_csv(folder / "history.csv").loss.isna().any()

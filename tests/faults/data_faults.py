@@ -1,0 +1,214 @@
+"""What is wrong with files: datasets that are not what they should be, full disks, kills in the middle of writing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from place import SCRIPTS, one_line_error
+from registry import fault
+
+FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
+NAMED = {"header": True, "codes": [{"column": "cancer_type"}], "drop": ["case_id"]}
+GOOD = "0,1.5,2\n1,3,4.25\n0,-5,6\n"
+
+
+def conversion(place, form=FORM, name="source.csv", *options):
+    line = [sys.executable, SCRIPTS / "convert_dataset.py", place.folder / name, "--form", json.dumps(form)]
+    return [*line, "--matrix", place.folder / "out.npy", "--sidecar", place.folder / "out.json", *options]
+
+
+def refused(place, content, words, form=FORM, *options):
+    """The conversion of ``content`` ends with one line of error that has ``words``, and leaves nothing."""
+    (place.folder / "source.csv").write_bytes(content)
+    place.injected()
+    one_line_error(conversion(place, form, "source.csv", *options), ["source.csv", *words])
+    place.detected()
+    assert sorted(path.name for path in place.folder.iterdir()) == ["source.csv"]
+
+
+BAD = {
+    "an empty file": (b"", ["is empty"]),
+    "a file cut off in a line": (GOOD[:-3].encode(), ["line 3", "cut off"]),
+    "a ragged line": ((GOOD + "1,2\n").encode(), ["line 4", "2 values, but line 1 has 3"]),
+    "a line with one value too many": ((GOOD + "1,2,3,4\n").encode(), ["line 4", "4 values, but line 1 has 3"]),
+    "a word among the numbers": ((GOOD + "1,two,3\n").encode(), ["line 4, column 2", "'two'"]),
+    "a missing value": ((GOOD + "1,,3\n").encode(), ["line 4, column 2"]),
+    "not a number (nan)": ((GOOD + "1,nan,3\n").encode(), ["line 4, column 2", "'nan'"]),
+    "infinity": ((GOOD + "1,2,inf\n").encode(), ["line 4, column 3", "'inf'"]),
+    "a number that no float32 holds": ((GOOD + "1,2,1e39\n").encode(), ["line 4, column 3", "32-bit"]),
+    "a label that there is not": ((GOOD + "7,2,3\n").encode(), ["line 4, column 1", "label"]),
+    "quoted numbers": ((GOOD + '1,"2",3\n').encode(), ["line 4, column 2", "quote"]),
+    "a byte-order mark": (b"\xef\xbb\xbf" + GOOD.encode(), ["line 1, column 1"]),
+    "UTF-16": (GOOD.encode("utf-16"), ["line 1"]),
+    "Latin-1": ((GOOD + "1,2,3\n").encode().replace(b"4.25", b"4\xb75"), ["line 2, column 3"]),
+    "zero bytes": ((GOOD + "1,2\0,3\n").encode(), ["line 4, column 2", "zero byte"]),
+    "semicolons for commas": (GOOD.replace(",", ";").encode(), ["line 1"]),
+    "old Macintosh line ends": (GOOD.replace("\n", "\r").encode(), ["line 1"]),
+    "an empty line in the middle": (GOOD.replace("\n1", "\n\n1").encode(), ["line 2", "empty"]),
+}
+NAMED_BAD = {
+    "duplicate headers": (b"case_id,cancer_type,a,a\nc,lung,1,2\n", ["line 1, column 4", "is named 'a'"]),
+    "another benchmark's file": (GOOD.encode(), ["line 1", "there is no column 'cancer_type'"]),
+    "a header and nothing else": (b"case_id,cancer_type,a\n", ["no line after its header"]),
+}
+for title, (text, told) in BAD.items():
+    quick = title in ("a file cut off in a line", "UTF-16", "quoted numbers")
+
+    @fault(title, "dataset", quick)
+    def _(place, text=text, told=told):
+        """One line of error with file, line and column; no converted file."""
+        refused(place, text, told)
+
+
+for title, (text, told) in NAMED_BAD.items():
+
+    @fault(title, "dataset")
+    def _(place, text=text, told=told):
+        """One line of error with file, line and column; no converted file."""
+        refused(place, text, told, NAMED)
+
+
+@fault("Windows line ends", "dataset")
+def windows_line_ends(place):
+    """Not a fault: they are line ends, and the numbers are the same."""
+    (place.folder / "source.csv").write_bytes(GOOD.replace("\n", "\r\n").encode())
+    place.injected()
+    subprocess.run(conversion(place), check=True, capture_output=True)
+    place.detected()
+    assert np.load(place.folder / "out.npy").tolist() == [[0, 1.5, 2], [1, 3, 4.25], [0, -5, 6]]
+
+
+@fault("training and test file swapped", "dataset")
+def swapped(place):
+    """One line of error: the file has another number of rows than the dataset is known to have; no converted file."""
+    refused(place, GOOD.encode(), ["3 rows, 1120 were expected", "right file for this benchmark and split"], FORM,
+            "--rows", "1120")  # fmt: skip
+
+
+@fault("training and test file of different widths", "dataset")
+def different_widths(place):
+    """The run fails with a record that names both files."""
+    (place.folder / "source.csv").write_text(GOOD)
+    subprocess.run(conversion(place), check=True, capture_output=True)
+    place.injected()
+    place.run(data={"test": {"path": str(place.folder / "out.npy"), "sidecar": str(place.folder / "out.json")}})
+    place.detected()
+    failure = place.outcome()["failure"]
+    assert failure["kind"] == "error" and "column" in failure["message"], failure
+
+
+@fault("a converted file is cut off", "dataset")
+def converted_cut_off(place):
+    """The run fails with a record that names the file; nothing trains on half of it."""
+    paths = place.definition()["data"]["train"]
+    whole = Path(paths["path"]).read_bytes()
+    (place.folder / "train.npy").write_bytes(whole[: len(whole) // 2])
+    place.injected()
+    place.run(data={"train": {**paths, "path": str(place.folder / "train.npy")}})
+    place.detected()
+    failure = place.outcome()["failure"]
+    assert failure["kind"] == "error" and "train.npy" in failure["message"], failure
+
+
+def big_source(place, megabytes):
+    line = b"0," + b",".join(b"%.6f" % (value / 7) for value in range(2000)) + b"\n"
+    path = place.folder / "source.csv"
+    with open(path, "wb") as handle:
+        for _ in range(megabytes * 1_000_000 // len(line)):
+            handle.write(line)
+    return path
+
+
+@fault("the converting process is killed", "disk")
+def conversion_killed(place):
+    """Nothing has the name of a converted file; the next conversion is whole."""
+    big_source(place, 60)
+    process = subprocess.Popen(conversion(place), stderr=subprocess.DEVNULL, start_new_session=True)
+    place.wait_until(lambda: list(place.folder.glob(".out.npy.*.part")), "the conversion to write")
+    time.sleep(0.2)
+    place.injected()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    place.detected()
+    assert not (place.folder / "out.npy").exists() and not (place.folder / "out.json").exists()
+    subprocess.run(conversion(place), check=True, capture_output=True)
+    assert len(np.load(place.folder / "out.npy", mmap_mode="r")) > 1000
+
+
+class SmallDisk:
+    """A file system of a few megabytes, where this user may mount one."""
+
+    def __init__(self, folder, size):
+        self.folder, self.size = folder, size
+
+    def __enter__(self):
+        self.folder.mkdir()
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={self.size}", "tmpfs", self.folder], capture_output=True, text=True
+        )
+        if mounted.returncode:
+            raise NotHere(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+        return self.folder
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", "-l", self.folder], check=True)
+
+
+class NotHere(Exception):
+    """The fault cannot be put in on this machine."""
+
+
+@fault("the disk is full while a dataset is converted", "disk", quick=True)
+def disk_full_in_conversion(place):
+    """One line of error; nothing is left on the full disk, not even a part."""
+    source = big_source(place, 30)
+    with SmallDisk(place.folder / "disk", "2m") as disk:
+        line = conversion(place)
+        line[line.index("--matrix") + 1], line[line.index("--sidecar") + 1] = disk / "out.npy", disk / "out.json"
+        place.injected()
+        one_line_error(line, ["No space left"])
+        place.detected()
+        assert list(disk.iterdir()) == []
+    assert source.exists()
+
+
+@fault("the disk is full while synthetic data are written", "disk")
+def disk_full_in_generation(place):
+    """One line of error; nothing is left on the full disk."""
+    definition = {"source": "synthetic", "train_samples": 2000, "test_samples": 10, "features": 600, "seed": 1}
+    with SmallDisk(place.folder / "disk", "1m") as disk:
+        line = [sys.executable, SCRIPTS / "fetch_dataset.py", "--benchmark", "nt3", "--file", "train", "--definition",
+                json.dumps(definition), "--checksum", disk / "sum", "--output", disk / "train.csv"]  # fmt: skip
+        place.injected()
+        one_line_error(line, ["No space left"])
+        place.detected()
+        assert list(disk.iterdir()) == []
+
+
+@fault("the disk is full while a run writes", "disk")
+def disk_full_in_a_run(place):
+    """One line of error or a failed record, and no outcome that says ok; no process is left."""
+    with SmallDisk(place.folder / "disk", "150k") as disk:
+        filler = disk / "filler"
+        launch = place.launch("disk/run", epochs=100_000)
+        place.wait_for_epoch(2, "disk/run")
+        place.injected()
+        with open(filler, "wb", buffering=0) as handle:
+            while True:
+                try:
+                    handle.write(b"x" * 512)
+                except OSError:
+                    break
+        place.wait_until(lambda: len(place.ranks("disk/run")) == 2, "the ranks")
+        os.kill(place.ranks("disk/run")[1].pid, signal.SIGKILL)
+        _, errors = launch.communicate(timeout=120)
+        place.detected()
+        said_so = launch.returncode == 1 and "No space left" in errors and "Traceback" not in errors
+        recorded = place.has_outcome("disk/run") and place.outcome("disk/run")["status"] == "failed"
+        assert said_so or recorded, errors[-800:]
+        place.nothing_is_left("disk/run")

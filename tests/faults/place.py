@@ -1,0 +1,149 @@
+"""Where a fault is put in: a small dataset, runs to launch on it, and the clock from the fault to its detection."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+from study import configuration, definition, grid, phases  # noqa: E402
+from study.datasets.conversion import convert  # noqa: E402
+from study.datasets.synthetic import generate  # noqa: E402
+from study.datasets.tabular import Form  # noqa: E402
+
+SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
+POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}
+WAIT_S = 120
+
+
+class Place:
+    """One fault's own folder, with data made once for all of them."""
+
+    def __init__(self, folder, data):
+        self.folder, self.data = Path(folder), Path(data)
+        self.seconds = None
+        self._since = None
+
+    def injected(self):
+        """The fault is in from now on."""
+        self._since = time.monotonic()
+
+    def detected(self):
+        """It was noticed just now, or its process has ended."""
+        self.seconds = time.monotonic() - self._since
+
+    def definition(self, **changes):
+        """The content of a ``run.yaml``; changes: of `POINT`, or ``data``, ``machine``: of those parts."""
+        machine = {"name": "local", **configuration.load_named("machines", "local"), **changes.pop("machine", {})}
+        data = changes.pop("data", {})
+        content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [{**POINT, **changes}], "tables": []}
+        (run,) = grid.expand("faults", content, "faults").runs
+        run = definition.run_definition(run, machine, str(self.data))
+        run["data"] |= data
+        return run
+
+    def launch(self, name="run", options=(), **changes):
+        """Start a run in ``folder/name``; returns the launching process."""
+        folder = self.folder / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        given = self.folder / f"{folder.name}.yaml"
+        given.write_text(yaml.safe_dump(self.definition(**changes)))
+        line = [sys.executable, SCRIPTS / "launch_training.py", "--run", given, "--outcome", folder / "outcome.json"]
+        return subprocess.Popen(
+            [*line, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, name="run", options=(), **changes):
+        """A run from start to end; returns its outcome."""
+        launch = self.launch(name, options, **changes)
+        _, errors = launch.communicate(timeout=WAIT_S)
+        assert launch.returncode == 0, errors
+        return self.outcome(name)
+
+    def outcome(self, name="run"):
+        return json.loads((self.folder / name / "outcome.json").read_text())
+
+    def has_outcome(self, name="run"):
+        return (self.folder / name / "outcome.json").exists()
+
+    def ranks(self, name="run"):
+        """The processes of a run's ranks, by rank."""
+        found = {}
+        for process in psutil.process_iter(["cmdline"]):
+            line = process.info["cmdline"] or []
+            if any(word.endswith("scripts/train.py") for word in line[:3]) and str(self.folder / name) in line:
+                rank = process.environ().get("HOROVOD_RANK")
+                if rank is not None:
+                    found[int(rank)] = process
+        return found
+
+    def processes(self, name="run"):
+        """All that runs for a run: ranks, launcher, sampler."""
+        folder = str(self.folder / name)
+        return [
+            process for process in psutil.process_iter(["cmdline", "status"])
+            if process.info["status"] != psutil.STATUS_ZOMBIE and folder in (process.info["cmdline"] or [])
+            and "launch_training.py" not in " ".join(process.info["cmdline"])
+        ]  # fmt: skip
+
+    def wait_until(self, condition, what):
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
+            time.sleep(0.05)
+
+    def wait_for_epoch(self, epoch, name="run"):
+        """Wait until rank 0 has said that an epoch has ended."""
+        log = self.folder / name / "train.log"
+        self.wait_until(lambda: log.exists() and f"epoch {epoch}/" in log.read_text(), f"epoch {epoch}")
+
+    def wait_for_phase(self, phase, rank=1, name="run"):
+        """Wait until a rank is in a phase."""
+        log = self.folder / name / "ranks" / f"phases-{rank:05d}.jsonl"
+        self.wait_until(
+            lambda: log.exists() and any(e["phase"] == phase for e in phases.read(log)), f"rank {rank} in {phase}"
+        )
+
+    def nothing_is_left(self, name="run"):
+        """Whether within a few seconds no process of a run is there any more."""
+        self.wait_until(lambda: self.processes(name) == [], "its processes to end")
+
+
+def signal_and_wait(place, launch, process, number):
+    """Send a signal to a process, wait for the launch to end, and note how long that took."""
+    place.injected()
+    os.kill(process.pid if hasattr(process, "pid") else process, number)
+    launch.wait(WAIT_S)
+    place.detected()
+
+
+def make_data(folder):
+    """The synthetic files that all faults' runs read, raw and converted."""
+    spec = configuration.load_named("benchmarks", "nt3")
+    content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [POINT], "tables": []}
+    (run,) = grid.expand("faults", content, "faults").runs
+    for file, form in spec["files"].items():
+        raw, matrix = run.dataset.raw(folder, file), run.dataset.converted(folder, file)
+        generate(raw, "nt3", spec, SYNTHETIC, file)
+        convert(raw, matrix, definition.sidecar(matrix), Form.of(form))
+    return folder
+
+
+def one_line_error(line, words, **options):
+    """Run a command line that must end with one line of error that has all ``words``, and no traceback."""
+    done = subprocess.run([str(each) for each in line], capture_output=True, text=True, timeout=WAIT_S, **options)
+    said = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+    assert done.returncode == 1, f"exit code {done.returncode}: {done.stderr[-500:]}"
+    assert "Traceback" not in done.stderr and len(said) == 1, done.stderr[-1500:]
+    missing = [word for word in words if word not in said[0]]
+    assert not missing, f"{missing} not in {said[0]}"
+    return said[0]

@@ -1,0 +1,305 @@
+"""What happens to runs: ranks and launchers that die, stop, hang or are cut off; real processes and real signals."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import yaml
+from place import SCRIPTS, one_line_error, signal_and_wait
+from registry import fault
+
+LONG = {"epochs": 100_000}
+SLOW_LOAD = {"loader": "read_csv", "extra_loads": 1000, "trace": True}
+
+
+def failed(place, kind, phase=None, name="run"):
+    """The failure in the outcome, which must be of this kind."""
+    failure = place.outcome(name)["failure"]
+    assert failure["kind"] == kind, failure
+    assert phase is None or failure["phase"] == phase, failure
+    assert failure["message"], failure
+    place.nothing_is_left(name)
+    return failure
+
+
+@fault("a rank is killed in training", "run", quick=True)
+def rank_killed_in_training(place):
+    """A failed record of kind killed with the rank; no process is left."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(2)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGKILL)
+    failure = failed(place, "killed", "train")
+    assert failure["log"], "the last lines of the log are in the record"
+
+
+@fault("a rank is killed while it loads", "run")
+def rank_killed_while_loading(place):
+    """A failed record of kind killed in phase load or broadcast, where the others wait; no process is left."""
+    launch = place.launch(**SLOW_LOAD)
+    place.wait_for_phase("load")
+    time.sleep(1)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGKILL)
+    assert failed(place, "killed")["phase"] in ("load", "broadcast")
+
+
+@fault("rank 0 is killed in training", "run")
+def rank_0_killed(place):
+    """A failed record of kind killed; no process is left."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(2)
+    signal_and_wait(place, launch, place.ranks()[0], signal.SIGKILL)
+    failed(place, "killed", "train")
+
+
+@fault("a rank is terminated (SIGTERM)", "run")
+def rank_terminated(place):
+    """A failed record; no process is left."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGTERM)
+    assert place.outcome()["status"] == "failed"
+    place.nothing_is_left()
+
+
+@fault("a rank crashes (SIGSEGV)", "run")
+def rank_crashes(place):
+    """A failed record; no process is left."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGSEGV)
+    assert place.outcome()["status"] == "failed"
+    place.nothing_is_left()
+
+
+@fault("the launcher is killed", "run")
+def launcher_killed(place):
+    """A failed record of kind killed; the ranks end with it."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    (launcher,) = [p for p in place.processes() if "horovodrun" in " ".join(p.info["cmdline"][:3]) and _is_child(p)]
+    signal_and_wait(place, launch, launcher, signal.SIGKILL)
+    failed(place, "killed", "train")
+
+
+def _is_child(process):
+    return "guard.py" in " ".join(process.parent().cmdline())
+
+
+@fault("the launching process is killed", "run", quick=True)
+def launch_killed(place):
+    """No process is left, nothing looks whole, and the run can be started again and is good."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    signal_and_wait(place, launch, launch, signal.SIGKILL)
+    place.nothing_is_left()
+    place.detected()
+    assert not place.has_outcome()
+    assert place.run()["status"] == "ok"
+
+
+@fault("the launching process is terminated", "run")
+def launch_terminated(place):
+    """The ranks are ended, and there is no record: it was cancelled, and runs again."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    signal_and_wait(place, launch, launch, signal.SIGTERM)
+    assert launch.returncode == 143
+    assert not place.has_outcome()
+    place.nothing_is_left()
+
+
+@fault("Ctrl-C", "run")
+def interrupted(place):
+    """The ranks are ended, and there is no record: it was cancelled, and runs again."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    signal_and_wait(place, launch, launch, signal.SIGINT)
+    assert not place.has_outcome()
+    place.nothing_is_left()
+
+
+@fault("a rank stops for ever in training", "run")
+def rank_hangs_in_training(place):
+    """Ended after the stall limit, not at the time limit; a failed record of kind hang."""
+    launch = place.launch(options=["--stall-limit-s", "8"], **LONG)
+    place.wait_for_epoch(2)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGSTOP)
+    failed(place, "hang", "train")
+    assert place.seconds < 40
+
+
+@fault("a rank stops for ever while it loads", "run")
+def rank_hangs_in_loading(place):
+    """The others wait in the broadcast; ended after the stall limit, a failed record of kind hang."""
+    launch = place.launch(options=["--stall-limit-s", "8"], **SLOW_LOAD)
+    place.wait_for_phase("broadcast", rank=0)
+    signal_and_wait(place, launch, place.ranks()[1], signal.SIGSTOP)
+    failed(place, "hang")
+    assert place.seconds < 40
+
+
+@fault("a rank loads for long", "run")
+def slow_loading_is_no_hang(place):
+    """Not a fault: the others wait for longer than the stall limit, and the run is good."""
+    place.injected()
+    outcome = place.run(options=["--stall-limit-s", "6"], **{**SLOW_LOAD, "extra_loads": 900})
+    place.detected()
+    assert outcome["status"] == "ok", outcome["failure"]
+
+
+@fault("the run takes longer than it may", "run", quick=True)
+def time_limit(place):
+    """Ended at its limit; a failed record of kind timeout; no process is left."""
+    place.injected()
+    place.run(options=["--time-limit-s", "12"], **LONG)
+    place.detected()
+    failed(place, "timeout", "train")
+    assert place.outcome()["runtime_s"] < 30
+
+
+@fault("a rank gets no more memory", "run")
+def out_of_memory(place):
+    """A failed record of that rank, not of the others that ended with it; no process is left."""
+    launch = place.launch(**LONG)
+    place.wait_for_epoch(1)
+    rank = place.ranks()[1]
+    place.injected()
+    rank.rlimit(9, (rank.memory_info().vms + (1 << 20),) * 2)  # RLIMIT_AS
+    launch.wait(120)
+    place.detected()
+    failure = place.outcome()["failure"]
+    assert failure["kind"] in ("oom", "killed", "error") and failure["rank"] == 1, failure
+    place.nothing_is_left()
+
+
+@fault("an error in a rank's Python", "run", quick=True)
+def python_error(place):
+    """A failed record of kind error with the rank's own message; no process is left."""
+    broken = place.folder / "train.npy"
+    broken.write_bytes(b"not a matrix")
+    path = place.definition()["data"]["train"]["sidecar"]
+    place.injected()
+    place.run(data={"train": {"path": str(broken), "sidecar": path}})
+    place.detected()
+    assert "train.npy" in failed(place, "error", "load")["message"]
+
+
+SILENT_RANK = """
+import runpy, sys
+sys.path.insert(0, {scripts!r})
+from study.communication import Horovod
+Horovod.broadcast = lambda self, variables: None
+sys.argv[0] = {scripts!r} + "/train.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+LAUNCH_OF_SILENT_RANKS = """
+import sys
+sys.path.insert(0, {scripts!r})
+import yaml
+from study import launch, launcher
+command = launcher.command
+launcher.command = lambda ranks, machine, line: command(ranks, machine, [line[0], {program!r}, *line[2:]])
+with open(sys.argv[1]) as handle:
+    launch.launch(yaml.safe_load(handle), sys.argv[2], 100)
+"""
+
+
+@fault("a broadcast that does nothing", "run")
+def broadcast_that_does_nothing(place):
+    """The run fails; its record says that the ranks' weights differ."""
+    program, launching, given = (place.folder / name for name in ("ranks.py", "launching.py", "run.yaml"))
+    program.write_text(SILENT_RANK.format(scripts=str(SCRIPTS)))
+    launching.write_text(LAUNCH_OF_SILENT_RANKS.format(scripts=str(SCRIPTS), program=str(program)))
+    given.write_text(yaml.safe_dump(place.definition()))
+    place.injected()
+    line = [sys.executable, launching, given, place.folder / "run"]
+    subprocess.run(line, timeout=120, check=True, stderr=subprocess.DEVNULL)
+    place.detected()
+    assert "weights differ after the broadcast" in failed(place, "error")["message"]
+
+
+@fault("two launches of one run at once", "run")
+def two_launches(place):
+    """The second is refused with one line, the first goes on unharmed."""
+    launch = place.launch(epochs=30)
+    place.wait_for_phase("load", rank=0)
+    place.injected()
+    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "run.yaml"]
+    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["an earlier launch of this run"])
+    place.detected()
+    launch.wait(120)
+    assert place.outcome()["status"] == "ok"
+
+
+@fault("the run's folder is somebody's own", "run", quick=True)
+def foreign_folder(place):
+    """Refused with one line; nothing in it is touched."""
+    (place.folder / "run").mkdir()
+    (place.folder / "run" / "thesis.txt").write_text("years of work")
+    place.injected()
+    launch = place.launch()
+    _, errors = launch.communicate(timeout=60)
+    place.detected()
+    assert launch.returncode == 1
+    assert "is not a run's directory, it holds thesis.txt" in errors
+    assert "Traceback" not in errors
+    assert (place.folder / "run" / "thesis.txt").read_text() == "years of work"
+
+
+@fault("killed again and again, with checkpoints", "checkpoint")
+def killed_with_checkpoints(place):
+    """It goes on each time from the last checkpoint, and ends with the weights of a run without a break."""
+    point = {"gpus": 1, "epochs": 9, "checkpoint_epochs": 1}
+    whole = place.run("whole", **point)
+    place.injected()
+    for epoch in (2, 5, 7):
+        launch = place.launch("broken", **point)
+        place.wait_for_epoch(epoch, "broken")
+        launch.kill()
+        launch.wait()
+        place.nothing_is_left("broken")
+        assert not place.has_outcome("broken")
+    assert place.run("broken", **point)["status"] == "ok"
+    place.detected()
+    weights = [_weights(place.folder / name) for name in ("whole", "broken")]
+    assert whole["status"] == "ok" and weights[0] == weights[1], weights
+
+
+def _weights(folder):
+    return [rank["final_weights_crc32"] for rank in json.loads((folder / "metrics.json").read_text())["ranks"]]
+
+
+@fault("the last checkpoint is damaged", "checkpoint")
+def damaged_checkpoint(place):
+    """The one before it is used; the weights are those of a run without a break."""
+    point = {"gpus": 1, "epochs": 9, "checkpoint_epochs": 1}
+    place.run("whole", **point)
+    launch = place.launch("broken", **point)
+    place.wait_for_epoch(6, "broken")
+    launch.kill()
+    launch.wait()
+    place.nothing_is_left("broken")
+    last = max((place.folder / "broken" / "checkpoints").glob("epoch-*.npz"))
+    last.write_bytes(last.read_bytes()[:-100])
+    place.injected()
+    assert place.run("broken", **point)["status"] == "ok"
+    place.detected()
+    assert f"resumed after epoch {int(last.stem[6:]) - 1}" in (place.folder / "broken" / "train.log").read_text()
+    assert _weights(place.folder / "whole") == _weights(place.folder / "broken")
+
+
+@fault("a checkpoint of another run", "checkpoint")
+def foreign_checkpoint(place):
+    """It is passed over: the run begins anew."""
+    point = {"gpus": 1, "epochs": 6, "checkpoint_epochs": 1}
+    launch = place.launch(**point, repeats=1)
+    place.wait_for_epoch(3)
+    launch.kill()
+    launch.wait()
+    place.nothing_is_left()
+    place.injected()
+    assert place.run(**{**point, "learning_rate_scaling": "none"})["status"] == "ok"
+    place.detected()
+    assert "resumed" not in (place.folder / "run" / "train.log").read_text()

@@ -1,0 +1,176 @@
+"""What goes wrong around Snakemake: configurations, targets, and Snakemake itself killed or started twice."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+from place import ROOT
+from registry import fault
+
+STUDY = """
+description: a fault
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: EPOCHS, gpus: 1, loader: npy, repeats: 2}
+tables: [scaling]
+"""
+
+
+class Project:
+    """A copy of the repository's files, with results of its own."""
+
+    def __init__(self, place, study=STUDY):
+        self.root = place.folder / "project"
+        listed = subprocess.run(
+            ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        (self.root / "config" / "studies" / "fault.yaml").write_text(study.replace("EPOCHS", "1"))
+
+    def start(self, *arguments):
+        line = [Path(sys.executable).with_name("snakemake"), "--profile", "profiles/local", *arguments]
+        return subprocess.Popen(
+            [*line, "--config", "study=fault"], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, *arguments):
+        """(exit code, what it said)."""
+        process = self.start(*arguments)
+        said, _ = process.communicate(timeout=180)
+        return process.returncode, said
+
+    def runs(self):
+        return pd.read_csv(self.root / "results" / "local" / "runs.csv")
+
+    def outcomes(self):
+        return list(self.root.glob("results/local/runs/*/*/*/outcome.json"))
+
+
+def refused(place, study, words):
+    """A plan of the study ends with an error that has ``words``, without a traceback, and nothing is started."""
+    project = Project(place, study)
+    place.injected()
+    code, said = project.run("--dry-run")
+    place.detected()
+    assert code == 1
+    assert "Traceback" not in said, said[-1500:]
+    missing = [word for word in words if word not in said]
+    assert not missing, f"{missing} not in {said[-800:]}"
+    assert not (project.root / "results").exists()
+
+
+CONFIGURATIONS = {
+    "an unknown key": (STUDY.replace("loader: npy", "loder: npy"), ["fault.yaml", "line 6", "did you mean 'loader'?"]),
+    "a point that cannot be": (
+        STUDY.replace("weak, epochs: EPOCHS, gpus: 1", "strong, epochs: 8, gpus: 3"),
+        ["fault.yaml", "runs[0].gpus: 3", "cannot be divided"],
+    ),
+    "a key given twice": (STUDY + "description: another\n", ["fault.yaml", "line 8", "given twice"]),
+    "a key that is a list": (STUDY + "? [a, b]\n: 1\n", ["fault.yaml", "line 8", "plain name"]),
+    "a file that refers to itself": (STUDY + "figures: &a [*a]\n", ["fault.yaml"]),
+    "a table that there is not": (STUDY.replace("[scaling]", "[scalling]"), ["did you mean 'scaling'?"]),
+    "a path out of the results": (STUDY.replace("nt3: {source", "../x: {source"), ["fault.yaml"]),
+}
+for title, (text, told) in CONFIGURATIONS.items():
+
+    @fault(title, "configuration", quick=title in ("an unknown key", "a point that cannot be"))
+    def _(place, text=text, told=told):
+        """An error with file, line or key, and what was expected; no traceback; nothing is started."""
+        refused(place, text.replace("EPOCHS", "1"), told)
+
+
+@fault("a target that is not in the study", "configuration")
+def foreign_target(place):
+    """An error that says so; no traceback."""
+    project = Project(place)
+    code, said = project.run("-n")
+    assert code == 0
+    target = "results/local/data/converted/nothing.npy"
+    place.injected()
+    code, said = project.run("-n", target)
+    place.detected()
+    assert code == 1 and "Traceback" not in said and target in said, said[-800:]
+
+
+@fault("Snakemake is killed while a run trains", "workflow")
+def snakemake_killed(place):
+    """Nothing looks whole; the next Snakemake makes every point once, and its tables."""
+    project = Project(place, STUDY.replace("EPOCHS", "300"))
+    process = project.start()
+    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/ranks/phases-*")), "a run")
+    place.injected()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    place.wait_until(lambda: not _ranks_of(project), "its ranks to end")
+    place.detected()
+    assert project.outcomes() == []
+    assert project.run("--unlock")[0] == 0
+    code, said = project.run()
+    assert code == 0, said[-1500:]
+    assert project.runs().status.tolist() == ["ok", "ok"]
+
+
+def _ranks_of(project):
+    import psutil
+
+    return [p for p in psutil.process_iter(["cmdline"]) if str(project.root) in " ".join(p.info["cmdline"] or [])]
+
+
+@fault("two Snakemakes at once", "workflow")
+def two_snakemakes(place):
+    """The second is refused, the first ends well, and every point was made once."""
+    project = Project(place, STUDY.replace("EPOCHS", "100"))
+    first = project.start()
+    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/ranks/phases-*")), "a run")
+    place.injected()
+    code, said = project.run()
+    place.detected()
+    assert code == 1 and "cannot be locked" in said and "Traceback" not in said, said[-800:]
+    said, _ = first.communicate(timeout=180)
+    assert first.returncode == 0, said[-1500:]
+    assert project.runs().status.tolist() == ["ok", "ok"]
+
+
+@fault("one of two runs fails", "workflow")
+def one_run_fails(place):
+    """The study goes on to its tables, which count the failure; the failed run is not tried again."""
+    project = Project(place, STUDY.replace("EPOCHS", "1"))
+    machine = project.root / "config" / "machines" / "local.yaml"
+    code, said = project.run("--until", "train")
+    assert code == 0, said[-1500:]
+    project.outcomes()[0].unlink()
+    machine.write_text(machine.read_text().replace("time_limit_s: 3600", "time_limit_s: 1"))
+    place.injected()
+    code, said = project.run()
+    place.detected()
+    assert code == 0, said[-1500:]
+    assert sorted(project.runs().status) == ["failed", "ok"]
+    table = pd.read_csv(project.root / "results" / "local" / "tables" / "scaling.csv").iloc[0]
+    assert (table.repeats_ok, table.repeats_failed, table.failures) == (1, 1, "1 x timeout")
+    assert "Nothing to be done" in project.run()[1]
+
+
+@fault("the configuration changes while a study runs", "workflow")
+def configuration_changes(place):
+    """A run whose definition is not the planned one is refused, with one line."""
+    project = Project(place)
+    line = [sys.executable, project.root / "scripts" / "launch_training.py", "--study", "fault", "--machine", "local",
+            "--fingerprint", "0123456789ab", "--outcome"]  # fmt: skip
+    code, said = project.run("--until", "convert_dataset")
+    assert code == 0, said[-1500:]
+    code, said = project.run("--until", "train")
+    folder = project.outcomes()[0].parent
+    place.injected()
+    done = subprocess.run([*line, folder / "outcome.json"], cwd=project.root, capture_output=True, text=True)
+    place.detected()
+    assert done.returncode == 1 and "configuration changed" in done.stderr and "Traceback" not in done.stderr
