@@ -11,6 +11,7 @@ thead th {{ border-bottom: 2px solid #444; }}
 tbody tr:nth-child(even) {{ background: #f6f6f6; }}
 {_RIGHT} {{ text-align: right; font-variant-numeric: tabular-nums; }}
 div {{ overflow-x: auto; }}
+summary, li {{ overflow-wrap: anywhere; }}
 ol {{ font: 12px/1.4 monospace; }}
 """
 
