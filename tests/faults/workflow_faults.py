@@ -1,7 +1,6 @@
 """What goes wrong around Snakemake: configurations, targets, and Snakemake itself killed or started twice."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +9,9 @@ from pathlib import Path
 import pandas as pd
 from place import ROOT
 from registry import fault
+
+sys.path.insert(0, str(ROOT / "tests" / "workflow"))
+from project import copy_of_project  # noqa: E402
 
 STUDY = """
 description: a fault
@@ -25,15 +27,7 @@ class Project:
     """A copy of the repository's files, with results of its own."""
 
     def __init__(self, place, study=STUDY):
-        self.root = place.folder / "project"
-        listed = subprocess.run(
-            ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        for name in listed.stdout.splitlines():
-            if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
-                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.root / name)
+        self.root = copy_of_project(place.folder / "project").root
         (self.root / "config" / "studies" / "fault.yaml").write_text(study.replace("EPOCHS", "1"))
 
     def start(self, *arguments):

@@ -54,9 +54,9 @@ def changed_contents(draw, content):
         elif change == "rename" and isinstance(parent, dict):
             parent[draw(st.sampled_from([f"{last}s", str(last)[1:], "unknown", 3, None]))] = parent.pop(last)
         elif change == "add" and isinstance(parent, dict):
-            parent[draw(st.sampled_from(["unknown", "base", "path", "trace", "queue"]))] = draw(ODD)
+            parent[draw(st.sampled_from(["unknown", "base", "path", "trace", "queue"]))] = copy.deepcopy(draw(ODD))
         else:
-            parent[last] = draw(ODD)
+            parent[last] = copy.deepcopy(draw(ODD))
         if not any(True for _ in places(content) if _):
             break
     return yaml.safe_dump(content, allow_unicode=True).encode()
