@@ -1,8 +1,8 @@
 """A thousand points through a batch system: the icpp2019 study's grid with a one-second stand-in for training.
 
 Jobs are submitted to the stand-in for LSF of tests/clusters/. Snakemake is killed (SIGKILL, with all it started)
-several times on the way and started again. Every point must then be recorded exactly once. Prints how long it took, Snakemake's
-memory, and what a point costs beside its second of training; writes benchmarks/load.csv.
+several times on the way and started again. Every point must then be recorded exactly once. Prints how long it took,
+Snakemake's memory, and what a point costs beside its second of training; writes benchmarks/load.csv.
 """
 
 import argparse
