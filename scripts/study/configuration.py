@@ -18,7 +18,7 @@ LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
 
 def _is_number(value):
-    """Neither NaN nor infinite, which YAML can say, nor a truth value."""
+    """Neither NaN nor infinite, nor an integer that no float can hold, all of which YAML can say; nor a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
@@ -26,7 +26,7 @@ def _is_number(value):
 VALIDATOR = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+        "integer", lambda _, value: isinstance(value, int) and _is_number(value)
     ).redefine("number", lambda _, value: _is_number(value)),
 )
 
