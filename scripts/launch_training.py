@@ -39,7 +39,7 @@ def main():
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
-    job = batch.job(os.environ)
+    job = batch.job({**os.environ, **run["machine"]["environment"]})
     left = batch.seconds_left(job, time.time())  # so that a run's end is written down before its job's
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s)

@@ -73,17 +73,17 @@ def job(variables):
     ids = [variables[name] for name in JOB_IDS if variables.get(name)]
     ends = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
     if ends is None and variables.get("SLURM_JOB_ID"):
-        ends = _slurm_says(variables["SLURM_JOB_ID"])
+        ends = _slurm_says(variables["SLURM_JOB_ID"], variables)
     if not ids and ends is None:
         return None
     return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends)}
 
 
-def _slurm_says(job_id):
+def _slurm_says(job_id, variables):
     """When a job of Slurm's ends (s), which versions before 23 do not tell it; None where it cannot be found out."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
-        said = subprocess.run(line, capture_output=True, text=True, timeout=60).stdout
+        said = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables).stdout
         return datetime.datetime.fromisoformat(said.strip()).timestamp()
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None

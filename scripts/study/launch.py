@@ -68,7 +68,8 @@ def give_up(run, folder, tries):
         goes_on = (folder / checkpoints.FOLDER).exists()  # so that another job may come to its end
         if tries < batch.TRIES and (kind != "timeout" or goes_on):
             return False
-        _merge_ranks(folder)
+        if (folder / "ranks").exists():  # not where it was ended in time to write its end down, which Snakemake removed
+            _merge_ranks(folder)
         _write_outcome(
             folder,
             failure.described(folder, kind, message, log=_last_lines(folder / LOG)),

@@ -235,10 +235,10 @@ def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     told = datetime.datetime(2026, 1, 2, 3, 4, 5).timestamp()
-    assert batch.job({"SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
+    assert batch.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
     assert batch.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
     squeue.write_text("#!/bin/sh\necho N/A\n")
-    assert batch.job({"SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
+    assert batch.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
 
 
 def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
