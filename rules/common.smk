@@ -25,6 +25,7 @@ from study import (
 from study.datasets import conversion, synthetic
 from study.errors import StudyError
 from study.figures.description import describe
+from study.schedulers import jobs
 from study.tables import TABLES
 
 try:
@@ -104,3 +105,8 @@ onstart:
         plan.check_account(MACHINE, os.environ)
     except StudyError as error:
         raise WorkflowError(str(error)) from None
+
+
+onerror:
+    if workflow.is_main_process:
+        jobs.cancel_watched()

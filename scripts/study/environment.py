@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from study.configuration import ROOT
@@ -24,5 +25,6 @@ def prepare_for_jobs(config):
     os.environ["SCRIPTS"] = str(ROOT / "scripts")
     for key in ("study", "machine", "data_dir"):
         os.environ[key.upper()] = config[key]
+    os.environ["STUDY_SESSION"] = f"{time.time_ns()}.{os.getpid()}"
     if "account" in config:
         os.environ["STUDY_ACCOUNT"] = config["account"]

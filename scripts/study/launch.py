@@ -31,6 +31,7 @@ from study.loaders import read_sidecar
 from study.power import telemetry
 
 LOG = "train.log"
+LOCK_S = 10  # that the end of an earlier launch is waited for
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG}  # fmt: skip
@@ -144,20 +145,31 @@ def _write_outcome(folder, why, exit_code, begun_ns, ended_ns):
 
 @contextlib.contextmanager
 def _alone_in(folder):
-    """Hold ``folder`` for one launch: a Snakemake that was killed may have left an earlier one running."""
+    """Hold ``folder`` for one launch: a Snakemake that was killed may have left an earlier one running.
+
+    One that was killed itself holds it until its guard has killed its ranks, which takes a moment.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
+    deadline = time.monotonic() + LOCK_S
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StudyError(
-                f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
-                "(pkill -f scripts/train.py), then run again"
-            ) from None
+        while not _locked(descriptor):
+            if time.monotonic() > deadline:
+                raise StudyError(
+                    f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
+                    "(pkill -f scripts/train.py), then run again"
+                )
+            time.sleep(0.1)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor):
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _empty(folder, keep=()):

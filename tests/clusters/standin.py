@@ -8,6 +8,7 @@ command lines need.
 STANDIN_START_S        a job waits that long (1)
 STANDIN_MINUTE_S       how long a minute of walltime is (60)
 STANDIN_FORGET_S       an ended job is known that long (3)
+STANDIN_ANSWER_S       how long a command takes to answer (0)
 STANDIN_STATE/faults   {"command": n}: the next n calls of that command crash
 """
 
@@ -25,6 +26,7 @@ STATE = Path(os.environ.get("STANDIN_STATE", "/nonexistent"))
 START_S = float(os.environ.get("STANDIN_START_S", 1))
 MINUTE_S = float(os.environ.get("STANDIN_MINUTE_S", 60))
 FORGET_S = float(os.environ.get("STANDIN_FORGET_S", 3))
+ANSWER_S = float(os.environ.get("STANDIN_ANSWER_S", 0))
 
 
 def refuse(*lines, code=255):
@@ -39,6 +41,7 @@ def crash_if_asked(command):
         refuse(f"{command}: STANDIN_STATE is not a folder: this stand-in is for tests only")
     with open(STATE / "calls", "a") as log:
         log.write(json.dumps([command, *sys.argv[1:]]) + "\n")
+    time.sleep(ANSWER_S)
     file = STATE / "faults"
     with _locked():
         faults = json.loads(file.read_text()) if file.exists() else {}

@@ -195,6 +195,7 @@ def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch)
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     with launch._alone_in(tmp_path / "run"):
         monkeypatch.setattr(launcher, "command", lambda *_: ["true"])
+        monkeypatch.setattr(launch, "LOCK_S", 0.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
     assert list((tmp_path / "run").iterdir()) == []

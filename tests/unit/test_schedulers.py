@@ -201,6 +201,21 @@ def test_cancelling_asks_the_scheduler_of_each_job(asked):
     assert asked[1][-1] == ["bkill", "7"]
 
 
+def test_only_the_jobs_that_this_snakemake_waits_for_are_cancelled_with_it(asked, monkeypatch):
+    monkeypatch.setenv(jobs.SESSION, "mine")
+    asked[0][:] = [SUBMITTED]
+    submit()
+    monkeypatch.setenv(jobs.SESSION, "another's")
+    assert jobs.cancel_watched() == []
+    asked[0][:] = [(0, "RUN\n", "")]
+    assert jobs.status("7") == "running", "which makes it this one's: Snakemake goes on with a job that it finds"
+    assert jobs.cancel_watched() == ["7"]
+    assert asked[1][-1] == ["bkill", "7"]
+    asked[0][:] = [(0, "EXIT\n", "")]
+    assert jobs.status("7") == "failed"
+    assert jobs.cancel_watched() == []
+
+
 MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "jsrun", "nodes": 4608,
            "queue": {"smallest_nodes": 2, "longest_minutes": [{"from_nodes": 1, "minutes": 100},
                                                               {"from_nodes": 46, "minutes": 360}]}}  # fmt: skip

@@ -262,8 +262,10 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1)
 
 
-def test_ctrl_c_cancels_the_jobs(site):
-    there = site("lsf", STANDIN_START_S=600)
+@pytest.mark.parametrize("answer_s", [0, 3])
+def test_ctrl_c_cancels_the_jobs(site, answer_s):
+    """Where answers take time it comes while Snakemake asks for a state: then its own cancelling finds no jobs."""
+    there = site("lsf", STANDIN_START_S=600, STANDIN_ANSWER_S=answer_s)
     study = there.start("one")
     try:
         wait_for(lambda: there.calls("bjobs"))

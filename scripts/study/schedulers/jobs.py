@@ -24,6 +24,7 @@ FIRST_PAUSE_S = 2
 ANSWER_S = 60  # that a scheduler's command may take
 GRACE_POLLS = 5  # before a job that nobody knows anything of counts as failed
 GRACE_S = 60
+SESSION = "STUDY_SESSION"  # the environment variable that tells one Snakemake from another
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
@@ -46,7 +47,7 @@ def submit(scheduler, script, name, nodes, minutes, account, options):
         raise StudyError(
             f"{line[0]} gave no job id that could be read; was the job submitted? The line: {shlex.join(line)}"
         )
-    write_json(_state_file(job_id), {"scheduler": scheduler, "folder": str(folder), "line": line})
+    write_json(_state_file(job_id), {"scheduler": scheduler, "folder": str(folder), "line": line, **_watched()})
     return job_id
 
 
@@ -55,6 +56,14 @@ def status(job_id):
     known = _known(job_id)
     if known is None:
         return _after_grace(job_id, "nothing is written down of it")
+    found = _found_out(job_id, known)
+    written = known | (_watched() if found == RUNNING else {"watched_by": None})
+    if written != known:
+        write_json(_state_file(job_id), written)
+    return found
+
+
+def _found_out(job_id, known):
     folder, behind = Path(known["folder"]), SCHEDULERS[known["scheduler"]]()
     own = _own_exit_code(folder)
     if own is not None:
@@ -82,6 +91,23 @@ def cancel(job_ids):
             by_scheduler.setdefault(known["scheduler"], []).append(job_id)
     for scheduler, ids in by_scheduler.items():
         _asked(SCHEDULERS[scheduler]().cancel_line(ids))
+
+
+def cancel_watched():
+    """End the jobs that the Snakemake of this process asks after and that have not ended; returns their ids.
+
+    Snakemake does not cancel the ones whose state it is asking for at the moment of a Ctrl-C.
+    """
+    session = os.environ.get(SESSION)
+    job_ids = sorted(file.stem for file in FOLDER.glob("*.json"))
+    left = [job_id for job_id in job_ids if session and (_known(job_id) or {}).get("watched_by") == session]
+    cancel(left)
+    return left
+
+
+def _watched():
+    """Which Snakemake waits for a job, for `cancel_watched`."""
+    return {"watched_by": os.environ.get(SESSION)}
 
 
 def _new_folder(name):
