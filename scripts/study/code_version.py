@@ -42,8 +42,8 @@ def _collect(path, found):
     name = path.relative_to(SCRIPTS).as_posix()
     if name in found:
         return
-    found[name] = path.read_bytes()
-    for module in _imports(ast.parse(found[name])):
+    found[name], modules = _source(path)
+    for module in modules:
         _collect_module(module, found)
 
 
@@ -52,6 +52,13 @@ def _collect_module(module, found):
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.exists():
             _collect(path, found)
+
+
+@functools.cache
+def _source(path):
+    """A file's bytes, and which modules of the study it imports; most files are asked for by many entries."""
+    content = path.read_bytes()
+    return content, tuple(_imports(ast.parse(content)))
 
 
 def _imports(tree):

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from study.configuration import ROOT
+from study import guard
 from study.failure import TAG
 
-GUARD = str(ROOT / "scripts" / "study" / "guard.py")
 LAST_LINES = 2000
 GRACE_S = 10
 LOOK_S = 1.0  # between two looks for signs of life
@@ -29,7 +28,7 @@ def execute(line, variables, log, lock, until):
     """
     last_lines = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", GUARD, *line],
+        [sys.executable, "-I", "-S", guard.__file__, *line],
         env=variables,
         stdin=subprocess.PIPE,  # never written to: it tells the guard that this process is there
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -28,5 +27,7 @@ def summarize(values):
         return Sample(0, math.nan, math.nan)
     if n == 1:
         return Sample(1, float(values[0]), math.nan)
-    half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    from scipy import special  # here, since every start of Snakemake imports this module and few need an interval
+
+    half = special.stdtrit(n - 1, 0.975) * values.std(ddof=1) / math.sqrt(n)
     return Sample(n, float(values.mean()), float(half))

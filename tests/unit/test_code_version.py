@@ -5,6 +5,11 @@ import pytest
 from study import code_version
 
 
+def forget():
+    code_version.digest.cache_clear()
+    code_version._source.cache_clear()
+
+
 @pytest.fixture
 def scripts(tmp_path, monkeypatch):
     files = {
@@ -19,9 +24,9 @@ def scripts(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(code_version, "SCRIPTS", tmp_path)
-    code_version.digest.cache_clear()
+    forget()
     yield tmp_path
-    code_version.digest.cache_clear()
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def scripts(tmp_path, monkeypatch):
 def test_digest(scripts, changed, entries, same):
     before = code_version.digest(*entries)
     (scripts / changed).write_text((scripts / changed).read_text() + "# changed\n")
-    code_version.digest.cache_clear()
+    forget()
     assert (code_version.digest(*entries) == before) is same
 
 

@@ -1,0 +1,45 @@
+"""Every batch job starts a Snakemake of its own: what it imports is paid once a run."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from study.configuration import ROOT
+
+HEAVY = [
+    "dask",
+    "h5py",
+    "horovod",
+    "lmdb",
+    "matplotlib",
+    "polars",
+    "psutil",
+    "pyarrow",
+    "pynvml",
+    "scipy",
+    "tensorflow",
+]
+
+
+def imported(statements):
+    """Which of the heavy packages ``statements`` import."""
+    program = f"{statements}\nimport sys\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT / "scripts", capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_the_rules_import_nothing_heavy():
+    rules = (ROOT / "rules" / "common.smk").read_text(encoding="utf-8")
+    statements = "\n".join(re.findall(r"^from study[\w.]* import (?:\([^)]*\)|.*)$", rules, re.MULTILINE))
+    assert "packing" in statements
+    assert imported(statements) == []
+
+
+@pytest.mark.parametrize("script", ["launch_training", "cluster", "collect_records", "make_record", "make_table"])
+def test_no_step_but_training_imports_tensorflow(script):
+    assert "tensorflow" not in imported(f"import {script}")
+    assert "tensorflow" in imported("import tensorflow"), "and this test would see it"
