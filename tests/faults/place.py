@@ -1,7 +1,7 @@
 """Where a fault is put in: a small dataset, runs to launch on it, and the clock from the fault to its detection."""
 
 import json
-import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,6 +60,7 @@ class Place:
         return subprocess.Popen(
             [*line, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored behind a shell's &
         )  # fmt: skip
 
     def run(self, name="run", options=(), **changes):
@@ -121,7 +122,7 @@ class Place:
 def signal_and_wait(place, launch, process, number):
     """Send a signal to a process, wait for the launch to end, and note how long that took."""
     place.injected()
-    os.kill(process.pid if hasattr(process, "pid") else process, number)
+    process.send_signal(number)
     launch.wait(WAIT_S)
     place.detected()
 
