@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.datasets import wide
 from study.datasets.tabular import Form
 from study.errors import StudyError
 
@@ -52,15 +53,36 @@ def _parsed(block, header, form):
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options())
 
 
+def parallel(path, form, values):
+    """Ours: a wide table by blocks on all cores, straight to float32 (`study.datasets.wide`); others as ``chunked``.
+
+    Returns the matrix. values: for each code column its list of values.
+    """
+    names = wide.column_names(path, form)
+    leading = wide.leading_columns(form, names)
+    if leading is None:
+        return form.matrix(chunked(path, form), values)
+    table = wide.layout(path, form, leading, len(names))
+    codes = len(form.codes)
+    matrix = np.empty((table.rows, codes + len(names) - leading), dtype=np.float32)
+    try:
+        texts = wide.fill(matrix[:, codes:], table, form)
+    except wide.BlockError as error:
+        raise StudyError(f"after row {error.first_row}: {error}") from None
+    for index, (column, known) in enumerate(zip(wide.code_columns(form, names, texts), values, strict=True)):
+        matrix[:, index] = form.positions(column, known)
+    return matrix
+
+
 def import_for(loader):
     """Import what a loader needs, which is part of starting up and not of loading."""
-    if loader == "dask":
-        importlib.import_module("dask.bytes")
+    for name in {"dask": ["dask.bytes"], "parallel": ["pyarrow.csv"]}.get(loader, []):
+        importlib.import_module(name)
 
 
-CSV_LOADERS = {"read_csv": read_csv, "chunked": chunked, "dask": dask}
+CSV_LOADERS = {"read_csv": read_csv, "chunked": chunked, "dask": dask}  # these give a frame
 CONVERTED = {"npy"}  # loaders that read the converted matrix; the others read the file itself
-LOADERS = (*CSV_LOADERS, *CONVERTED)
+LOADERS = (*CSV_LOADERS, "parallel", *CONVERTED)
 
 
 def _converted(path):
@@ -83,10 +105,12 @@ def load(loader, path, sidecar, form):
     if loader in CONVERTED:
         matrix = _converted(path)
     else:
-        form = Form.of(form)
-        frame = CSV_LOADERS[loader](path, form)
+        form, values = Form.of(form), [code["values"] for code in described["codes"]]
         try:
-            matrix = form.matrix(frame, [code["values"] for code in described["codes"]])
+            if loader == "parallel":
+                matrix = parallel(path, form, values)
+            else:
+                matrix = form.matrix(CSV_LOADERS[loader](path, form), values)
         except StudyError as error:
             raise StudyError(f"{path}: {error}; was it changed after its conversion?") from None
     if list(matrix.shape) != described["shape"] or matrix.dtype != np.float32:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study import loaders
-from study.datasets import conversion
+from study.datasets import conversion, wide
 from study.datasets.conversion import convert
 from study.datasets.tabular import Form
 from study.errors import StudyError
@@ -51,12 +51,13 @@ def test_windows_line_ends_are_line_ends(tmp_path):
 
 def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
     whole, _ = converted(tmp_path, GOOD)
-    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
+    monkeypatch.setattr(wide, "BLOCK_BYTES", 1)
     pieces, _ = converted(tmp_path, GOOD)
     assert np.array_equal(whole, pieces)
 
 
-@pytest.mark.parametrize("values_per_block", [3, conversion.VALUES_PER_BLOCK])
+@pytest.mark.parametrize("block", [3, 10**6])
+@pytest.mark.parametrize("is_wide", [True, False])
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -86,8 +87,11 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
         (b"0,1,2\n1,3\x00,4\n", ["line 2, column 2"]),
     ],
 )
-def test_faults(tmp_path, monkeypatch, values_per_block, text, words):
-    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", values_per_block)
+def test_faults(tmp_path, monkeypatch, block, is_wide, text, words):
+    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", block)
+    monkeypatch.setattr(wide, "BLOCK_BYTES", block)
+    if not is_wide:
+        monkeypatch.setattr(wide, "leading_columns", lambda *_: None)
     with pytest.raises(StudyError) as error:
         converted(tmp_path, text)
     assert str(error.value).startswith(str(tmp_path / "data.csv"))
@@ -118,8 +122,12 @@ def test_names_categories_and_left_out_columns(tmp_path):
     assert sidecar["shape"] == [3, 3]
 
 
-def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, is_wide):
     monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
+    monkeypatch.setattr(wide, "BLOCK_BYTES", 4)
+    if not is_wide:
+        monkeypatch.setattr(wide, "leading_columns", lambda *_: None)
     matrix, sidecar = converted(tmp_path, NAMED_TEXT, NAMED)
     assert sidecar["codes"][0]["values"] == ["breast", "lung"]
     assert matrix[:, 0].tolist() == [1, 0, 1]

@@ -4,10 +4,12 @@ Every value is checked on the way; a file that is not whole or not as its form s
 file, line and column, and no output.
 """
 
+import contextlib
 import hashlib
 import math
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +17,11 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from study.datasets import wide
 from study.errors import StudyError
-from study.files import write_json, written_aside
+from study.files import sha256, write_json, written_aside
 
-CONVERTER_VERSION = 3
+CONVERTER_VERSION = 4
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -30,7 +33,6 @@ class _Source:
     names: list  # of all columns; their numbers where the file has no header
     rows: int
     bytes: int
-    sha256: str
 
 
 def convert(source, matrix, sidecar, form, rows=None, columns=None):
@@ -38,20 +40,29 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
 
     form: `study.datasets.tabular.Form`; it says what the matrix has. Each number is as ``read_csv`` gives it, rounded
     to float32; missing ones are NaN. The sidecar has the lists of values of the columns of categories. rows, columns:
-    refuse a file with others. Extra memory: one block of 32 MB and its text. Raises `StudyError` for a file that is
-    empty, cut off, ragged, of another shape, or has a value that is not a finite number or an allowed category.
+    refuse a file with others. Extra memory: one block of 32 MB and its text, a few MB a core for a wide table (see
+    `study.datasets.wide`). Raises `StudyError` for a file that is empty, cut off, ragged, of another shape, or has a
+    value that is not a finite number or an allowed category.
     """
-    described = _describe(Path(source), form)
-    _check_shape(described, form, rows, columns)
-    numbers = form.numbers(described.names)
-    shape = (described.rows, len(form.codes) + len(numbers))
-    with written_aside(matrix) as aside:
-        target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
-        with open(aside, "rb+") as handle:  # a disk that gets full while it is mapped would kill this process
-            os.posix_fallocate(handle.fileno(), 0, aside.stat().st_size)
-        categories, missing = _fill(target, described, form, numbers)
-        target.flush()
-        del target
+    source = Path(source)
+    with ThreadPoolExecutor(1) as beside:
+        checksum = beside.submit(_checksum, source)
+        table = _wide_table(source, form)
+        described = _describe(source, form) if table is None else table.described
+        _check_shape(described, form, rows, columns)
+        numbers = form.numbers(described.names)
+        shape = (described.rows, len(form.codes) + len(numbers))
+        with written_aside(matrix) as aside:
+            target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
+            with open(aside, "rb+") as handle:  # a disk that gets full while it is mapped would kill this process
+                os.posix_fallocate(handle.fileno(), 0, aside.stat().st_size)
+            with tqdm(total=described.rows, unit="row", desc=source.name, mininterval=1) as progress:
+                if table is None:
+                    categories, missing = _fill(target, described, form, numbers, progress)
+                else:
+                    categories, missing = _fill_wide(target, table, form, progress)
+            target.flush()
+            del target
     write_json(
         sidecar,
         {
@@ -62,7 +73,7 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
             "codes": [{"column": c, "values": v} for c, v in zip(form.codes, categories, strict=True)],
             "missing_values": missing,
             "columns": [len(numbers), _digest(numbers)],
-            "source": {"name": described.path.name, "bytes": described.bytes, "sha256": described.sha256},
+            "source": {"name": source.name, "bytes": described.bytes, "sha256": checksum.result()},
         },
     )
 
@@ -72,22 +83,82 @@ def _digest(names):
     return hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()[:12]
 
 
+def _checksum(path):
+    with contextlib.suppress(OSError):  # which is told by who describes it
+        return sha256(path)
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """A table that is parsed by `study.datasets.wide`."""
+
+    described: _Source
+    layout: wide.Layout
+
+
+def _wide_table(path, form):
+    """The `_Wide` table in ``path``; None where it is another, or one line by line will find a fault in it."""
+    try:
+        names = wide.column_names(path, form)
+        leading = wide.leading_columns(form, names)
+        if leading is None:
+            return None
+        if form.header:
+            _check_names(path, names)
+        layout = wide.layout(path, form, leading, len(names))
+    except (OSError, ValueError):
+        return None
+    if layout.rows == 0 or not layout.is_whole:
+        return None
+    return _Wide(_Source(path, names, layout.rows, layout.size), layout)
+
+
+def _fill_wide(target, table, form, progress):
+    """As `_fill`, in parallel; what `study.datasets.wide` refuses is looked up line by line."""
+    source, missing = table.described, 0
+    values = target[:, len(form.codes) :]
+
+    def check(first, last):
+        nonlocal missing
+        try:
+            missing += _missing(values[first:last], form)
+        except ValueError as error:
+            raise wide.BlockError(str(error), first) from None
+        progress.update(last - first)
+
+    try:
+        texts = wide.fill(values, table.layout, form, check)
+    except wide.BlockError as error:
+        _describe(source.path, form)
+        fault = _find_fault(source, form, first_row=error.first_row)
+        raise StudyError(fault or f"{source.path}: after row {error.first_row}: {error}") from None
+    columns = wide.code_columns(form, source.names, texts)
+    codes = [_Codes(allowed) for allowed in form.values]
+    for index, (column, code) in enumerate(zip(columns, codes, strict=True)):
+        try:
+            found = code.add(column)
+        except ValueError as error:
+            fault = _find_fault(source, form, first_row=0)
+            raise StudyError(fault or f"{source.path}: {error}") from None
+        target[:, index] = found if code.order is None else code.order[found]
+    return [code.values for code in codes], missing
+
+
 def _describe(path, form):
-    """Names, rows, size and checksum in one pass over the lines; refuses what is empty, ragged or cut off.
+    """Names, rows and size in one pass over the lines; refuses what is empty, ragged or cut off.
 
     pandas is not trusted with ragged lines: it fills short ones, and takes a longer one for one with an index.
     """
-    digest, lines, size, columns, names = hashlib.sha256(), 0, 0, None, None
+    lines, size, columns, names = 0, 0, None, None
     separator = form.separator.encode()
     try:
         with open(path, "rb") as handle:
             for line in handle:
-                digest.update(line)
                 lines, size = lines + 1, size + len(line)
                 found = line.count(separator) + 1
                 if columns is None:
                     columns = found
-                    names = _names(line, form) if form.header else list(range(columns))
+                    names = wide.names_in(line, form)
                 _check_line(path, lines, line, found, columns, separator)
                 if b'"' in line and not (form.header and lines == 1):
                     _refuse_quotes(path, lines, line, separator)
@@ -99,11 +170,7 @@ def _describe(path, form):
     if rows <= 0:
         what = "has no line after its header" if lines else "is empty"
         raise StudyError(f"{path}: the file {what}; fetch it again or give the right path")
-    return _Source(path, names, rows, size, digest.hexdigest())
-
-
-def _names(line, form):
-    return line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
+    return _Source(path, names, rows, size)
 
 
 def _check_line(path, number, line, found, columns, separator):
@@ -163,25 +230,24 @@ def _check_shape(source, form, rows, columns):
         raise StudyError(f"{source.path}: line 1: there is {what}; numbers with a separator are expected")
 
 
-def _fill(target, source, form, numbers):
+def _fill(target, source, form, numbers, progress):
     """Write all rows into ``target``; returns each code column's list of values and the count of missing numbers."""
     rows_per_block = max(1, VALUES_PER_BLOCK // len(source.names))
     codes = [_Codes(values) for values in form.values]
     done = missing = 0
-    with tqdm(total=source.rows, unit="row", desc=source.path.name, mininterval=1) as progress:
-        try:
-            for block in _blocks(source, form, numbers, rows_per_block):
-                rows = target[done : done + len(block)]
-                for index, (column, code) in enumerate(zip(form.codes, codes, strict=True)):
-                    rows[:, index] = code.add(block[column])
-                with np.errstate(over="ignore"):
-                    rows[:, len(codes) :] = block[numbers].to_numpy(dtype=np.float32)
-                missing += _missing(rows[:, len(codes) :], form)
-                done += len(block)
-                progress.update(len(block))
-        except (ValueError, IndexError) as error:  # pandas' parser errors and UnicodeDecodeError are ValueErrors
-            fault = _find_fault(source, form, first_row=done)
-            raise StudyError(fault or f"{source.path}: after row {done}: {error}") from None
+    try:
+        for block in _blocks(source, form, numbers, rows_per_block):
+            rows = target[done : done + len(block)]
+            for index, (column, code) in enumerate(zip(form.codes, codes, strict=True)):
+                rows[:, index] = code.add(block[column])
+            with np.errstate(over="ignore"):
+                rows[:, len(codes) :] = block[numbers].to_numpy(dtype=np.float32)
+            missing += _missing(rows[:, len(codes) :], form)
+            done += len(block)
+            progress.update(len(block))
+    except (ValueError, IndexError) as error:  # pandas' parser errors and UnicodeDecodeError are ValueErrors
+        fault = _find_fault(source, form, first_row=done)
+        raise StudyError(fault or f"{source.path}: after row {done}: {error}") from None
     if done != source.rows:
         raise StudyError(f"{source.path}: {done} rows were read but the file has {source.rows}")
     for index, code in enumerate(codes):
