@@ -22,7 +22,7 @@ from study import (
     plan,
     progress,
 )
-from study.datasets import conversion, synthetic
+from study.datasets import conversion, scaling, synthetic
 from study.errors import StudyError
 from study.figures.description import describe
 from study.schedulers import jobs

@@ -41,3 +41,44 @@ rule convert_dataset:
     shell:
         'python "$SCRIPTS/convert_dataset.py" {input:q} --matrix {output.matrix:q} --sidecar {output.sidecar:q}'
         " --form {params.form:q} {params.expected} 2>&1 | tee {log:q}"
+
+
+rule fit_scalers:
+    input:
+        lambda wildcards: definition.scaler_files(dataset_of(wildcards), DATA).values(),
+    output:
+        f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
+    log:
+        f"{DATA}/logs/{{benchmark}}/{{dataset}}/fit_scalers.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        files=lambda wildcards: as_json(definition.scaler_files(dataset_of(wildcards), DATA)),
+        version=scaling.SCALING_VERSION,
+    message:
+        "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
+    shell:
+        'python "$SCRIPTS/fit_scalers.py" --benchmark {wildcards.benchmark} --files {params.files:q}'
+        " --output {output:q} 2>&1 | tee {log:q}"
+
+
+rule scale_file:
+    input:
+        matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
+        sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
+        scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
+    output:
+        f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.npy",
+    log:
+        f"{DATA}/logs/{{benchmark}}/{{dataset}}/scale_{{file}}.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        version=scaling.SCALING_VERSION,
+    message:
+        "Scale {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
+    shell:
+        'python "$SCRIPTS/scale_file.py" {wildcards.file} {input.matrix:q} {input.sidecar:q} --scalers {input.scalers:q}'
+        " --output {output:q} 2>&1 | tee {log:q}"

@@ -49,7 +49,19 @@ def _paths(run, data_dir, file):
     """What a run reads of one file. The sidecar is there for every loader: no run starts on a file not checked."""
     matrix = run.dataset.converted(data_dir, file)
     path = matrix if run.parameters["loader"] in CONVERTED else run.dataset.raw(data_dir, file)
-    return {"path": path, "sidecar": sidecar(matrix)}
+    paths = {"path": path, "sidecar": sidecar(matrix)}
+    if run.parameters["loader"] == "mapped" and file in _scaled_files(run.dataset):
+        paths["scaled"] = run.dataset.scaled(data_dir, file)
+    return paths
+
+
+def _scaled_files(dataset):
+    return benchmarks.get(dataset.benchmark, dataset.spec).scaled_files
+
+
+def scaler_files(dataset, data_dir):
+    """What a dataset's scalers are fitted on: {file: its converted matrix}."""
+    return {file: dataset.converted(data_dir, file) for file in _scaled_files(dataset)}
 
 
 def run_inputs(run, data_dir):

@@ -77,6 +77,10 @@ class Dataset:
         """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
         return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
 
+    def scaled(self, data_dir, file):
+        """Path of the scaled numbers of ``file`` (``.npy``)."""
+        return f"{data_dir}/scaled/{self.benchmark}/{self.id}/{file}.npy"
+
 
 @dataclass(frozen=True)
 class Run:

@@ -14,6 +14,7 @@ from study.datasets.tabular import Form
 from study.errors import StudyError
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text speaks of 16 MB
+PAGE_BYTES = 4096
 SMALLEST_BLOCK = 1_000_000  # bytes; smaller ones cost more to hand out than to parse
 
 
@@ -81,13 +82,26 @@ def import_for(loader):
 
 
 CSV_LOADERS = {"read_csv": read_csv, "chunked": chunked, "dask": dask}  # these give a frame
-CONVERTED = {"npy"}  # loaders that read the converted matrix; the others read the file itself
+CONVERTED = ("npy", "mapped")  # loaders that read the converted matrix; the others read the file itself
 LOADERS = (*CSV_LOADERS, "parallel", *CONVERTED)
 
 
-def _converted(path):
+def map_matrix(path):
+    """The matrix in a ``.npy`` file, mapped: all processes of a node that do so share one copy, in the page cache.
+
+    It can be written to, as TensorFlow wants it of memory that it shares; what is written stays with the process.
+    """
+    return _converted(path, "c")
+
+
+def touch(matrix):
+    """Read a value of each page of a mapped ``matrix``: until then nothing is loaded but its address."""
+    return float(matrix.ravel()[:: PAGE_BYTES // matrix.itemsize].sum())
+
+
+def _converted(path, mmap_mode=None):
     try:
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
     except (ValueError, EOFError) as error:
         raise StudyError(
             f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
@@ -103,7 +117,7 @@ def load(loader, path, sidecar, form):
     """
     described = read_sidecar(sidecar)
     if loader in CONVERTED:
-        matrix = _converted(path)
+        matrix = map_matrix(path) if loader == "mapped" else _converted(path)
     else:
         form, values = Form.of(form), [code["values"] for code in described["codes"]]
         try:

@@ -11,7 +11,7 @@ from study import benchmarks, fitting, learning_rate
 from study.benchmarks.interface import Table
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
-from study.loaders import check_columns, import_for, load, read_sidecar
+from study.loaders import check_columns, import_for, load, map_matrix, read_sidecar
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 from study.power import telemetry
@@ -54,7 +54,8 @@ def _train(run, folder, ranks, benchmark, phases, signs):
         for _ in range(1 + _extra_loads(run, ranks)):
             tables = {file: _load(run, file) for file in run["data"]}
     with phases("preprocess"):
-        data = benchmark.preprocess(tables, run["derived"]["seed"])
+        is_scaled = run["parameters"]["loader"] == "mapped"
+        data = (benchmark.arrange if is_scaled else benchmark.preprocess)(tables, run["derived"]["seed"])
         del tables
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["parameters"]["sharding"] == "by_rank":
@@ -139,7 +140,11 @@ def _extra_loads(run, ranks):
 def _load(run, file):
     paths, form = run["data"][file], run["benchmark"]["files"][file]
     matrix = load(run["parameters"]["loader"], paths["path"], paths["sidecar"], form)
-    return Table(matrix, [code["values"] for code in read_sidecar(paths["sidecar"])["codes"]])
+    codes = [code["values"] for code in read_sidecar(paths["sidecar"])["codes"]]
+    scaled = map_matrix(paths["scaled"]) if "scaled" in paths else None
+    if scaled is not None and scaled.shape != (len(matrix), matrix.shape[1] - len(codes)):
+        raise StudyError(f"{paths['scaled']}: {scaled.shape} are not the numbers of {paths['path']}; delete it")
+    return Table(matrix, codes, scaled)
 
 
 def _agreed_checksum(model, ranks):

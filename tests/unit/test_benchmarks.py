@@ -14,7 +14,7 @@ from test_training import FakeRanks, make_data
 
 from study import benchmarks, configuration, definition, grid, phases, training
 from study.benchmarks.interface import Table
-from study.datasets.scaling import impute_and_standardize, max_abs_scale, min_max_scale
+from study.datasets import scaling
 from study.errors import StudyError
 from study.randomness import EpochOrder
 from study.samples import Arrays, Joined, batches, part
@@ -86,21 +86,25 @@ def array(rows):
 
 def test_max_abs_scaling_is_over_both_sets():
     train, test = array([[1, -4, 0], [2, 2, 0]]), array([[-8, 1, 0]])
-    max_abs_scale(train, test)
+    scaler = scaling.max_abs(train, test)
+    scaler.apply(train)
+    scaler.apply(test)
     assert np.array_equal(train, array([[0.125, -1, 0], [0.25, 0.5, 0]]))
     assert np.array_equal(test, array([[-1, 0.25, 0]]))
 
 
 def test_min_max_scaling_is_over_both_sets():
     train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, 4, 3]])
-    min_max_scale(train, test)
+    scaler = scaling.min_max(train, test)
+    scaler.apply(train)
+    scaler.apply(test)
     assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
     assert np.array_equal(test, array([[1, 1, 0]]))
 
 
 def test_missing_values_become_the_mean():
     matrix = array([[1, 7, np.nan], [np.nan, 7, np.nan], [3, 7, np.nan]])
-    impute_and_standardize(matrix)
+    scaling.standard(matrix).apply(matrix)
     deviation = np.sqrt(2 / 3)
     assert matrix == pytest.approx(array([[-1 / deviation, 0, 0], [0, 0, 0], [1 / deviation, 0, 0]]))
 
@@ -118,8 +122,8 @@ def test_p1b1_validates_on_its_last_rows_and_learns_its_input():
     train = np.column_stack([np.zeros(20), np.arange(20)]).astype(np.float32)
     test = array([[0, 40]])
     data = benchmark("p1b1").preprocess({"train": Table(train, [["x"]]), "test": Table(test, [["x"]])}, 1)
-    assert data.train.x.ravel() == pytest.approx(np.arange(18) / 40)
-    assert data.validation.x.ravel() == pytest.approx(np.array([18, 19]) / 40)
+    assert data.train.arrays()[0].ravel() == pytest.approx(np.arange(18) / 40)
+    assert data.validation.arrays()[0].ravel() == pytest.approx(np.array([18, 19]) / 40)
     assert data.train.y is data.train.x
     assert data.features == 1
 
@@ -128,11 +132,12 @@ def test_p1b2_validates_on_its_first_rows_after_a_shuffle():
     train = np.column_stack([np.arange(20) % 3, np.arange(20)]).astype(np.float32)
     tables = {"train": Table(train, [["breast", "lung", "skin"]]), "test": Table(array([[0, 0]]), [["skin"]])}
     data = benchmark("p1b2").preprocess(tables, seed=1)
-    order = np.round(np.concatenate([data.validation.x, data.train.x]).ravel() * 19).astype(int)
+    x, y = (np.concatenate(both) for both in zip(data.validation.arrays(), data.train.arrays(), strict=True))
+    order = np.round(x.ravel() * 19).astype(int)
     assert len(data.validation) == 2
     assert sorted(order) == list(range(20))
     assert list(order) != list(range(20))
-    assert np.array_equal(np.concatenate([data.validation.y, data.train.y]).argmax(axis=1), order % 3)
+    assert np.array_equal(y.argmax(axis=1), order % 3)
     assert data.test.y.argmax() == 2, "a type has one place, whichever file it is first in"
     assert data.train.y.shape[1] == 10
 
@@ -206,10 +211,10 @@ def test_joining_never_makes_the_whole_matrix():
 def test_parts_do_not_overlap_and_are_equally_many(samples, size):
     x = np.arange(samples, dtype=np.float32)
     parts = [part(Arrays(x, x), rank, size) for rank in range(size)]
-    seen = np.concatenate([each.x for each in parts])
+    seen = np.concatenate([each.arrays()[0] for each in parts])
     assert len(set(seen)) == len(seen) == samples // size * size
     assert {len(each) for each in parts} == {samples // size}
-    assert parts[1].x.tolist() == x[1::size][: samples // size].tolist()
+    assert parts[1].arrays()[0].tolist() == x[1::size][: samples // size].tolist()
 
 
 def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():

@@ -39,7 +39,7 @@ class Benchmark(interface.Benchmark):
         draw = lambda block: rows.random((len(block), shape["features"]))
         return interface.matrix_blocks(header.encode(), [b"here"] * samples, draw, 3, b"0", b"\\t")
 
-    def preprocess(self, tables, seed):
+    def arrange(self, tables, seed):
         """The last rows validate."""
         train, test = (Arrays(t.numbers, t.numbers.mean(axis=1, keepdims=True)) for t in tables.values())
         first = len(train) - self.validation_samples(len(train))

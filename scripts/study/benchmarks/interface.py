@@ -12,15 +12,19 @@ ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
 
 @dataclass
 class Table:
-    """One loaded file. matrix: float32 (rows, codes + numbers); codes: for each column of categories its values."""
+    """One loaded file. matrix: float32 (rows, codes + numbers); codes: for each column of categories its values.
+
+    scaled: the numeric columns as the benchmark's scaler leaves them, where that was done beforehand.
+    """
 
     matrix: np.ndarray
     codes: list
+    scaled: np.ndarray | None = None
 
     @property
     def numbers(self):
         """The numeric columns, a view."""
-        return self.matrix[:, len(self.codes) :]
+        return self.matrix[:, len(self.codes) :] if self.scaled is None else self.scaled
 
     def categories(self, index=0):
         """The values of a column of categories, an array with an element a row."""
@@ -41,6 +45,7 @@ class Benchmark(ABC):
     """One CANDLE benchmark; ``spec`` is its YAML, already checked against the schema."""
 
     minimum_features = 1  # the fewest features that the model's layers can take
+    scaled_files = ()  # those whose numbers `scalers` scales
 
     def __init__(self, spec):
         self.spec = spec
@@ -66,9 +71,19 @@ class Benchmark(ABC):
         model can learn; all files of a seed share it.
         """
 
+    def scalers(self, tables):
+        """For each of ``scaled_files`` its `study.datasets.scaling.Scaler`, fitted on ``tables``, {file: `Table`}."""
+        return {}
+
     @abstractmethod
+    def arrange(self, tables, seed):
+        """Turn the scaled files, {file: `Table`}, into `Data`, without changing them. seed: for shuffles."""
+
     def preprocess(self, tables, seed):
-        """Turn the loaded files, {file: `Table`}, into `Data`; the matrices may be changed. seed: for shuffles."""
+        """Turn the loaded files, {file: `Table`}, into `Data`; the matrices are changed. seed: for shuffles."""
+        for file, scaler in self.scalers(tables).items():
+            scaler.apply(tables[file].numbers)
+        return self.arrange(tables, seed)
 
     @abstractmethod
     def build_model(self, features):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from study.benchmarks import interface
-from study.datasets.scaling import max_abs_scale
+from study.datasets.scaling import max_abs
 from study.randomness import dropout
 from study.samples import Arrays
 
@@ -45,16 +45,23 @@ class Benchmark(interface.Benchmark):
 
         return interface.matrix_blocks(b"", [b"%d" % label for label in labels], values, decimals=6, zero=b"0.0")
 
-    def preprocess(self, tables, seed):
-        """MaxAbs scaling over train and test together, one-hot labels, the test set as validation set.
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """MaxAbs scaling over train and test together.
 
         That the scale sees the test set is CANDLE's own way, kept for comparability although it leaks.
         """
-        train, test = tables["train"], tables["test"]
-        max_abs_scale(train.numbers, test.numbers)
+        return dict.fromkeys(self.scaled_files, max_abs(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """One-hot labels, the test set as validation set."""
         train, test = (
-            Arrays(t.numbers[..., None], interface.one_hot(t.categories(), self.spec["model"]["classes"]))
-            for t in (train, test)
+            Arrays(
+                tables[file].numbers[..., None],
+                interface.one_hot(tables[file].categories(), self.spec["model"]["classes"]),
+            )
+            for file in ("train", "test")
         )
         return interface.Data(train, test, test, features=train.x.shape[1])
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from study.benchmarks import interface
-from study.datasets.scaling import min_max_scale
+from study.datasets.scaling import min_max
 from study.samples import Arrays
 
 EXPRESSED = 0.615  # share of genes that are not 0; makes the CSV 4.46 bytes a value, as the real files (771 MiB)
@@ -34,10 +34,15 @@ class Benchmark(interface.Benchmark):
 
         return interface.matrix_blocks(*interface.typed_cases(file, types, features), values, decimals=3, zero=b"0")
 
-    def preprocess(self, tables, seed):
-        """Min-max scaling over train and test together; the last rows validate. The output to learn is the input."""
-        x_train, x_test = (np.ascontiguousarray(tables[split].numbers) for split in ("train", "test"))
-        min_max_scale(x_train, x_test)
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """Min-max scaling over train and test together."""
+        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """The last rows validate. The output to learn is the input."""
+        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
         samples = Arrays(x_train, x_train)
         first = len(samples) - self.validation_samples(len(samples))
         return interface.Data(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from study.benchmarks import interface
-from study.datasets.scaling import min_max_scale
+from study.datasets.scaling import min_max
 from study.errors import StudyError
 from study.samples import Arrays
 
@@ -31,10 +31,15 @@ class Benchmark(interface.Benchmark):
 
         return interface.matrix_blocks(*interface.typed_cases(file, types, features), values, decimals=0, zero=b"0")
 
-    def preprocess(self, tables, seed):
-        """Min-max scaling over train and test together, one-hot types; the first rows validate, after a shuffle."""
-        x_train, x_test = (np.ascontiguousarray(tables[split].numbers) for split in ("train", "test"))
-        min_max_scale(x_train, x_test)
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """Min-max scaling over train and test together."""
+        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """One-hot types; the first rows validate, after a shuffle."""
+        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
         y_train, y_test = self._types(tables)
         shuffled = np.random.default_rng(seed).permutation(len(x_train))
         samples = Arrays(x_train, y_train).rows(shuffled)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from study.benchmarks import interface
-from study.datasets.scaling import impute_and_standardize
+from study.datasets.scaling import standard
 from study.errors import StudyError
 from study.randomness import dropout
 from study.samples import Joined
@@ -45,18 +45,21 @@ class Benchmark(interface.Benchmark):
         }[file]
         return (block.encode() for block in blocks())
 
-    def preprocess(self, tables, seed):
-        """Filter and balance the responses, take out the test set, standardise a sample of each wide file's columns.
+    scaled_files = ("expression", "descriptors")
+
+    def scalers(self, tables):
+        """Each wide file's columns are imputed and standardised."""
+        return {file: standard(tables[file].numbers) for file in self.scaled_files}
+
+    def arrange(self, tables, seed):
+        """Filter and balance the responses, take out the test set, draw a sample of each wide file's columns.
 
         A response is for testing where both its cell line and its drug are in the test lists, and for training where
         neither is. Nothing is joined here: batches are (see `study.samples.Joined`).
         """
         model = self.spec["model"]
         chosen = np.random.default_rng(seed)
-        wide = [
-            _standardized(tables[name].numbers, chosen, model["feature_subsample"])
-            for name in ("expression", "descriptors")
-        ]
+        wide = [_drawn(tables[file].numbers, chosen, model["feature_subsample"]) for file in self.scaled_files]
         partitions = [self._samples(tables, wide, rows, chosen) for rows in self._partitions(tables)]
         train, test = partitions
         first = len(train) - self.validation_samples(len(train))
@@ -128,13 +131,10 @@ def growth_sign_accuracy(y_true, y_pred):
     return tf.reduce_mean(tf.cast(tf.equal(y_true < 0, y_pred < 0), tf.float32), axis=-1)
 
 
-def _standardized(numbers, chosen, subsample):
-    """Up to ``subsample`` columns drawn from ``numbers``, imputed and standardised."""
+def _drawn(numbers, chosen, subsample):
+    """Up to ``subsample`` columns drawn from ``numbers``."""
     total = numbers.shape[1]
-    columns = np.sort(chosen.choice(total, subsample, replace=False)) if subsample < total else slice(None)
-    matrix = np.array(numbers[:, columns])
-    impute_and_standardize(matrix)
-    return matrix
+    return numbers[:, np.sort(chosen.choice(total, subsample, replace=False))] if subsample < total else numbers
 
 
 def _same_name(names):

@@ -1,0 +1,30 @@
+"""Fit a benchmark's scalers on its converted files and write their parameters."""
+
+import argparse
+import json
+
+from study import benchmarks, configuration
+from study.benchmarks.interface import Table
+from study.datasets import scaling
+from study.definition import sidecar
+from study.errors import exit_with_message
+from study.loaders import map_matrix, read_sidecar
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--benchmark", required=True)
+    parser.add_argument("--files", required=True, type=json.loads, help="{file: its converted matrix} as JSON")
+    parser.add_argument("--output", required=True, help="the .npz file to write")
+    arguments = parser.parse_args()
+    tables = {
+        file: Table(map_matrix(path), [code["values"] for code in read_sidecar(sidecar(path))["codes"]])
+        for file, path in arguments.files.items()
+    }
+    benchmark = benchmarks.get(arguments.benchmark, configuration.load_named("benchmarks", arguments.benchmark))
+    scaling.save(benchmark.scalers(tables), arguments.output)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,24 @@
+"""Scale the numbers of one converted file, for the loader that maps them."""
+
+import argparse
+
+from study.datasets import scaling
+from study.errors import exit_with_message
+from study.loaders import map_matrix, read_sidecar
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", help="the file's name in the benchmark's YAML")
+    parser.add_argument("matrix", help="the converted file")
+    parser.add_argument("sidecar", help="the converted file's")
+    parser.add_argument("--scalers", required=True, help="the .npz file of fit_scalers.py")
+    parser.add_argument("--output", required=True, help="the .npy file to write")
+    arguments = parser.parse_args()
+    numbers = map_matrix(arguments.matrix)[:, len(read_sidecar(arguments.sidecar)["codes"]) :]
+    scaling.prepare(numbers, scaling.saved(arguments.scalers, arguments.file), arguments.output)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)
