@@ -19,8 +19,8 @@ test: setup  ## all tests
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
-bench: setup  ## what our own measuring costs
-	$(BIN)/python benchmarks/sampling_overhead.py
+bench: setup  ## what our own ways of loading and measuring gain and cost
+	$(BIN)/python benchmarks/bench.py
 
 faults: setup  ## dozens of faults put into real runs, files and downloads, each ending as it must
 	$(BIN)/python benchmarks/faults.py

@@ -1,4 +1,4 @@
-"""Load one file with one loader and print, as JSON, the time, the peak memory and the array's CRC-32."""
+"""Load one file with one loader and print, as JSON, time, peak memory (after it, and before it) and CRC-32."""
 
 import argparse
 import json
@@ -19,6 +19,7 @@ def main():
     parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
     arguments = parser.parse_args()
     import_for(arguments.loader)
+    imported = peak_memory_mb()
     begun = time.perf_counter()
     matrix = load(arguments.loader, arguments.path, arguments.sidecar, arguments.form)
     if arguments.loader == "mapped":
@@ -29,7 +30,8 @@ def main():
     checksum = 0
     for row in matrix:
         checksum = zlib.crc32(row.tobytes(), checksum)
-    print(json.dumps({"load_s": seconds, "peak_memory_mb": peak, "crc32": checksum}))
+    found = {"load_s": seconds, "peak_memory_mb": peak, "imported_memory_mb": imported, "crc32": checksum}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -83,4 +83,5 @@ def load_in_new_process(loader, path, sidecar, form):
 
 
 def _failed(message):
-    return {"status": "failed", "message": message, "load_s": None, "peak_memory_mb": None, "crc32": None}
+    return {"status": "failed", "message": message, "load_s": None, "peak_memory_mb": None,
+            "imported_memory_mb": None, "crc32": None}  # fmt: skip

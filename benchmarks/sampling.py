@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,21 @@ from study.power import telemetry  # noqa: E402
 FEATURES, BATCH = 600, 20
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What was measured.
+
+    ratio, low, high: time with the sampler over time without, its median and 95 % interval. steps: of a measurement.
+    cpu_share: of one core, the sampler's own.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    steps: int
+    cpu_share: float
+
+
 def main():
     """Read the command line, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,16 +51,27 @@ def main():
     parser.add_argument("--rate-hz", type=float, default=10)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=0.5, help="length of one measurement")
-    arguments = parser.parse_args()
-    machine = configuration.load_named("machines", arguments.machine)
+    given = parser.parse_args()
+    cost = measure(given.machine, given.rate_hz, given.pairs, given.seconds)
+    print(
+        f"sampling at {given.rate_hz:g} Hz, {given.pairs} pairs of {cost.steps} steps on "
+        f"{len(os.sched_getaffinity(0))} cores: training takes {100 * (cost.ratio - 1):+.2f} % longer "
+        f"(median; 95 % interval {100 * (cost.low - 1):+.2f} to {100 * (cost.high - 1):+.2f} %); the sampler itself "
+        f"uses {100 * cost.cpu_share:.2f} % of one core"
+    )
+
+
+def measure(machine, rate_hz, pairs, seconds):
+    """The `Cost` of sampling a machine's sensors, over ``pairs`` of measurements of ``seconds`` each."""
+    machine = configuration.load_named("machines", machine)
     sensors = {"power_sensors": machine["power_sensors"], "power_model": {"idle_w": 0, "peak_w": 1}}
-    run = {"machine": {**sensors, "sampling_hz": arguments.rate_hz}}
+    run = {"machine": {**sensors, "sampling_hz": rate_hz}}
     step = _training()
-    steps = _steps(step, arguments.seconds)
+    steps = _steps(step, seconds)
     ratios, cpu_s, wall_s = [], 0.0, 0.0
     with tempfile.TemporaryDirectory() as folder, telemetry.sampled(run, folder, _OneRank):
         (sampler,) = [child for child in psutil.Process().children() if "sample_power.py" in " ".join(child.cmdline())]
-        for pair in range(arguments.pairs):
+        for pair in range(pairs):
             found = {}
             for with_sampler in (True, False) if pair % 2 else (False, True):
                 sampler.resume() if with_sampler else sampler.suspend()
@@ -53,15 +80,9 @@ def main():
                 cpu_s += _cpu_s(sampler) - before
             wall_s += found[True]
             ratios.append(found[True] / found[False])
-            _show_progress(pair + 1, arguments.pairs)
+            _show_progress(pair + 1, pairs)
         sampler.resume()
-    low, high = _interval(ratios)
-    print(
-        f"sampling at {arguments.rate_hz:g} Hz, {arguments.pairs} pairs of {steps} steps on "
-        f"{len(os.sched_getaffinity(0))} cores: training takes {100 * (statistics.median(ratios) - 1):+.2f} % longer "
-        f"(median; 95 % interval {100 * (low - 1):+.2f} to {100 * (high - 1):+.2f} %); the sampler itself uses "
-        f"{100 * cpu_s / wall_s:.2f} % of one core"
-    )
+    return Cost(statistics.median(ratios), *_interval(ratios), steps, cpu_s / wall_s)
 
 
 def _training():

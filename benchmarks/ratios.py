@@ -1,0 +1,39 @@
+"""Paired, alternating measurements, and the ratios of their medians."""
+
+import statistics
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One figure of results.csv. ratio: of the medians; low, high: the smallest and largest ratio of a pair."""
+
+    name: str
+    baseline: str
+    ratio: float
+    low: float
+    high: float
+    unit: str
+
+
+def alternate(what, pairs, measures):
+    """Call each of ``measures``, {name: function}, in turn, ``pairs`` times; returns {name: [its values]}."""
+    values = {name: [] for name in measures}
+    for pair in range(1, pairs + 1):
+        for name, measure in measures.items():
+            print(f"{what}: {name}, {pair} of {pairs}", file=sys.stderr, flush=True)
+            values[name].append(measure())
+    return values
+
+
+def faster(name, values, baseline, baseline_values):
+    """How many times faster ``name`` is than ``baseline``, by their times."""
+    return compared(name, baseline_values, baseline, values, "times faster")
+
+
+def compared(name, values, baseline, baseline_values, unit):
+    """``values`` over ``baseline_values``, pair by pair."""
+    ratios = [value / other for value, other in zip(values, baseline_values, strict=True)]
+    middle = statistics.median(values) / statistics.median(baseline_values)
+    return Ratio(name, baseline, middle, min(ratios), max(ratios), unit)

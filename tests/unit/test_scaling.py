@@ -1,0 +1,81 @@
+"""Scaling once after the conversion gives the bits of scaling in each run, and what is mapped stays one copy."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from study.configuration import ROOT
+from study.datasets import scaling
+from study.errors import StudyError
+from study.loaders import map_matrix, touch
+
+
+@pytest.fixture
+def matrices():
+    random = np.random.default_rng(1)
+    return [random.normal(5, 2, (rows, 7)).astype(np.float32) for rows in (150, 40)]
+
+
+@pytest.mark.parametrize("fit", [scaling.max_abs, scaling.min_max, lambda first, _: scaling.standard(first)])
+def test_scaled_beforehand(tmp_path, matrices, fit):
+    scaler = fit(*matrices)
+    scaling.save({"train": scaler, "train.more": fit(*(matrix + 1 for matrix in matrices))}, tmp_path / "scalers.npz")
+    scaling.prepare(matrices[0], scaling.saved(tmp_path / "scalers.npz", "train"), tmp_path / "train.npy")
+    scaler.apply(matrices[0])
+    assert np.load(tmp_path / "train.npy").tobytes() == matrices[0].tobytes()
+
+
+def test_a_wide_matrix_is_scaled_as_its_columns_alone(matrices):
+    """So that P1B3's columns may be drawn after the scaling."""
+    matrix = matrices[0]
+    matrix[3, 2] = np.nan
+    drawn = matrix[:, [1, 2, 5]].copy()
+    scaling.standard(drawn).apply(drawn)
+    scaling.standard(matrix).apply(matrix)
+    assert matrix[:, [1, 2, 5]].tobytes() == drawn.tobytes()
+
+
+def test_what_is_written_to_a_mapped_matrix_stays_with_the_process(tmp_path, matrices):
+    np.save(tmp_path / "m.npy", matrices[0])
+    mapped = map_matrix(tmp_path / "m.npy")
+    mapped[:] = 0
+    assert np.array_equal(np.load(tmp_path / "m.npy"), matrices[0])
+
+
+def test_touching_reads_a_value_of_each_page(tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((8, 1024), dtype=np.float32))
+    assert touch(map_matrix(tmp_path / "m.npy")) == 8
+
+
+def test_a_file_that_is_no_matrix(tmp_path):
+    (tmp_path / "m.npy").write_bytes(b"nothing")
+    with pytest.raises(StudyError, match="is no whole converted matrix"):
+        map_matrix(tmp_path / "m.npy")
+
+
+def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
+    """Memory that is not the file's own grows by batches, neither by the file nor by what TensorFlow makes of it."""
+    np.save(tmp_path / "m.npy", np.ones((2000, 30_000), dtype=np.float32))
+    program = f"""
+import re, sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import numpy as np
+from study.loaders import map_matrix
+from study.randomness import EpochOrder
+from study.samples import Arrays, batches
+def anonymous():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1000
+small = np.zeros((40, 8), dtype=np.float32)
+list(batches(Arrays(small, small), 20, EpochOrder(1, 0)))
+before = anonymous()
+x = map_matrix({str(tmp_path / "m.npy")!r})
+samples = Arrays(x, x).rows(np.random.default_rng(1).permutation(len(x)))
+seen = sum(len(found) for found, _ in batches(samples.rows(slice(100, None)), 20, EpochOrder(1, 0)))
+print(seen, anonymous() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    seen, grown_mb = done.stdout.split()
+    assert int(seen) == 1900
+    assert float(grown_mb) < 60, "of 240 MB"
