@@ -10,7 +10,7 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 
 def training_code(benchmark):
     """The digest of all that decides what a training run of ``benchmark`` does and measures."""
-    return digest("launch_training.py", "train.py", f"study.benchmarks.{benchmark}")
+    return digest("launch_training.py", "train.py", "horovodrun.py", f"study.benchmarks.{benchmark}")
 
 
 def loading_code():

@@ -3,9 +3,13 @@
 import math
 import shlex
 import shutil
+import sys
 
 from study import environment
+from study.configuration import ROOT
 from study.errors import StudyError
+
+HOROVODRUN = str(ROOT / "scripts" / "horovodrun.py")
 
 
 def nodes(ranks, machine):
@@ -49,7 +53,7 @@ def onto_a_node(machine):
 
 
 def _horovodrun(ranks, machine):
-    return ["horovodrun", "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
+    return [sys.executable, HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
 
 
 def _mpirun(ranks, machine):

@@ -3,9 +3,11 @@
 import os
 import socket
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from study import benchmarks, fitting, learning_rate
 from study.benchmarks.interface import Table
@@ -42,13 +44,25 @@ def run_rank(run, folder, started, make_communicator, signs=None):
         ranks.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
         results = _train(run, folder, ranks, benchmark, phases, signs)
-        _write_results(folder, ranks, gpu, *results)  # gathers too: no sampler stops before all ranks have evaluated
+        _write_results(folder, ranks, gpu, results)  # gathers too: no sampler stops before all ranks have evaluated
     ranks.close()
     return ranks.rank
 
 
+@dataclass(frozen=True)
+class _Results:
+    """What a rank knows at its end. resumed_after: epochs that an earlier attempt had trained, 0 for none."""
+
+    model: object
+    initial_checksum: int
+    history: pd.DataFrame
+    resumed_after: int
+    test_metrics: dict
+    workload: dict
+
+
 def _train(run, folder, ranks, benchmark, phases, signs):
-    """From loading to evaluation; returns what there is to write (see `_write_results`)."""
+    """From loading to evaluation; returns `_Results`."""
     check_columns(run["data"], run["benchmark"]["files"])
     with phases("load"):
         for _ in range(1 + _extra_loads(run, ranks)):
@@ -73,7 +87,7 @@ def _train(run, folder, ranks, benchmark, phases, signs):
     with phases("evaluate"):
         batch_size = run["derived"]["batch_size_per_rank"]
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
-    return history, test_metrics, initial, model, workload | {"resumed_after_epoch": resumed[0] or None}
+    return _Results(model, initial, history, resumed[0], test_metrics, workload)
 
 
 def limit_threads(cores):
@@ -162,7 +176,7 @@ def _checksum(model):
     return checksum
 
 
-def _write_results(folder, ranks, gpu, history, test_metrics, initial, model, workload):
+def _write_results(folder, ranks, gpu, results):
     """Gather what each rank knows; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
         "rank": ranks.rank,
@@ -170,21 +184,21 @@ def _write_results(folder, ranks, gpu, history, test_metrics, initial, model, wo
         "host": socket.gethostname(),
         "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
-        "final_weights_crc32": _checksum(model),
+        "final_weights_crc32": _checksum(results.model),
     }
     everyone = ranks.gather(mine)
     if ranks.rank != 0:
         return
     with written_aside(Path(folder) / "history.csv") as aside:
-        history.to_csv(aside, index=False)
+        results.history.to_csv(aside, index=False)
     write_json(
         Path(folder) / "metrics.json",
         {
-            "workload": {name: value for name, value in workload.items() if name != "resumed_after_epoch"},
-            "resumed_after_epoch": workload["resumed_after_epoch"],
-            "test": {name: number_or_none(value) for name, value in test_metrics.items()},
-            "parameters": model.count_params(),
-            "initial_weights_crc32": initial,
+            "workload": results.workload,
+            "resumed_after_epoch": results.resumed_after or None,
+            "test": {name: number_or_none(value) for name, value in results.test_metrics.items()},
+            "parameters": results.model.count_params(),
+            "initial_weights_crc32": results.initial_checksum,
             "ranks": everyone,
         },
     )

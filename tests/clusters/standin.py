@@ -22,6 +22,7 @@ import sys
 import time
 from pathlib import Path
 
+HOROVODRUN = str(Path(__file__).resolve().parents[2] / "scripts" / "horovodrun.py")
 STATE = Path(os.environ.get("STANDIN_STATE", "/nonexistent"))
 START_S = float(os.environ.get("STANDIN_START_S", 1))
 MINUTE_S = float(os.environ.get("STANDIN_MINUTE_S", 60))
@@ -134,7 +135,8 @@ def in_a_job(command):
 
 def start_ranks(ranks, program):
     """Become Horovod's own launcher, which starts real ranks on this machine."""
-    os.execvp("horovodrun", ["horovodrun", "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}", *program])
+    line = ["python", HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}", *program]
+    os.execvp(line[0], line)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ def machine(name):
 @pytest.mark.parametrize(
     ("name", "ranks", "line"),
     [
-        ("local", 1, "horovodrun --gloo -np 1 -H localhost:1 PROGRAM"),
-        ("local", 4, "horovodrun --gloo -np 4 -H localhost:4 PROGRAM"),
+        ("local", 1, f"{sys.executable} {launcher.HOROVODRUN} --gloo -np 1 -H localhost:1 PROGRAM"),
+        ("local", 4, f"{sys.executable} {launcher.HOROVODRUN} --gloo -np 4 -H localhost:4 PROGRAM"),
         ("local_mpi", 2, "mpirun -np 2 --oversubscribe --bind-to none -x PATH --tag-output PROGRAM"),
         ("summit", 384, "jsrun -n 384 -r 6 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),
         ("summit", 1, "jsrun -n 1 -r 1 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),

@@ -39,7 +39,16 @@ def ranks():
     """Run a script of this folder on real Horovod ranks: ``ranks(2, "script.py", ...)`` gives the finished process."""
 
     def run(number, script, *arguments):
-        line = [BIN / "horovodrun", "--gloo", "-np", str(number), "-H", f"localhost:{number}", sys.executable]
+        line = [
+            sys.executable,
+            ROOT / "scripts" / "horovodrun.py",
+            "--gloo",
+            "-np",
+            str(number),
+            "-H",
+            f"localhost:{number}",
+            sys.executable,
+        ]
         line += [Path(__file__).parent / script, *map(str, arguments)]
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         variables = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "scripts")}

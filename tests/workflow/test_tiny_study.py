@@ -92,7 +92,7 @@ def test_a_run_directory_tells_all(runs, finished):
     edges = [json.loads(line) for line in (folder / "phases.jsonl").read_text().splitlines()]
     assert len(edges) == 6 * 2 * run["parameters"]["gpus"]
     provenance = json.loads((folder / "provenance.json").read_text())
-    assert provenance["launch_line"][:2] == ["horovodrun", "--gloo"]
+    assert provenance["launch_line"][1:3] == [str(finished.root / "scripts" / "horovodrun.py"), "--gloo"]
     assert provenance["packages"]["horovod"] == "0.28.1"
     assert len(provenance["data"]["train"]["source"]["sha256"]) == 64
 
