@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: study report test status bench faults setup lock format
+.PHONY: study report test status bench faults load setup lock format
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -24,6 +24,9 @@ bench: setup  ## what our own ways of loading and measuring gain and cost
 
 faults: setup  ## dozens of faults put into real runs, files and downloads, each ending as it must
 	$(BIN)/python benchmarks/faults.py
+
+load: setup  ## a thousand points through a stand-in for a batch system, Snakemake killed on the way; about an hour
+	$(BIN)/python benchmarks/load.py
 
 setup:  ## the environment in .venv
 	@scripts/setup.sh

@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 
 from study import benchmarks, configuration  # noqa: E402
-from study.loaders import map_matrix  # noqa: E402
+from study.loaders import map_matrix, touch  # noqa: E402
 from study.memory import peak_memory_mb  # noqa: E402
 
 
@@ -30,17 +30,20 @@ def convert(source, matrix, benchmark):
 
 
 def copy(matrix, pairs):
-    """Seconds to copy a matrix from memory, and from a file that is mapped anew, alternately."""
+    """Seconds to copy a matrix from memory; to map its file and touch all pages; to map it and copy it; alternately."""
     source = np.array(map_matrix(matrix))
     target = np.ones_like(source)
-    times = {"memory": [], "mapped": []}
+    ways = {
+        "memcpy": lambda: np.copyto(target, source),
+        "touched": lambda: touch(map_matrix(matrix)),
+        "copied": lambda: np.copyto(target, map_matrix(matrix)),
+    }
+    times = {name: [] for name in ways}
     for _ in range(int(pairs)):
-        begun = time.perf_counter()
-        np.copyto(target, source)
-        copied = time.perf_counter()
-        np.copyto(target, map_matrix(matrix))
-        times["memory"].append(copied - begun)
-        times["mapped"].append(time.perf_counter() - copied)
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            way()
+            times[name].append(time.perf_counter() - begun)
     return times
 
 
@@ -87,12 +90,12 @@ def nt3_epochs(how, samples, features, epochs):
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.SGD(spec["learning_rate"]), metrics=["accuracy"])
     x = np.random.default_rng(1).random((int(samples), int(features), 1), dtype=np.float32)
     y = tf.one_hot(np.arange(int(samples)) % 2, 2).numpy()
-    if how == "keras":
-        return _epochs(model, int(epochs), x, y, batch_size=spec["batch_size"])
     from study.randomness import EpochOrder, seed_dropout
     from study.samples import Arrays, batches
 
     seed_dropout(model, 1)
+    if how == "keras":
+        return _epochs(model, int(epochs), x, y, batch_size=spec["batch_size"])
     return _epochs(model, int(epochs), batches(Arrays(x, y), spec["batch_size"], EpochOrder(1, 0)))
 
 

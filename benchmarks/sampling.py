@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from study import benchmarks, configuration  # noqa: E402
 from study.power import telemetry  # noqa: E402
+from study.randomness import seed_dropout  # noqa: E402
 
 FEATURES, BATCH = 600, 20
 
@@ -92,6 +93,7 @@ def _training():
     spec = configuration.load_named("benchmarks", "nt3")
     model = benchmarks.get("nt3", spec).build_model(FEATURES)
     model.compile(loss=spec["loss"], optimizer=spec["optimizer"])
+    seed_dropout(model, 1)
     numbers = np.random.default_rng(1)
     x = tf.constant(numbers.random((BATCH, FEATURES, 1), dtype=np.float32))
     y = tf.one_hot(numbers.integers(0, 2, BATCH), 2)

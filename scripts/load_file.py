@@ -6,15 +6,15 @@ import time
 import zlib
 
 from study.errors import exit_with_message
-from study.loaders import LOADERS, import_for, load, touch
+from study.loaders import MEASURED, import_for, load, touch
 from study.memory import peak_memory_mb
 
 
 def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loader", choices=LOADERS)
-    parser.add_argument("path", help="the file, or for npy the converted matrix")
+    parser.add_argument("loader", choices=MEASURED)
+    parser.add_argument("path", help="the file, or the matrix in the format of this name")
     parser.add_argument("sidecar", help="the converted file's")
     parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
     arguments = parser.parse_args()

@@ -4,7 +4,7 @@ import argparse
 import json
 
 from study.errors import exit_with_message
-from study.loaders import LOADERS
+from study.loaders import MEASURED
 from study.loading import measure
 
 
@@ -12,7 +12,7 @@ def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
-    parser.add_argument("--loader", required=True, nargs="+", choices=LOADERS)
+    parser.add_argument("--loader", required=True, nargs="+", choices=MEASURED)
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=int)
     parser.add_argument("--machine", required=True)

@@ -15,7 +15,7 @@ def training_code(benchmark):
 
 def loading_code():
     """The digest of all that decides what a loading measurement does."""
-    return digest("measure_loading.py", "load_file.py")
+    return digest("measure_loading.py", "load_file.py", "store_matrix.py")
 
 
 @functools.cache

@@ -180,8 +180,8 @@ def loading_frame(loading_files, loading_code, folder):
 
 
 LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "load_s", "peak_memory_mb", "crc32", "cold_reason", "code_is_current",
-           "record")  # fmt: skip
+           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "peak_memory_mb", "imported_memory_mb",
+           "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
 
 
 def _refuse_different_arrays(frame):

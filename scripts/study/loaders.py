@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study.datasets import wide
+from study.datasets import formats, wide
+from study.datasets.formats import FORMATS
 from study.datasets.tabular import Form
 from study.errors import StudyError
 
@@ -79,11 +80,14 @@ def import_for(loader):
     """Import what a loader needs, which is part of starting up and not of loading."""
     for name in {"dask": ["dask.bytes"], "parallel": ["pyarrow.csv"]}.get(loader, []):
         importlib.import_module(name)
+    if loader in FORMATS:
+        formats.import_for(loader)
 
 
 CSV_LOADERS = {"read_csv": read_csv, "chunked": chunked, "dask": dask}  # these give a frame
 CONVERTED = ("npy", "mapped")  # loaders that read the converted matrix; the others read the file itself
 LOADERS = (*CSV_LOADERS, "parallel", *CONVERTED)
+MEASURED = (*LOADERS, *(name for name in FORMATS if name not in LOADERS))  # what loading measurements compare
 
 
 def map_matrix(path):
@@ -111,13 +115,17 @@ def _converted(path, mmap_mode=None):
 def load(loader, path, sidecar, form):
     """Load one file into its matrix.
 
-    loader: a name in ``LOADERS``. path: the converted matrix for those in ``CONVERTED``, else the file. sidecar: the
-    converted file's. form: the file's form, the dict in the benchmark's YAML. Returns float32 of shape (rows, codes +
+    loader: a name in ``MEASURED``. path: the matrix in the loader's format, else the file. sidecar: the converted
+    file's. form: the file's form, the dict in the benchmark's YAML. Returns float32 of shape (rows, codes +
     numbers). Raises `StudyError` where the result is not of the shape that the sidecar tells.
     """
     described = read_sidecar(sidecar)
-    if loader in CONVERTED:
-        matrix = map_matrix(path) if loader == "mapped" else _converted(path)
+    if loader == "mapped":
+        matrix = map_matrix(path)
+    elif loader == "npy":
+        matrix = _converted(path)
+    elif loader in FORMATS:
+        matrix = formats.read(loader, path)
     else:
         form, values = Form.of(form), [code["values"] for code in described["codes"]]
         try:

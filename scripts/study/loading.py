@@ -3,16 +3,22 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
 
 from study import code_version, configuration, page_cache, provenance
+from study.datasets.formats import FORMATS
 from study.files import write_json
-from study.loaders import CONVERTED, read_sidecar
+from study.loaders import read_sidecar
 
 LOAD_FILE = configuration.ROOT / "scripts" / "load_file.py"
+STORE_MATRIX = configuration.ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
+NOT_STORED = {"store_s": None, "stored_mb": None}
+FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
+          "crc32": None}  # fmt: skip
 
 
 def measure(files, loaders, page_caches, repeats, labels, output):
@@ -33,10 +39,10 @@ def measure(files, loaders, page_caches, repeats, labels, output):
         for loader in loaders
     ]
     samples = []
-    with tqdm(points, unit="load", mininterval=1) as progress:
+    with tempfile.TemporaryDirectory(dir=Path(output).parent) as scratch, tqdm(points, unit="load") as progress:
         for repeat, file, cache, loader in progress:
             progress.set_description(f"{loader}, {file}, {cache}")
-            sample = _load(loader, files[file], cache)
+            sample = _load(loader, files[file], cache, Path(scratch))
             samples.append({"repeat": repeat, "file": file, "page_cache": cache, "loader": loader, **sample})
     result = {
         "schema_version": SCHEMA_VERSION,
@@ -56,12 +62,21 @@ def _why_not_cold(files):
     return next((reason for paths in files.values() if (reason := page_cache.drop(paths["raw"]))), None)
 
 
-def _load(loader, paths, cache):
-    path = paths["npy" if loader in CONVERTED else "raw"]
-    reason = page_cache.drop(path) if cache == "cold" else page_cache.warm(path)
-    if reason is not None:
-        return _failed(reason)
-    return load_in_new_process(loader, path, paths["sidecar"], paths["form"])
+def _load(loader, paths, cache, scratch):
+    """One sample; a matrix that is loaded from a format is stored in it first, in ``scratch``."""
+    path, stored = paths["npy" if loader == "mapped" else "raw"], NOT_STORED
+    if loader in FORMATS:
+        path = scratch / f"matrix.{loader}"
+        stored = _in_new_process(STORE_MATRIX, loader, paths["npy"], path)
+        if stored["status"] != "ok":
+            return {**FAILED, "message": stored["message"]}
+    try:
+        reason = page_cache.drop(path) if cache == "cold" else page_cache.warm(path)
+        if reason is not None:
+            return {**FAILED, "message": reason}
+        return {**stored, **load_in_new_process(loader, path, paths["sidecar"], paths["form"])}
+    finally:
+        (scratch / f"matrix.{loader}").unlink(missing_ok=True)
 
 
 def _described(paths):
@@ -74,14 +89,13 @@ def _described(paths):
 
 def load_in_new_process(loader, path, sidecar, form):
     """One load: status, seconds, peak memory of the process (MB) and the array's CRC-32."""
-    line = [sys.executable, str(LOAD_FILE), loader, str(path), str(sidecar), json.dumps(form)]
-    done = subprocess.run(line, capture_output=True, text=True)
+    return _in_new_process(LOAD_FILE, loader, path, sidecar, json.dumps(form))
+
+
+def _in_new_process(script, *arguments):
+    """What a script prints, or its failure."""
+    done = subprocess.run([sys.executable, str(script), *map(str, arguments)], capture_output=True, text=True)
     if done.returncode == 0:
         return {"status": "ok", "message": None, **json.loads(done.stdout)}
     message = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:500]
-    return _failed(f"exit code {done.returncode}: {message}")
-
-
-def _failed(message):
-    return {"status": "failed", "message": message, "load_s": None, "peak_memory_mb": None,
-            "imported_memory_mb": None, "crc32": None}  # fmt: skip
+    return {**FAILED, "message": f"exit code {done.returncode}: {message}"}

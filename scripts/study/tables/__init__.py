@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from study.tables import claims, communication, icpp2019, sc18, scaling
+from study.datasets.formats import FORMATS
+from study.tables import claims, communication, formats, icpp2019, sc18, scaling
 
 BASE_AND_OPTIMIZED = {"read_csv", "chunked"}
 
@@ -67,6 +68,14 @@ TABLES = {
         lambda study: bool(study.loading),
         "How much faster each loader is than read_csv. The paper found much for wide files (NT3, P1B1, P1B2) and "
         "hardly anything for a long, narrow one (P1B3).",
+    ),
+    "formats": Kind(
+        "Formats of the converted matrix",
+        formats.formats,
+        "a loading measurement of a format, such as hdf5",
+        lambda study: any(set(entry.loaders) & set(FORMATS) - {"npy"} for entry in study.loading),
+        "What HDF5, Parquet, Feather, TFRecord and LMDB cost beside a plain array, to write and to load, when a file "
+        "has 60,000 columns and when it has four.",
     ),
     "icpp2019_table5": Kind(
         "Power and energy, base and optimised loading",

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from study.loaders import LOADERS
 from study.statistics import summarize
 from study.tables.layout import Table
 from study.tables.summary import (
@@ -76,6 +77,7 @@ def table2(runs, loading):
 def table3(runs, loading):
     """Tables 3 and 4: time to load each file by loader, and how many times faster than ``read_csv``."""
     keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
+    loading = loading[loading["loader"].isin(LOADERS)]  # other formats have a table of their own
     loaders = list(loading["loader"].unique())
     rows = [
         _loading_row(dict(zip(keys, key, strict=True)), group, loaders)

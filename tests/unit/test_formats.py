@@ -1,0 +1,70 @@
+"""Every format gives back the matrix that it was given; what it costs is in the loading measurement and its table."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import code_version, collection, loading
+from study.datasets import formats
+from study.datasets.conversion import convert
+from study.datasets.tabular import Form
+from study.errors import StudyError
+from study.tables import TABLES
+
+FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("shape", [(1, 1), (130, 3), (5, 300)])
+def test_the_same_matrix_comes_back(tmp_path, name, shape):
+    matrix = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    matrix[0, 0] = np.nan
+    path = tmp_path / f"matrix.{name}"
+    formats.FORMATS[name].write(matrix, path)
+    found = formats.read(name, path)
+    assert (found.dtype, found.shape) == (np.float32, shape)
+    assert found.tobytes() == matrix.tobytes()
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "one file, whose size can be told"
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_what_is_no_file_of_the_format(tmp_path, name):
+    (tmp_path / "m").write_bytes(b"nothing of the kind" * 100)
+    with pytest.raises(StudyError, match=f"m: cannot be read as {name}"):
+        formats.read(name, tmp_path / "m")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A loading measurement of a small file, collected; with a format whose file cannot be written."""
+    folder = tmp_path_factory.mktemp("formats")
+    (folder / "raw.csv").write_text("0,1.5,2\n1,-3,4\n" * 50)
+    convert(folder / "raw.csv", folder / "m.npy", folder / "m.json", Form.of(FORM))
+    paths = {"raw": folder / "raw.csv", "npy": folder / "m.npy", "sidecar": folder / "m.json"}
+    files = {"train": {**{name: str(path) for name, path in paths.items()}, "form": FORM}}
+    labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
+    loading.measure(files, ["npy", "mapped", "hdf5", "lmdb"], ["warm"], 2, labels, folder / "loading.json")
+    return folder
+
+
+def test_a_matrix_is_stored_in_its_format_before_it_is_loaded(measured):
+    samples = json.loads((measured / "loading.json").read_text())["samples"]
+    assert {sample["status"] for sample in samples} == {"ok"}, samples
+    assert len({sample["crc32"] for sample in samples}) == 1
+    for sample in samples:
+        is_stored = sample["loader"] != "mapped"
+        assert (sample["store_s"] is not None, sample["stored_mb"] is not None) == (is_stored, is_stored)
+        assert sample["imported_memory_mb"] <= sample["peak_memory_mb"]
+    assert sorted(path.name for path in measured.iterdir()) == ["loading.json", "m.json", "m.npy", "raw.csv"]
+
+
+def test_the_table(measured):
+    frame = collection.loading_frame([measured / "loading.json"], code_version.loading_code(), measured)
+    table = TABLES["formats"].make(pd.DataFrame(), frame)
+    assert table.frame["format"].tolist() == ["npy", "hdf5", "lmdb"]
+    assert table.frame["matrix_mb"].tolist() == [pytest.approx(100 * 3 * 4 / 1e6)] * 3
+    assert (table.frame[["store_s", "load_s", "stored_mb"]] > 0).all().all()
+    assert table.frame["repeats_ok"].tolist() == [2, 2, 2]
+    assert "hdf5" in table.markdown()

@@ -1,0 +1,54 @@
+"""The parts of `make bench`, each made small: that they measure what they say, not how much."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from project import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def run(*arguments):
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((60, 3000), dtype=np.float32))
+    return tmp_path / "m.npy"
+
+
+def test_copying(matrix):
+    times = json.loads(run(BENCHMARKS / "child.py", "copy", matrix, 3))
+    assert {name: len(found) for name, found in times.items()} == {"memcpy": 3, "touched": 3, "copied": 3}
+
+
+@pytest.mark.parametrize("how", ["keras", "ours"])
+def test_epochs_without_horovod(how):
+    found = json.loads(run(BENCHMARKS / "child.py", "nt3_epochs", how, 40, 60, 3))
+    assert len(found["epoch_s"]) == 2, "the first epoch is left out"
+
+
+def test_what_sampling_costs():
+    program = "import sampling; print(sampling.measure('local', rate_hz=10, pairs=2, seconds=0.1).ratio)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) > 0
+
+
+def test_ratios_are_of_medians_and_their_spread_of_pairs():
+    program = """
+from ratios import alternate, compared, faster
+calls = []
+found = alternate("x", 3, {name: lambda name=name: calls.append(name) or len(calls) for name in "ab"})
+assert "".join(calls) == "ababab" and found == {"a": [1, 3, 5], "b": [2, 4, 6]}
+ratio = faster("b", [2, 4, 6], "a", [4, 4, 24])
+assert (ratio.ratio, ratio.low, ratio.high) == (1, 1, 4), ratio
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, check=True)
