@@ -8,19 +8,7 @@ import pytest
 
 from study.configuration import ROOT
 
-HEAVY = [
-    "dask",
-    "h5py",
-    "horovod",
-    "lmdb",
-    "matplotlib",
-    "polars",
-    "psutil",
-    "pyarrow",
-    "pynvml",
-    "scipy",
-    "tensorflow",
-]
+HEAVY = ["dask", "h5py", "horovod", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
 
 
 def imported(statements):
