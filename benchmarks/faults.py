@@ -1,7 +1,7 @@
 """Put faults into real runs, files and downloads, one after the other, and see that each ends as it must.
 
-Prints a table (fault, outcome, seconds from the fault to its detection) and writes it to benchmarks/faults.csv. Exits
-with 1 if one did not end as it must. The faults are in tests/faults/.
+Prints a table (fault, outcome, seconds from the fault to its detection) and writes it to benchmarks/faults.csv, which
+keeps its lines of faults that were not tried. Exits with 1 if one did not end as it must. The faults are in tests/faults/.
 """
 
 import argparse
@@ -30,7 +30,11 @@ from registry import FAULTS  # noqa: E402
 def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="faults with this in their name or group")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="faults with this in their name or group",
+    )
     arguments = parser.parse_args()
     chosen = [each for each in FAULTS.values() if arguments.only in f"{each.group}: {each.name}"]
     begun, rows = time.monotonic(), []
@@ -45,9 +49,18 @@ def main():
     table = pd.DataFrame(rows)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in table["outcome"].value_counts().items())
     print(f"{len(chosen)} faults in {time.monotonic() - begun:.0f} s on {platform.node()}: {counts}")
-    if not arguments.only:
-        table.to_csv(ROOT / "benchmarks" / "faults.csv", index=False)
+    _write(table, ROOT / "benchmarks" / "faults.csv")
     sys.exit(0 if set(table["outcome"]) <= {"as it must", "not here"} else 1)
+
+
+def _write(table, path):
+    """Write the table; of faults that were not tried this time an earlier one's lines stay."""
+    if path.exists():
+        before = pd.read_csv(path)
+        table = pd.concat([table, before[~before["fault"].isin(table["fault"])]])
+    order = [fault.name for fault in FAULTS.values()]
+    table = table[table["fault"].isin(order)].sort_values("fault", key=lambda names: names.map(order.index))
+    table.to_csv(path, index=False)
 
 
 def _tried(fault, folder, data):
