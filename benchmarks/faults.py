@@ -1,7 +1,8 @@
 """Put faults into real runs, files and downloads, one after the other, and see that each ends as it must.
 
 Prints a table (fault, outcome, seconds from the fault to its detection) and writes it to benchmarks/faults.csv, which
-keeps its lines of faults that were not tried. Exits with 1 if one did not end as it must. The faults are in tests/faults/.
+keeps its lines of faults that were not tried. Exits with 1 if one did not end as it must. The faults are in
+tests/faults/.
 """
 
 import argparse
