@@ -37,6 +37,7 @@ rule make_table:
 rule make_figure:
     input:
         runs=f"{RESULTS}/runs.csv",
+        loading=f"{RESULTS}/loading.csv",
         activity=lambda wildcards: TRACED if describe(wildcards.figure).is_timeline else [],
         published=paths.published(workflow.basedir),
     output:
@@ -61,7 +62,7 @@ rule make_figure:
         "Figure {wildcards.figure}"
     shell:
         'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure} --study {params.study} --runs {input.runs:q}'
-        " --svg {output.svg:q} --pdf {output.pdf:q} 2>&1 | tee {log:q}"
+        " --loading {input.loading:q} --svg {output.svg:q} --pdf {output.pdf:q} 2>&1 | tee {log:q}"
 
 
 rule make_overview:

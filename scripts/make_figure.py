@@ -1,11 +1,11 @@
-"""Draw one figure, as SVG and PDF, from the tidy table of runs."""
+"""Draw one figure, as SVG and PDF, from the tidy tables of runs and loads."""
 
 import argparse
 from pathlib import Path
 
 from study import collection
 from study.errors import exit_with_message
-from study.figures import drawing, selection, timeline, timeline_drawing
+from study.figures import drawing, formats_drawing, selection, timeline, timeline_drawing
 from study.figures.description import describe
 
 
@@ -15,11 +15,15 @@ def main():
     parser.add_argument("--figure", required=True, help="a key of config/figures/icpp2019.yaml")
     parser.add_argument("--study", required=True, help="named above the panels")
     parser.add_argument("--runs", required=True, type=Path, help="runs.csv, in the machine's results folder")
+    parser.add_argument("--loading", required=True, type=Path, help="loading.csv, beside it")
     for form in ("svg", "pdf"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
     description, runs = describe(arguments.figure), collection.read_frame(arguments.runs)
-    if description.is_timeline:
+    if description.is_of_formats:
+        data = formats_drawing.select(description, collection.read_frame(arguments.loading), arguments.study)
+        formats_drawing.write(data, arguments.svg, arguments.pdf)
+    elif description.is_timeline:
         data = timeline.select(description, runs, arguments.study, arguments.runs.parent)
         timeline_drawing.write(data, arguments.svg, arguments.pdf)
     else:

@@ -129,7 +129,8 @@ def check_figures(study):
             description = describe(name)
         except StudyError as error:
             raise StudyError(f"config/studies/{study.name}.yaml: figures: {error}") from None
-        if not has_runs(description, [run.parameters for run in study.runs]):
+        has_them = has_runs(description, [run.parameters for run in study.runs])
+        if not (TABLES["formats"].there(study) if description.is_of_formats else has_them):
             raise StudyError(
                 f"config/studies/{study.name}.yaml: figures: {name} needs {needs(description)}; the study has none"
             )

@@ -78,7 +78,7 @@ def crosses(axes):
     return [line for line in axes.lines if line.get_marker() == "x"]
 
 
-@pytest.mark.parametrize("name", [name for name in names() if not describe(name).is_timeline])
+@pytest.mark.parametrize("name", [name for name in names() if describe(name).shows == "runs"])
 def test_every_figure_draws(name, tmp_path):
     data = select(describe(name), any_runs(name), "tiny")
     write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
@@ -444,7 +444,19 @@ def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
 
 def run_script(monkeypatch, runs, tmp_path, name="icpp2019_figure6"):
     outputs = ["--svg", str(tmp_path / "out/f.svg"), "--pdf", str(tmp_path / "out/f.pdf")]
-    line = ["make_figure.py", "--figure", name, "--study", "tiny", "--runs", str(runs), *outputs]
+    loading = runs.with_name("loading.csv")
+    line = [
+        "make_figure.py",
+        "--figure",
+        name,
+        "--study",
+        "tiny",
+        "--runs",
+        str(runs),
+        "--loading",
+        str(loading),
+        *outputs,
+    ]
     monkeypatch.setattr(sys, "argv", line)
     make_figure.main()
 

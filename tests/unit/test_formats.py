@@ -11,6 +11,8 @@ from study.datasets import formats
 from study.datasets.conversion import convert
 from study.datasets.tabular import Form
 from study.errors import StudyError
+from study.figures import formats_drawing
+from study.figures.description import describe
 from study.tables import TABLES
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
@@ -68,3 +70,38 @@ def test_the_table(measured):
     assert (table.frame[["store_s", "load_s", "stored_mb"]] > 0).all().all()
     assert table.frame["repeats_ok"].tolist() == [2, 2, 2]
     assert "hdf5" in table.markdown()
+
+
+LOAD = {"machine": "m", "dataset": "d", "page_cache": "warm", "status": "ok", "message": None,
+        "imported_memory_mb": 100.0, "code_is_current": True, "record": "loading.json", "repeat": 1, "crc32": 1, "cold_reason": None}  # fmt: skip
+
+
+def loads():
+    """Loads of two benchmarks' files in three formats, and by a loader that is none."""
+    rows = []
+    for benchmark, columns in (("nt3", 60484), ("p1b3", 4)):
+        for file, count in (("train", 1000), ("test", 10)):
+            for place, name in enumerate(["npy", "hdf5", "parquet", "read_csv"], start=1):
+                sizes = {"benchmark": benchmark, "file": file, "rows": count, "columns": columns, "loader": name}
+                costs = {"store_s": 0.1 * place, "stored_mb": 5.0, "load_s": 0.2 * place, "peak_memory_mb": 200.0}
+                rows.append({**LOAD, **sizes, **costs})
+    return pd.DataFrame(rows)
+
+
+def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
+    data = formats_drawing.select(describe("formats"), loads(), "tiny")
+    assert data.frame["format"].tolist() == ["npy", "hdf5", "parquet"] * 2
+    assert set(data.frame["file"]) == {"train"}
+    formats_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    svg = (tmp_path / "f.svg").read_text()
+    for words in ("Formats of the converted files", "study tiny", "nt3 train, 1,000 x 60,484", "p1b3 train, 1,000 x 4"):
+        assert words in svg
+    loading, *_ = formats_drawing.draw(data).axes
+    assert [line.get_xdata().tolist() for line in loading.lines][1] == [
+        pytest.approx(1000 * 4 * 4 / 1e6 / seconds) for seconds in (0.2, 0.4, 0.6)
+    ]
+
+
+def test_a_figure_without_a_format():
+    with pytest.raises(StudyError, match="formats: no format was loaded"):
+        formats_drawing.select(describe("formats"), loads().query("loader == 'read_csv'"), "tiny")

@@ -51,6 +51,7 @@ runs: []
 loading:
   - {benchmark: nt3, loader: [read_csv, npy, mapped, hdf5, parquet, tfrecord], page_cache: [warm, cold], repeats: 1}
 tables: [formats, icpp2019_table3]
+figures: [formats]
 """
 
 
@@ -62,6 +63,7 @@ def test_formats_are_compared_beside_loaders(fresh):
     formats = pd.read_csv(fresh.results / "tables" / "formats.csv")
     assert set(formats.format) == {"npy", "hdf5", "parquet", "tfrecord"}
     assert (formats.load_s > 0).all()
+    assert "<svg" in (fresh.results / "figures" / "formats.svg").read_text()
     table3 = pd.read_csv(fresh.results / "tables" / "icpp2019_table3.csv")
     assert {"read_csv_s", "npy_s", "mapped_s"} <= set(table3)
     assert not {"hdf5_s", "parquet_s", "tfrecord_s"} & set(table3)

@@ -20,13 +20,19 @@ class Description:
     paper_figures: tuple
     runs: dict  # column -> list of the values that are drawn
     smallest: tuple  # columns of which only the smallest value is drawn
-    panels: tuple  # none in a figure of traced runs over time
+    panels: tuple  # none in a figure of traced runs over time, or of formats
     labels: dict  # column -> {value as text: what legends say}
+    shows: str  # ``runs``, ``timeline`` or ``formats``
 
     @property
     def is_timeline(self):
         """Whether it shows traced runs over time, not points against GPUs."""
-        return not self.panels
+        return self.shows == "timeline"
+
+    @property
+    def is_of_formats(self):
+        """Whether it shows loading measurements of formats, and no runs."""
+        return self.shows == "formats"
 
 
 @functools.cache
@@ -57,6 +63,7 @@ def describe(name, file=FILE):
         tuple(figure.get("smallest", ())),
         tuple(figure.get("panels", ())),
         content["labels"],
+        next((kind for kind in ("timeline", "formats") if figure.get(kind)), "runs"),
     )
 
 
@@ -67,6 +74,8 @@ def several(value):
 
 def needs(description):
     """What runs a figure needs, in words: ``runs with benchmark nt3, scaling strong, loader read_csv or chunked``."""
+    if description.is_of_formats:
+        return "a loading measurement of a format, such as hdf5"
     filters = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
     return ("traced runs" if description.is_timeline else "runs") + (f" with {', '.join(filters)}" if filters else "")
 
