@@ -73,7 +73,8 @@ def test_the_table(measured):
 
 
 LOAD = {"machine": "m", "dataset": "d", "page_cache": "warm", "status": "ok", "message": None,
-        "imported_memory_mb": 100.0, "code_is_current": True, "record": "loading.json", "repeat": 1, "crc32": 1, "cold_reason": None}  # fmt: skip
+        "imported_memory_mb": 100.0, "code_is_current": True, "record": "loading.json", "repeat": 1, "crc32": 1,
+        "cold_reason": None}  # fmt: skip
 
 
 def loads():
