@@ -82,6 +82,9 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
         ("0,1,2\n1,3", ["line 2, column 2", "cut off"]),
         ("0,1,2\n1,1_0,4\n", ["line 2, column 2", "'1_0'"]),
         ("0,1,2\n1,0x10,4\n", ["line 2, column 2", "'0x10'"]),
+        ("x,1,2\n1,3,4\n", ["line 1, column 1", "the label 'x' is not one of 0, 1"]),
+        ("1,1,2\nnan,3,4\n", ["line 2, column 1", "the label 'nan' is not one of 0, 1"]),
+        ("1,1,2\n,3,4\n", ["line 2, column 1", "the label ''"]),
         ("label,a,b\n1,3,4\n", ["line 1, column 1", "the label 'label' is not one of 0, 1"]),
         (b"0,1,2\n1,\xff,4\n", ["line 2, column 2"]),
         (b"0,1,2\n1,3\x00,4\n", ["line 2, column 2"]),
@@ -183,6 +186,14 @@ def test_a_file_that_changed_after_its_conversion_is_refused(tmp_path):
         load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
 
 
+@pytest.mark.parametrize("loader", ["read_csv", "parallel"])
+def test_a_label_that_changed_after_the_conversion(tmp_path, loader):
+    converted(tmp_path, GOOD)
+    (tmp_path / "data.csv").write_text(GOOD.replace("1,-3", "x,-3"))
+    with pytest.raises(StudyError, match="column 0: '[0x]' is not one of its 2 known values; was it changed"):
+        load(loader, tmp_path / "data.csv", tmp_path / "m.json", SPEC)
+
+
 def test_a_missing_file(tmp_path):
     with pytest.raises(StudyError, match="none.csv: cannot be read: No such file"):
         convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", FORM)
@@ -206,6 +217,39 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
         loaded = load(name, folder / ("m.npy" if name in CONVERTED else "data.csv"), folder / "m.json", SPEC)
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
+
+
+CELLS = ["0", "1", "2.5", "-1e3"]
+STRANGE = ["", " 1", "1 ", "+2", "+-2", "++2", "1E-3", ".5", "5.", "nan", "NaN", "-nan", "inf", "x", "na", "NA", "N/A",
+           "None", "1_0", "0x10", "1e400", "1e-400", "1e", "1.2.3", "1,", "\r", '"1"', "\0", "\u00e9", "1;2", "True",
+           "false", "1d5", "#1", "1%", "- 1"]  # fmt: skip
+SPECS = [SPEC, NAMED_SPEC, {"header": True, "codes": [], "missing": ["na", ""]}, {"header": False, "codes": []}]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_wide_tables_are_taken_and_refused_as_others(tmp_path_factory, data):
+    """Two parsers, one verdict: the same matrix from both, or an error from both."""
+    spec = data.draw(st.sampled_from(SPECS))
+    names = ["case", "type", "a", "b"][: 0 if not spec["header"] else 4]
+    cell = st.sampled_from(CELLS * 12 + STRANGE)
+    rows = data.draw(
+        st.lists(st.lists(cell, min_size=3, max_size=5) | st.lists(cell, min_size=4, max_size=4), max_size=5)
+    )
+    end = data.draw(st.sampled_from(["\n", "\r\n"]))
+    text = "".join(",".join(row) + end for row in ([names] if names else []) + rows)
+    found = []
+    for is_wide in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wide, "BLOCK_BYTES", 8)
+            if not is_wide:
+                patch.setattr(wide, "leading_columns", lambda *_: None)
+            try:
+                matrix, sidecar = converted(tmp_path_factory.mktemp("either"), text, Form.of(spec))
+                found.append((matrix.tobytes(), sidecar))
+            except StudyError:
+                found.append("refused")
+    assert found[0] == found[1], repr(text)
 
 
 def test_memory_stays_flat(tmp_path):

@@ -23,6 +23,7 @@ from study.files import sha256, write_json, written_aside
 
 CONVERTER_VERSION = 4
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
+BOOLEAN = re.compile(rb"true|false", re.IGNORECASE)  # which pandas takes for 1 and 0
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -162,6 +163,8 @@ def _describe(path, form):
                 _check_line(path, lines, line, found, columns, separator)
                 if b'"' in line and not (form.header and lines == 1):
                     _refuse_quotes(path, lines, line, separator)
+                if BOOLEAN.search(line) and not (form.header and lines == 1):
+                    _refuse_faults(path, lines, line, names, form)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     if form.header and names:
@@ -177,6 +180,9 @@ def _check_line(path, number, line, found, columns, separator):
     if b"\0" in line:
         column = line[: line.index(b"\0")].count(separator) + 1
         raise StudyError(f"{path}: line {number}, column {column}: there is a zero byte; fetch the file again")
+    if b"\r" in line[:-2] or line[-1:] == b"\r":
+        column = line[: line.index(b"\r")].count(separator) + 1
+        raise StudyError(f"{path}: line {number}, column {column}: there is a carriage return within the line")
     if line.strip(b"\r\n ") == b"":
         raise StudyError(f"{path}: line {number}, column 1: the line is empty")
     if not line.endswith(b"\n"):
@@ -196,6 +202,15 @@ def _refuse_quotes(path, number, line, separator):
     raise StudyError(
         f"{path}: line {number}, column {column}: {value[:40]!r} has a quote or is not ASCII; write it plain"
     )
+
+
+def _refuse_faults(path, number, line, names, form):
+    """Look at each value of a line."""
+    values = line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
+    for column, (value, name) in enumerate(zip(values, names, strict=True), start=1):
+        fault = _fault(value, name, form.kind(name), form)
+        if fault:
+            raise StudyError(f"{path}: line {number}, column {column}: {fault}")
 
 
 def _check_names(path, names):
@@ -334,8 +349,8 @@ def _fault(value, name, kind, form):
         allowed = form.values[form.codes.index(name)]
         if allowed is None:
             return None if value and value not in form.missing else f"the category is {value[:40]!r}"
-        good = NUMBER.fullmatch(value.strip()) and float(value) in allowed
+        good = NUMBER.fullmatch(value.strip(" \t")) and float(value) in allowed
         return None if good else f"the label {value[:40]!r} is not one of {', '.join(map(str, allowed))}"
-    if not NUMBER.fullmatch(value.strip()) or not math.isfinite(float(value)):
+    if not NUMBER.fullmatch(value.strip(" \t")) or not math.isfinite(float(value)):
         return f"{value[:40]!r} is not a finite number"
     return f"{value[:40]!r} does not fit a 32-bit float" if abs(float(value)) > FLOAT32_MAX else None

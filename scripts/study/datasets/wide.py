@@ -5,7 +5,6 @@ other, which is one column, and Arrow's CSV reader parses that; what stands befo
 name) is cut off by hand. Each line's values are counted.
 """
 
-import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pandas as pd
 BLOCK_BYTES = 2 << 20  # of text; the buffers of a thread are some times that
 MOST_LEADING = 8  # columns before the numbers
 HEAD_BYTES = 4096  # of a line, in which its leading columns are looked for first
-LINE_FEED, CARRIAGE_RETURN, QUOTE = b'\n\r"'
+LINE_FEED, CARRIAGE_RETURN, QUOTE, PLUS = b'\n\r"+'
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,16 @@ def fill(target, table, form, done=None):
 
 
 def code_columns(form, names, texts):
-    """The columns of categories as series, numbers where their values are; texts: what `fill` returned."""
+    """The columns of categories as series, numbers where their values are; texts: what `fill` returned.
+
+    What is no number where there should be one stays text, which is none of the values.
+    """
     for column, allowed in zip(form.codes, form.values, strict=True):
         found = pd.Series(texts[names.index(column)], name=column, dtype=object)
-        yield found if allowed is None else pd.to_numeric(found)
+        if allowed is not None:
+            numbers = pd.to_numeric(found, errors="coerce")
+            found = numbers if numbers.notna().all() else numbers.astype(object).where(numbers.notna(), found)
+        yield found
 
 
 def _cores():
@@ -165,8 +170,11 @@ def _parse_block(target, table, form, first, last):
         content = _read(table.path, begin, end - begin)
         if content.min() == 0 or content.max() > ord("~") or (content == QUOTE).any():
             raise ValueError("there is a zero byte, a quote or what is not ASCII")
+        ends = table.ends[first:last] - begin
+        if np.count_nonzero(content == CARRIAGE_RETURN) != np.count_nonzero(content[ends - 1] == CARRIAGE_RETURN):
+            raise ValueError("there is a carriage return within a line")
         separator = ord(form.separator)
-        numbers, lines, texts = _without_leading(content, table.ends[first:last] - begin, table.leading, separator)
+        numbers, lines, texts = _without_leading(content, ends, table.leading, separator)
         separators = numbers == separator
         for row, (start, stop) in enumerate(lines, start=first):
             found = np.count_nonzero(separators[start:stop]) + 1 + table.leading
@@ -190,6 +198,8 @@ def _without_leading(content, ends, leading, separator):
     start = filled = 0
     for end in ends.tolist():
         stop = end - 1 if end > start and content[end - 1] == CARRIAGE_RETURN else end
+        if stop == start:
+            raise ValueError("there is an empty line")
         if leading:
             start = _skip_leading(content, start, stop, separator, texts)
         size = stop - start
@@ -217,6 +227,8 @@ def _numbers(column, form):
     import pyarrow as pa
     from pyarrow import csv
 
+    if column[0] == PLUS or np.any(column[1:][column[:-1] == LINE_FEED] == PLUS):
+        column = _without_plus(column)  # which Arrow does not take
     try:
         table = csv.read_csv(
             pa.py_buffer(column),
@@ -224,15 +236,16 @@ def _numbers(column, form):
             parse_options=csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
             convert_options=csv.ConvertOptions(column_types={"x": pa.float64()}, null_values=list(form.missing)),
         )
-    except pa.ArrowInvalid:  # such as 1.5 with a plus sign, which pandas takes: its word counts, and its error
-        return _numbers_by_pandas(column, form)
-    return table["x"].to_numpy()
+    except pa.ArrowInvalid as error:
+        raise ValueError(str(error)) from None
+    numbers = table["x"].to_numpy()
+    if np.isnan(numbers).sum() != table["x"].null_count:
+        raise ValueError("there is a word for no number that is none of those for a missing one")
+    return numbers
 
 
-def _numbers_by_pandas(column, form):
-    options = {key: value for key, value in form.reading_options().items() if key in ("keep_default_na", "na_values")}
-    frame = pd.read_csv(
-        io.BytesIO(column.tobytes()), header=None, names=["x"], dtype=np.float64, skip_blank_lines=False,
-        encoding="ascii", **options,
-    )  # fmt: skip
-    return frame["x"].to_numpy()
+def _without_plus(column):
+    text = b"\n" + column.tobytes()
+    if any(b"\n+" + sign in text for sign in (b"+", b"-")):
+        raise ValueError("there are two signs")
+    return np.frombuffer(text.replace(b"\n+", b"\n"), dtype=np.uint8)[1:]
