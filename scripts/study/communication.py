@@ -1,5 +1,6 @@
 """The only module that touches Horovod, so that it can be replaced."""
 
+import functools
 import os
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3
@@ -9,8 +10,12 @@ class Horovod:
     """The ranks of a run, through Horovod."""
 
     def __init__(self):
+        import horovod.tensorflow
         import horovod.tensorflow.keras as hvd
+        import tensorflow as tf
 
+        # Averaging gradients has no control flow on tensors; to look for some takes seconds of the first step.
+        horovod.tensorflow._make_subgraph = functools.partial(tf.function, autograph=False)
         hvd.init()
         self._hvd = hvd
         self.rank, self.size = hvd.rank(), hvd.size()
