@@ -1,8 +1,5 @@
 """Start a run's ranks, wait for them, and write down how it ended; a run that fails is a result too."""
 
-import contextlib
-import fcntl
-import gzip
 import json
 import os
 import shutil
@@ -23,19 +20,11 @@ from study import (
     phases,
     progress,
     provenance,
+    run_folder,
 )
 from study.configuration import ROOT
-from study.errors import StudyError
-from study.files import sha256, write_json, write_text, written_aside
+from study.files import sha256, write_json, write_text
 from study.loaders import read_sidecar
-from study.power import telemetry
-
-LOG = "train.log"
-LOCK_S = 10  # that the end of an earlier launch is waited for
-RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
-             "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
-             "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG}  # fmt: skip
-TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 
 
 def launch(run, folder, time_limit_s, job=None, stall_limit_s=progress.LIMIT_S):
@@ -48,7 +37,7 @@ def launch(run, folder, time_limit_s, job=None, stall_limit_s=progress.LIMIT_S):
     failed is recorded, not raised.
     """
     folder = Path(folder)
-    with _alone_in(folder) as lock:
+    with run_folder.alone_in(folder) as lock:
         _launch(run, folder, time_limit_s, stall_limit_s, job, lock)
 
 
@@ -60,7 +49,7 @@ def give_up(run, folder, tries):
     that has its outcome.
     """
     folder = Path(folder)
-    with _alone_in(folder):
+    with run_folder.alone_in(folder):
         begun = _launched(run, folder)
         if begun is None:
             return False
@@ -70,10 +59,10 @@ def give_up(run, folder, tries):
         if tries < batch.TRIES and (kind != "timeout" or goes_on):
             return False
         if (folder / "ranks").exists():  # not where it was ended in time to write its end down, which Snakemake removed
-            _merge_ranks(folder)
+            run_folder.merge_ranks(folder)
         _write_outcome(
             folder,
-            failure.described(folder, kind, message, log=_last_lines(folder / LOG)),
+            failure.described(folder, kind, message, log=_last_lines(folder / run_folder.LOG)),
             None,
             begun["wall_ns"],
             last_sign,
@@ -107,7 +96,7 @@ def _launch(run, folder, time_limit_s, stall_limit_s, job, lock):
     variables = _variables(run, folder) | {progress.LIMIT_VARIABLE: str(stall_limit_s)}
     facts = {"training_code": code, "launch_line": line, "job": job, "data": _data(run)}
     facts |= provenance.collect(variables)
-    _empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, code) else set())
+    run_folder.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, code) else set())
     (folder / "ranks").mkdir()
     write_text(folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
     write_json(folder / "provenance.json", facts)
@@ -119,9 +108,9 @@ def _launch(run, folder, time_limit_s, stall_limit_s, job, lock):
         lambda: progress.last_sign(folder / "ranks"),
         lambda: batch.is_last_moment(job, time.time()),
     )
-    exit_code, stopped, last_lines = execution.execute(line, variables, folder / LOG, lock, until)
+    exit_code, stopped, last_lines = execution.execute(line, variables, folder / run_folder.LOG, lock, until)
     runtime_ns = time.monotonic_ns() - begun
-    _merge_ranks(folder)
+    run_folder.merge_ranks(folder)
     why = failure.failure_of(folder, exit_code, stopped, last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
@@ -141,45 +130,6 @@ def _write_outcome(folder, why, exit_code, begun_ns, ended_ns):
             "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
         },
     )
-
-
-@contextlib.contextmanager
-def _alone_in(folder):
-    """Hold ``folder`` for one launch: a Snakemake that was killed may have left an earlier one running.
-
-    One that was killed itself holds it until its guard has killed its ranks, which takes a moment.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    deadline = time.monotonic() + LOCK_S
-    try:
-        while not _locked(descriptor):
-            if time.monotonic() > deadline:
-                raise StudyError(
-                    f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
-                    "(pkill -f scripts/train.py), then run again"
-                )
-            time.sleep(0.1)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor):
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def _empty(folder, keep=()):
-    """Remove what an earlier attempt left but ``keep``; a folder with anything but a run's own files is refused."""
-    strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
-    if strange:
-        raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
-    for path in folder.iterdir():
-        if path.name not in keep:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _checkpoints_count(folder, code):
@@ -215,26 +165,5 @@ def _variables(run, folder):
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that a rank's GPU is known by its UUID
     variables.pop("HOROVOD_TIMELINE", None)  # it slows a run, and only the study says which one
     if run["parameters"]["trace"]:
-        variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
+        variables |= {"HOROVOD_TIMELINE": str((folder / run_folder.TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
     return variables
-
-
-def _merge_ranks(folder):
-    """Join what the ranks and the hosts' samplers wrote into the run's own files."""
-    ranks = folder / "ranks"
-    phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
-    telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json")
-    _keep_timeline(folder)
-    shutil.rmtree(ranks, ignore_errors=True)
-
-
-def _keep_timeline(folder):
-    """Compress the timeline; it is far larger than all else and opens in Perfetto and chrome://tracing as it is."""
-    written = folder / TIMELINE
-    if written.exists() and written.stat().st_size:
-        with (
-            open(written, "rb") as source,
-            written_aside(folder / "timeline.json.gz") as aside,
-            gzip.open(aside, "wb", compresslevel=4) as target,
-        ):
-            shutil.copyfileobj(source, target, 1 << 20)

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from study import launch, launcher
+from study import launch, launcher, run_folder
 from study.configuration import CONFIG, load
 from study.errors import StudyError
 
@@ -193,9 +193,9 @@ def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch)
 
 
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
-    with launch._alone_in(tmp_path / "run"):
+    with run_folder.alone_in(tmp_path / "run"):
         monkeypatch.setattr(launcher, "command", lambda *_: ["true"])
-        monkeypatch.setattr(launch, "LOCK_S", 0.5)
+        monkeypatch.setattr(run_folder, "LOCK_S", 0.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
     assert list((tmp_path / "run").iterdir()) == []
@@ -207,7 +207,7 @@ def launched_elsewhere(run, tmp_path, job=None):
     program = f"""
 import json, sys
 sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
-from study import launch, launcher
+from study import launch, launcher, run_folder
 launcher.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 60"]
 launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50, {job!r})
 """
