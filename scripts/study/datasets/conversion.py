@@ -7,7 +7,6 @@ file, line and column, and no output.
 import contextlib
 import hashlib
 import math
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from study.datasets import wide
+from study.datasets import matrix_file, wide
 from study.errors import StudyError
 from study.files import sha256, write_json, written_aside
 
@@ -54,9 +53,7 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
         numbers = form.numbers(described.names)
         shape = (described.rows, len(form.codes) + len(numbers))
         with written_aside(matrix) as aside:
-            target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
-            with open(aside, "rb+") as handle:  # a disk that gets full while it is mapped would kill this process
-                os.posix_fallocate(handle.fileno(), 0, aside.stat().st_size)
+            target = matrix_file.create(aside, shape)
             with tqdm(total=described.rows, unit="row", desc=source.name, mininterval=1) as progress:
                 if table is None:
                     categories, missing = _fill(target, described, form, numbers, progress)

@@ -4,12 +4,11 @@ A scaler is fitted on the loaded tables in every run, as the benchmarks do, or o
 kept with its parameters, and so is what it makes (`prepare`), which the loader ``mapped`` maps. The bits are the same.
 """
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from study.datasets import matrix_file
 from study.files import written_aside
 
 SCALING_VERSION = 1
@@ -96,9 +95,7 @@ def saved(path, file):
 def prepare(numbers, scaler, path):
     """Write ``numbers``, float32 (rows, columns), scaled, to ``path`` (.npy, C order)."""
     with written_aside(path) as aside:
-        target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=numbers.shape)
-        with open(aside, "rb+") as handle:  # a disk that gets full while it is mapped would kill this process
-            os.posix_fallocate(handle.fileno(), 0, Path(aside).stat().st_size)
+        target = matrix_file.create(aside, numbers.shape)
         for first in range(0, len(numbers), ROWS_AT_ONCE):
             target[first : first + ROWS_AT_ONCE] = numbers[first : first + ROWS_AT_ONCE]
             scaler.apply(target[first : first + ROWS_AT_ONCE])
