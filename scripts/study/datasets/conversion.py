@@ -203,11 +203,9 @@ def _refuse_quotes(path, number, line, separator):
 
 def _refuse_faults(path, number, line, names, form):
     """Look at each value of a line."""
-    values = line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
-    for column, (value, name) in enumerate(zip(values, names, strict=True), start=1):
-        fault = _fault(value, name, form.kind(name), form)
-        if fault:
-            raise StudyError(f"{path}: line {number}, column {column}: {fault}")
+    fault = _fault_in(line.decode("ascii", errors="replace"), _kinds(names, form), form)
+    if fault:
+        raise StudyError(f"{path}: line {number}, {fault}")
 
 
 def _check_names(path, names):
@@ -324,15 +322,27 @@ def _missing(values, form):
 
 def _find_fault(source, form, first_row):
     """The first fault at or after ``first_row`` as a message, found value by value; None where there is none."""
-    kinds = [(index, name, form.kind(name)) for index, name in enumerate(source.names)]
+    kinds = _kinds(source.names, form)
     with open(source.path, encoding="ascii", errors="replace", newline="\n") as handle:
         for number, line in enumerate(handle, start=1 - form.header):
             if number > first_row:
-                values = line.rstrip("\n").removesuffix("\r").split(form.separator)
-                for index, name, kind in kinds:
-                    fault = _fault(values[index], name, kind, form)
-                    if fault:
-                        return f"{source.path}: line {number + form.header}, column {index + 1}: {fault}"
+                fault = _fault_in(line, kinds, form)
+                if fault:
+                    return f"{source.path}: line {number + form.header}, {fault}"
+    return None
+
+
+def _kinds(names, form):
+    return [(name, form.kind(name)) for name in names]
+
+
+def _fault_in(line, kinds, form):
+    """The first fault among a line's values, with its column, or None."""
+    values = line.rstrip("\n").removesuffix("\r").split(form.separator)
+    for column, (value, (name, kind)) in enumerate(zip(values, kinds, strict=True), start=1):
+        fault = _fault(value, name, kind, form)
+        if fault:
+            return f"column {column}: {fault}"
     return None
 
 

@@ -153,7 +153,7 @@ def import_for(name):
 
 
 def read(name, path):
-    """The matrix that a file or folder of a format holds; raises `StudyError` where its library cannot read it."""
+    """The matrix that a file of a format holds; raises `StudyError` where its library cannot read it."""
     try:
         return FORMATS[name].read(path)
     except MemoryError:
