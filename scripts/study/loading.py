@@ -65,12 +65,12 @@ def _why_not_cold(files):
 def _load(loader, paths, cache, scratch):
     """One sample; a matrix that is loaded from a format is stored in it first, in ``scratch``."""
     path, stored = paths["npy" if loader == "mapped" else "raw"], NOT_STORED
-    if loader in FORMATS:
-        path = scratch / f"matrix.{loader}"
-        stored = _in_new_process(STORE_MATRIX, loader, paths["npy"], path)
-        if stored["status"] != "ok":
-            return {**FAILED, "message": stored["message"]}
     try:
+        if loader in FORMATS:
+            path = scratch / f"matrix.{loader}"
+            stored = _in_new_process(STORE_MATRIX, loader, paths["npy"], path)
+            if stored["status"] != "ok":
+                return {**FAILED, "message": stored["message"]}
         reason = page_cache.drop(path) if cache == "cold" else page_cache.warm(path)
         if reason is not None:
             return {**FAILED, "message": reason}

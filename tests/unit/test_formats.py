@@ -31,6 +31,26 @@ def test_the_same_matrix_comes_back(tmp_path, name, shape):
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "one file, whose size can be told"
 
 
+def test_lmdb_has_room_for_a_million_small_rows(tmp_path):
+    """Each needs more for its key than for its value."""
+    matrix = np.arange(1_000_000, dtype=np.float32)[:, None]
+    formats.FORMATS["lmdb"].write(matrix, tmp_path / "m")
+    assert formats.read("lmdb", tmp_path / "m").tobytes() == matrix.tobytes()
+
+
+def test_what_could_not_be_stored_whole_is_not_loaded_later(tmp_path, monkeypatch):
+    """A disk that gets full leaves a part of a file, which another repeat would find."""
+
+    def failing(script, loader, source, path):
+        path.write_bytes(b"a part")
+        return {**loading.FAILED, "message": "no room"}
+
+    monkeypatch.setattr(loading, "_in_new_process", failing)
+    sample = loading._load("lmdb", {"raw": "raw.csv", "npy": "m.npy"}, "warm", tmp_path)
+    assert (sample["status"], sample["message"]) == ("failed", "no room")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_what_is_no_file_of_the_format(tmp_path, name):
     (tmp_path / "m").write_bytes(b"nothing of the kind" * 100)

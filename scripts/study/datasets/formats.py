@@ -12,8 +12,9 @@ import numpy as np
 
 from study.errors import StudyError
 
-LMDB_ROOM = 1.5  # of the data's size, for the pages of the tree
-ROWS_AT_ONCE = 64
+LMDB_ENTRY_BYTES = 64  # of a row beside its values, at most: key, headers
+LMDB_ROOM = 2  # pages of the tree are at least half full
+AT_ONCE_BYTES = 1 << 24  # of rows that are handled together
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _read_tfrecord(path):
 
     first = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(path)))).numpy())
     row = tf.io.FixedLenFeature([len(first.features.feature["row"].float_list.value)], tf.float32)
-    records = tf.data.TFRecordDataset(str(path)).batch(ROWS_AT_ONCE)
+    records = tf.data.TFRecordDataset(str(path)).batch(_rows_at_once(row.shape[0]))
     parsed = records.map(lambda batch: tf.io.parse_example(batch, {"row": row})["row"])
     return np.concatenate([batch.numpy() for batch in parsed])
 
@@ -112,11 +113,12 @@ def _read_tfrecord(path):
 def _write_lmdb(matrix, path):
     import lmdb
 
-    room = int(LMDB_ROOM * matrix.nbytes) + (1 << 24)
+    rows, columns = matrix.shape
+    room = LMDB_ROOM * rows * (columns * matrix.itemsize + LMDB_ENTRY_BYTES) + AT_ONCE_BYTES
     with lmdb.open(str(path), subdir=False, lock=False, map_size=room) as environment:
-        for first in range(0, len(matrix), ROWS_AT_ONCE):
+        for first in range(0, rows, _rows_at_once(columns)):
             with environment.begin(write=True) as transaction:
-                for row in range(first, min(first + ROWS_AT_ONCE, len(matrix))):
+                for row in range(first, min(first + _rows_at_once(columns), rows)):
                     transaction.put(b"%010d" % row, matrix[row].tobytes(), append=True)
 
 
@@ -135,6 +137,10 @@ def _read_lmdb(path):
                 matrix = np.empty((rows, len(row)), dtype=np.float32)
             matrix[index] = row
     return matrix
+
+
+def _rows_at_once(columns):
+    return max(1, AT_ONCE_BYTES // (columns * np.dtype(np.float32).itemsize))
 
 
 FORMATS = {
