@@ -8,6 +8,7 @@ from study import phases
 TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
+TOLD = re.compile(r"^error: ")  # by a rank that knows why it cannot go on
 ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # says horovodrun
 SIGNALLED = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
@@ -19,14 +20,14 @@ def failure_of(folder, exit_code, stopped, last_lines):
     """Kind (timeout, hang, oom, killed, error), phase, rank and message of a failed run; None for one that is whole.
 
     stopped: (kind, message) where we ended it, or None. last_lines: of what its ranks and their launcher printed. Where
-    the launcher says which rank ended first, what the others say of it is not the reason.
+    it can be told which rank was the cause, what the others say of it is not the reason.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
     if exit_code == 0 and not stopped and not missing:
         return None
     if stopped:
         return described(folder, *stopped, None, last_lines)
-    culprit, code = _ended_first(last_lines)
+    culprit, code = _to_blame(last_lines)
     own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
     kind, rank, message = _reason(own or last_lines, code if own else exit_code)
     if kind is None:
@@ -59,6 +60,19 @@ def _last_words(lines, exit_code, missing):
         return f"the ranks ended without writing {' and '.join(missing)}"
     said = [TAG.sub("", line).strip() for line in lines if re.search(r"\w", line)]
     return f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
+
+
+def _to_blame(lines):
+    """(rank, exit code) of the rank that was the cause; twice None where it cannot be told.
+
+    It is the one that the launcher says ended first, but for one that tells why it cannot go on: the others hear of
+    that from Horovod and may be quicker to end.
+    """
+    ended, code = _ended_first(lines)
+    told = _first(lines, TOLD)
+    if told and told[0] is not None and code not in SIGNALLED:
+        return told[0], 1
+    return ended, code
 
 
 def _ended_first(lines):

@@ -148,6 +148,13 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
             1,
             "exit code 139; the last line is: Segmentation fault",
         ),
+        (
+            "echo '[1]<stderr>:tf.errors.UnknownError: HorovodAllgather'; echo '[0]<stderr>:error: no room';"
+            "echo 'Process 1 exit with status code 1.'; exit 1",
+            "error",
+            0,
+            "no room",
+        ),
         ("echo mpirun does not run as root; echo ------; exit 1", "error", None, "mpirun does not run as root"),
     ],
 )
