@@ -23,28 +23,17 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import sampling  # noqa: E402
-from ratios import Ratio, alternate, compared, faster  # noqa: E402
+import whole_runs  # noqa: E402
+from ratios import SEED, Ratio, alternate, compared, faster  # noqa: E402
 
-from study import (  # noqa: E402
-    configuration,
-    definition,
-    grid,
-    launch,
-    loading,
-    page_cache,
-    phases,
-    provenance,
-)
+from study import configuration, loading, page_cache, provenance  # noqa: E402
 from study.datasets import scaling  # noqa: E402
-from study.datasets.conversion import convert  # noqa: E402
 from study.datasets.synthetic import generate  # noqa: E402
-from study.datasets.tabular import Form  # noqa: E402
 from study.loaders import map_matrix  # noqa: E402
 
 TITLES = {"nt3": "NT3", "p1b1": "P1B1", "p1b2": "P1B2"}
 LOADERS = ("read_csv", "chunked", "parallel", "mapped")
 PAIRS = {"nt3": 3, "p1b1": 2, "p1b2": 3}
-SEED = 2019
 RANKS = 4
 
 
@@ -133,50 +122,6 @@ def pipeline_ratios(folder):
     yield compared("P1B2: peak memory from the mapped file", peaks["mapped"], "array to Keras", peaks["array"], "times")
 
 
-def run_ratios(folder):
-    """A run of one epoch from the start of the launcher to its end: how long it takes, and how much is not training."""
-    runs = {loader: _one_epoch(folder, loader) for loader in ("read_csv", "mapped")}
-    found = alternate("one epoch", 3, {loader: partial(_launched, run, folder / "run") for loader, run in runs.items()})
-    seconds = {loader: [record["runtime_s"] for record in records] for loader, records in found.items()}
-    name = "P1B2, 600 rows, one epoch, 2 ranks"
-    yield faster(f"{name}: mapped", seconds["mapped"], "read_csv", seconds["read_csv"])
-    for loader, records in found.items():
-        outside = [record["runtime_s"] - record["train_s"] for record in records]
-        yield compared(f"{name}: outside training, {loader}", outside, "the run", seconds[loader], "share")
-
-
-def _one_epoch(folder, loader):
-    """The definition of a run, its files made where they are not there."""
-    spec = configuration.load_named("benchmarks", "p1b2")
-    shape = {"train_samples": 600, "test_samples": 200, "features": spec["shape"]["features"], "seed": SEED}
-    point = {"benchmark": "p1b2", "scaling": "weak", "epochs": 1, "gpus": 2, "loader": loader}
-    study = {"description": "", "datasets": {"p1b2": {"source": "synthetic", **shape}}, "runs": [point], "tables": []}
-    (run,) = grid.expand("bench", study, "bench").runs
-    machine = {"name": "local", **configuration.load_named("machines", "local")}
-    dataset, matrices = run.dataset, {}
-    for file, form in spec["files"].items():
-        raw, matrix = Path(dataset.raw(folder, file)), Path(dataset.converted(folder, file))
-        if not raw.exists():
-            generate(raw, "p1b2", spec, dataset.definition, file)
-        if not matrix.exists():
-            convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
-        matrices[file] = map_matrix(matrix)[:, 1:]
-    scaler = scaling.min_max(*matrices.values())
-    for file, numbers in matrices.items():
-        scaling.prepare(numbers, scaler, dataset.scaled(folder, file))
-    return definition.run_definition(run, machine, str(folder))
-
-
-def _launched(run, folder):
-    """Launch a run; its runtime and rank 0's time in training."""
-    launch.launch(run, folder, time_limit_s=600)
-    outcome = json.loads((folder / "outcome.json").read_text())
-    if outcome["status"] != "ok":
-        raise SystemExit(f"error: {folder}: {outcome['failure']['message']}")
-    train_s = phases.durations(phases.read(folder / "phases.jsonl"))["train"][0]
-    return {"runtime_s": outcome["runtime_s"], "train_s": train_s}
-
-
 def original_ratios(_):
     """NT3 at the prostate files' shape, one process, without Horovod: our loop against Keras alone."""
     samples = alternate("NT3", 2, {how: partial(_child, "nt3_epochs", how, 82, 12_533, 2) for how in ("keras", "ours")})
@@ -194,7 +139,8 @@ def sampling_ratios(_):
 
 PARTS = {
     "loading": loading_ratios, "copy": copy_ratios, "memory": memory_ratios, "pipeline": pipeline_ratios,
-    "run": run_ratios, "original": original_ratios, "sampling": sampling_ratios,
+    "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios, "original": original_ratios,
+    "sampling": sampling_ratios,
 }  # fmt: skip
 
 

@@ -4,6 +4,8 @@ import statistics
 import sys
 from dataclasses import dataclass
 
+SEED = 2019  # of made-up files
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -18,10 +20,13 @@ class Ratio:
 
 
 def alternate(what, pairs, measures):
-    """Call each of ``measures``, {name: function}, in turn, ``pairs`` times; returns {name: [its values]}."""
+    """Call each of ``measures``, {name: function}, in turn, ``pairs`` times; returns {name: [its values]}.
+
+    Every other time they go in the opposite order, so that none always has the machine as the same other one left it.
+    """
     values = {name: [] for name in measures}
     for pair in range(1, pairs + 1):
-        for name, measure in measures.items():
+        for name, measure in list(measures.items())[:: 1 if pair % 2 else -1]:
             print(f"{what}: {name}, {pair} of {pairs}", file=sys.stderr, flush=True)
             values[name].append(measure())
     return values

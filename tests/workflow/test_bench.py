@@ -47,7 +47,7 @@ def test_ratios_are_of_medians_and_their_spread_of_pairs():
 from ratios import alternate, compared, faster
 calls = []
 found = alternate("x", 3, {name: lambda name=name: calls.append(name) or len(calls) for name in "ab"})
-assert "".join(calls) == "ababab" and found == {"a": [1, 3, 5], "b": [2, 4, 6]}
+assert "".join(calls) == "abbaab" and found == {"a": [1, 4, 5], "b": [2, 3, 6]}
 ratio = faster("b", [2, 4, 6], "a", [4, 4, 24])
 assert (ratio.ratio, ratio.low, ratio.high) == (1, 1, 4), ratio
 """
