@@ -69,7 +69,8 @@ rule scale_file:
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
         scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
     output:
-        f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.npy",
+        numbers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.npy",
+        codes=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.codes.npy",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/scale_{{file}}.log",
     localrule: True
@@ -81,4 +82,4 @@ rule scale_file:
         "Scale {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/scale_file.py" {wildcards.file} {input.matrix:q} {input.sidecar:q} --scalers {input.scalers:q}'
-        " --output {output:q} 2>&1 | tee {log:q}"
+        " --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"

@@ -59,7 +59,7 @@ def _earlier_run(path):
 
 def _run_of_study(arguments):
     machine = {"name": arguments.machine, **configuration.load_named("machines", arguments.machine)}
-    directory = "/".join(arguments.outcome.parts[-len(grid.DIRECTORY_LEVELS) - 2 : -1])
+    directory = "/".join(arguments.outcome.parts[-len(grid.LEVELS) - 1 : -1])
     for run in grid.load_study(arguments.study).runs:
         if run.directory == directory:
             return run_definition(run, machine, arguments.data_dir)

@@ -1,4 +1,4 @@
-"""Scale the numbers of one converted file, for the loader that maps them."""
+"""Scale the numbers of one converted file, for the loader that maps them, and put its categories beside them."""
 
 import argparse
 
@@ -14,10 +14,12 @@ def main():
     parser.add_argument("matrix", help="the converted file")
     parser.add_argument("sidecar", help="the converted file's")
     parser.add_argument("--scalers", required=True, help="the .npz file of fit_scalers.py")
-    parser.add_argument("--output", required=True, help="the .npy file to write")
+    parser.add_argument("--output", required=True, help="the .npy file of the numbers to write")
+    parser.add_argument("--codes", required=True, help="the .npy file of the columns of categories to write")
     arguments = parser.parse_args()
-    numbers = map_matrix(arguments.matrix)[:, len(read_sidecar(arguments.sidecar)["codes"]) :]
-    scaling.prepare(numbers, scaling.saved(arguments.scalers, arguments.file), arguments.output)
+    matrix, codes = map_matrix(arguments.matrix), len(read_sidecar(arguments.sidecar)["codes"])
+    scaling.save_codes(matrix[:, :codes], arguments.codes)
+    scaling.prepare(matrix[:, codes:], scaling.saved(arguments.scalers, arguments.file), arguments.output)
 
 
 if __name__ == "__main__":

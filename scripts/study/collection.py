@@ -47,10 +47,12 @@ def _run_row(run, training_code, folder):
         "runtime_s": record["runtime_s"],
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
         "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
+        "stage_s": times.get("stage", {}).get("slowest_s"),
         "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(record["training"] or nothing(TRAINING)),
         **(nothing(QUALITY) | (record["quality"] or {})),
+        **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
@@ -136,6 +138,7 @@ def _sizes(data_mb, files):
 
 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
+READING = ("shared", "storage")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 

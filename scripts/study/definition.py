@@ -15,6 +15,7 @@ SAMPLING_HZ = 10
 
 def run_definition(run, machine, data_dir):
     """All that defines a run, the content of its ``run.yaml``: a dict of plain values."""
+    copies = run.parameters["staging"] == "local_copy"
     return {
         "parameters": run.parameters,
         "derived": {
@@ -31,6 +32,7 @@ def run_definition(run, machine, data_dir):
             "sampling_hz": machine.get("sampling_hz", SAMPLING_HZ),
             "power_model": machine.get("power_model"),
             "environment": machine.get("environment", {}),
+            "node_storage": machine.get("node_storage") if copies else None,
         },
     }
 
@@ -48,11 +50,11 @@ def sidecar(matrix):
 def _paths(run, data_dir, file):
     """What a run reads of one file. The sidecar is there for every loader: no run starts on a file not checked."""
     matrix = run.dataset.converted(data_dir, file)
-    path = matrix if run.parameters["loader"] in CONVERTED else run.dataset.raw(data_dir, file)
-    paths = {"path": path, "sidecar": sidecar(matrix)}
     if run.parameters["loader"] == "mapped" and file in _scaled_files(run.dataset):
-        paths["scaled"] = run.dataset.scaled(data_dir, file)
-    return paths
+        numbers, codes = run.dataset.scaled(data_dir, file)
+        return {"path": numbers, "codes": codes, "sidecar": sidecar(matrix)}
+    path = matrix if run.parameters["loader"] in CONVERTED else run.dataset.raw(data_dir, file)
+    return {"path": path, "sidecar": sidecar(matrix)}
 
 
 def _scaled_files(dataset):

@@ -51,14 +51,14 @@ def fit(model, data, run, folder, ranks, phases, resumed):
     seed = run["derived"]["seed"] + ranks.rank
     order = EpochOrder(seed, epochs) if run["benchmark"]["shuffle"] else None
     steps = -(-len(data.train) // batch_size)
+    arrays = run["parameters"]["input_pipeline"] == "keras_arrays"
     every = run["parameters"]["checkpoint_epochs"] if ranks.rank == 0 else 0
     writer = checkpoints.Writer(folder, every, labels(run))
     times = _epoch_times(rows, ranks, order, writer, phases)
     model.fit(
-        batches(data.train, batch_size, order),
+        **(_arrays(data, batch_size, order) if arrays else _pipelines(data, batch_size, order)),
         initial_epoch=epochs,
         epochs=run["derived"]["epochs_per_rank"],
-        validation_data=batches(data.validation, batch_size),
         callbacks=[*learning_rate.warmup(run, ranks.size, steps, epochs), times],
         verbose=0,
     )
@@ -66,6 +66,23 @@ def fit(model, data, run, folder, ranks, phases, resumed):
         with phases("checkpoint"):
             writer.close()
     return pd.DataFrame(times.rows)
+
+
+def _pipelines(data, batch_size, order):
+    """What Keras is given to train on under ``input_pipeline: tf_data``."""
+    return {"x": batches(data.train, batch_size, order), "validation_data": batches(data.validation, batch_size)}
+
+
+def _arrays(data, batch_size, order):
+    """Likewise under ``keras_arrays``, as the benchmarks' own scripts do; Keras shuffles, by its own seed."""
+    x, y = data.train.arrays()
+    return {
+        "x": x,
+        "y": y,
+        "batch_size": batch_size,
+        "shuffle": order is not None,
+        "validation_data": data.validation.arrays(),
+    }
 
 
 def _epoch_times(rows, ranks, order, writer, phases):

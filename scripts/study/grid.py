@@ -13,30 +13,41 @@ from study import benchmarks, configuration
 from study.errors import StudyError
 from study.samples import samples_per_rank
 
-# What names a run's directory, in this order; icpp2019, sections 2.3.1 and 4.2, for what they mean.
-DIRECTORY_LEVELS = ("benchmark", "dataset")
-PARAMETERS = (
-    *DIRECTORY_LEVELS,
-    "scaling",
-    "epochs",
+# What names a run's directory, a level a line: what is trained and how far, on how many GPUs, and how that is done;
+# icpp2019, sections 2.3.1 and 4.2, for what they mean. One level would be longer than a file's name may be.
+LEVELS = (
+    ("benchmark",),
+    ("dataset",),
+    ("scaling", "epochs", "gpus", "batch_size", "batch_scaling", "learning_rate_scaling", "warmup_epochs"),
+    (
+        "loader",
+        "staging",
+        "input_pipeline",
+        "sharding",
+        "extra_loads",
+        "checkpoint_epochs",
+        "trace",
+        "profile",
+        "repeat",
+    ),
+)
+PARAMETERS = tuple(itertools.chain.from_iterable(LEVELS))
+AXES = (
     "gpus",
     "batch_size",
-    "batch_scaling",
-    "learning_rate_scaling",
-    "warmup_epochs",
     "loader",
-    "sharding",
-    "extra_loads",
-    "checkpoint_epochs",
-    "trace",
-    "profile",
-    "repeat",
-)
+    "batch_scaling",
+    "staging",
+    "input_pipeline",
+)  # keys that may have several values
+BROADCASTS = ("node_broadcast", "job_broadcast")
 MOST_RUNS = 20_000
 DEFAULTS = {
     "batch_scaling": "none",
     "learning_rate_scaling": "linear",
     "warmup_epochs": 0,
+    "staging": "none",
+    "input_pipeline": "tf_data",
     "sharding": "none",
     "extra_loads": 0,
     "checkpoint_epochs": 0,
@@ -78,8 +89,9 @@ class Dataset:
         return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
 
     def scaled(self, data_dir, file):
-        """Path of the scaled numbers of ``file`` (``.npy``)."""
-        return f"{data_dir}/scaled/{self.benchmark}/{self.id}/{file}.npy"
+        """Paths (``.npy``) of the scaled numbers of ``file`` and of its columns of categories."""
+        stem = f"{data_dir}/scaled/{self.benchmark}/{self.id}/{file}"
+        return f"{stem}.npy", f"{stem}.codes.npy"
 
 
 @dataclass(frozen=True)
@@ -135,9 +147,7 @@ def run_directory(values):
 
     values: by parameter; give ``{name}`` placeholders to get the pattern.
     """
-    named = [f"{name}~{_in_path(values[name])}" for name in PARAMETERS]
-    levels = len(DIRECTORY_LEVELS)
-    return "/".join([*named[:levels], ",".join(named[levels:])])
+    return "/".join(",".join(f"{name}~{_in_path(values[name])}" for name in level) for level in LEVELS)
 
 
 def _in_path(value):
@@ -304,27 +314,14 @@ def _grid_runs(grid, datasets, place):
         raise StudyError(
             f"{place}: the key 'epochs' is missing; {dataset.benchmark} has no default under {grid['scaling']} scaling"
         )
-    axes = [
-        _several(grid["gpus"]),
-        _several(grid.get("batch_size", spec["batch_size"])),
-        _several(grid["loader"]),
-        _several(grid["batch_scaling"]),
-    ]
-    number = math.prod(map(len, axes)) * grid["repeats"]
+    axes = {name: _several(grid.get(name, spec.get(name))) for name in AXES}
+    number = math.prod(map(len, axes.values())) * grid["repeats"]
     if number > MOST_RUNS:
         raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
-    for gpus, batch_size, loader, batch_scaling in itertools.product(*axes):
+    for point in itertools.product(*axes.values()):
         for repeat in range(1, grid["repeats"] + 1):
-            values = {
-                **grid,
-                "dataset": dataset.id,
-                "epochs": epochs,
-                "gpus": gpus,
-                "batch_size": batch_size,
-                "batch_scaling": batch_scaling,
-                "loader": loader,
-                "repeat": repeat,
-            }
+            values = {**grid, "dataset": dataset.id, "epochs": epochs, **dict(zip(axes, point, strict=True))}
+            values["repeat"] = repeat
             run = Run({name: values[name] for name in PARAMETERS}, dataset, grid.get("may_fail"))
             _refuse_impossible(run, place)
             yield run
@@ -350,6 +347,7 @@ def _refuse_impossible(run, place):
         raise StudyError(f"{place}.warmup_epochs: {warmup} is more than the {run.epochs_per_rank} epochs of a rank")
     if warmup and run.parameters["learning_rate_scaling"] == "none":
         raise StudyError(f"{place}.warmup_epochs: there is nothing to warm up to with learning_rate_scaling: none")
+    _refuse_impossible_input(run, place)
     _refuse_impossible_observation(run, place)
 
 
@@ -370,6 +368,30 @@ def _refuse_impossible_observation(run, place):
         raise StudyError(f"{place}.checkpoint_epochs: a traced or profiled run has no checkpoints; give two grids")
     if run.parameters["trace"] and run.gpus == 1:
         raise StudyError(f"{place}.gpus: 1: one rank has no communication to trace")
+
+
+def _refuse_impossible_input(run, place):
+    """A way from the files to the model that cannot be gone."""
+    staging, pipeline = run.parameters["staging"], run.parameters["input_pipeline"]
+    if staging != "none" and run.parameters["extra_loads"]:
+        raise StudyError(f"{place}.extra_loads: a rank that loads more often needs staging: none")
+    if staging in BROADCASTS and run.parameters["trace"]:
+        raise StudyError(
+            f"{place}.trace: the timeline of a run with staging: {staging} would take the data's broadcast for that of "
+            "the weights; trace with staging: none or local_copy"
+        )
+    if pipeline != "keras_arrays":
+        return
+    if benchmarks.get(run.dataset.benchmark, run.spec).samples_are_joined:
+        raise StudyError(
+            f"{place}.input_pipeline: {run.dataset.benchmark}'s samples are joined a batch at a time; there is no "
+            "array to hand to Keras; use tf_data"
+        )
+    if run.parameters["checkpoint_epochs"]:
+        raise StudyError(
+            f"{place}.checkpoint_epochs: a run could not go on as it would have: with input_pipeline: keras_arrays the "
+            "order of the samples is Keras's own; use tf_data"
+        )
 
 
 def _refuse_impossible_batch(run, place):

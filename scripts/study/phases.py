@@ -12,7 +12,9 @@ from pathlib import Path
 from study.files import write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
-WITHIN_TRAIN = ("checkpoint",)  # what of it is not training: the copying of checkpoints, and waiting for the last one
+# Parts of a phase, which are in its time too: copying or broadcasting the files, and waiting for that, in load; copying
+# checkpoints, and waiting for the last one, in train.
+PARTS = ("stage", "checkpoint")
 
 
 def now():

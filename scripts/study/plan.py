@@ -90,6 +90,8 @@ def refused(study, machine, components):
     lines = []
     if study.runs and not launcher.is_installed(program):
         lines.append(f"{where}: {program} is not on PATH here")
+    if "node_storage" not in machine and any(run.parameters["staging"] == "local_copy" for run in study.runs):
+        lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
     for ranks in sorted(set(_ranks(study))):
         too_many = launcher.refusal(ranks, machine)
         if too_many:

@@ -15,7 +15,7 @@ from pathlib import Path
 LIMIT_S = 900  # without a sign, where the machine's file gives no other
 LONGEST_INTERVAL_S = 30.0
 LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
-BUSY_PHASES = {"startup", "load", "preprocess", "evaluate", "checkpoint"}
+BUSY_PHASES = {"startup", "load", "stage", "preprocess", "evaluate", "checkpoint"}
 BUSY_SHARE = 0.1  # of a core, from which a rank in one of these phases is at work
 
 

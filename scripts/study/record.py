@@ -10,7 +10,7 @@ from study.errors import StudyError
 from study.files import number_or_none, read_json, sha256
 from study.power import summary
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def make_record(folder):
@@ -45,6 +45,7 @@ def make_record(folder):
         "phases": _phase_times(folder),
         "training": _training(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
+        "reading": _reading(metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
         "power": summary.summarize(folder, run, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -112,7 +113,7 @@ def _phase_times(folder):
             "fastest_s": min(times[phase].values()),
             "rank_0_s": times[phase].get(0),
         }
-        for phase in (*phases.PHASES, *phases.WITHIN_TRAIN)
+        for phase in (*phases.PHASES, *phases.PARTS)
         if phase in times
     }
 
@@ -143,6 +144,15 @@ def _quality(history, metrics):
     for name, tested in metrics["test"].items():
         values |= {name: last[name], f"validation_{name}": last[f"val_{name}"], f"test_{name}": tested}
     return {name: number_or_none(value) for name, value in values.items()}
+
+
+def _reading(metrics):
+    """What all ranks together read of the files on the shared file system, in MB; None where it was not counted."""
+    return {name: _sum([rank[f"{name}_read_mb"] for rank in metrics["ranks"]]) for name in ("shared", "storage")}
+
+
+def _sum(values):
+    return None if None in values else sum(values)
 
 
 def _ranks_agree(metrics):

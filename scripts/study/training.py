@@ -1,5 +1,6 @@
 """What one rank does, from start-up to evaluation (icpp2019, Figure 2 and section 2.3.2)."""
 
+import contextlib
 import os
 import socket
 import zlib
@@ -9,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import benchmarks, fitting, learning_rate
-from study.benchmarks.interface import Table
+from study import benchmarks, fitting, learning_rate, staging
 from study.errors import StudyError
 from study.files import number_or_none, write_json, written_aside
-from study.loaders import check_columns, import_for, load, map_matrix, read_sidecar
+from study.loaders import check_columns, import_for
 from study.memory import peak_memory_mb
 from study.phases import PhaseLog
 from study.power import telemetry
 from study.power.gpus import visible
 from study.randomness import seed_dropout
+from study.reading import SharedReads
 from study.samples import batches, part
 
 
@@ -31,7 +32,7 @@ def run_rank(run, folder, started, make_communicator, signs=None):
     rank. Raises `StudyError` where data or ranks are not as planned.
     """
     limit_threads(run["machine"]["cores_per_rank"])
-    ranks = make_communicator()
+    ranks = make_communicator(in_groups=run["parameters"]["staging"] == "node_broadcast")
     gpu = pin_device(run, ranks)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
@@ -59,14 +60,16 @@ class _Results:
     resumed_after: int
     test_metrics: dict
     workload: dict
+    reads: SharedReads
 
 
 def _train(run, folder, ranks, benchmark, phases, signs):
     """From loading to evaluation; returns `_Results`."""
     check_columns(run["data"], run["benchmark"]["files"])
+    reads, staged = SharedReads(), contextlib.ExitStack()
     with phases("load"):
         for _ in range(1 + _extra_loads(run, ranks)):
-            tables = {file: _load(run, file) for file in run["data"]}
+            tables = staging.tables(run, ranks, phases, reads, staged)
     with phases("preprocess"):
         is_scaled = run["parameters"]["loader"] == "mapped"
         data = (benchmark.arrange if is_scaled else benchmark.preprocess)(tables, run["derived"]["seed"])
@@ -80,6 +83,7 @@ def _train(run, folder, ranks, benchmark, phases, signs):
     with phases("broadcast"):
         ranks.broadcast(fitting.state(model))
     initial = _agreed_checksum(model, ranks)
+    staged.close()
     if signs:
         signs.steps = model.optimizer.iterations.numpy
     with phases("train"):
@@ -87,7 +91,7 @@ def _train(run, folder, ranks, benchmark, phases, signs):
     with phases("evaluate"):
         batch_size = run["derived"]["batch_size_per_rank"]
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
-    return _Results(model, initial, history, resumed[0], test_metrics, workload)
+    return _Results(model, initial, history, resumed[0], test_metrics, workload, reads)
 
 
 def limit_threads(cores):
@@ -151,16 +155,6 @@ def _extra_loads(run, ranks):
     return run["parameters"]["extra_loads"] if ranks.rank == ranks.size - 1 else 0
 
 
-def _load(run, file):
-    paths, form = run["data"][file], run["benchmark"]["files"][file]
-    matrix = load(run["parameters"]["loader"], paths["path"], paths["sidecar"], form)
-    codes = [code["values"] for code in read_sidecar(paths["sidecar"])["codes"]]
-    scaled = map_matrix(paths["scaled"]) if "scaled" in paths else None
-    if scaled is not None and scaled.shape != (len(matrix), matrix.shape[1] - len(codes)):
-        raise StudyError(f"{paths['scaled']}: {scaled.shape} are not the numbers of {paths['path']}; delete it")
-    return Table(matrix, codes, scaled)
-
-
 def _agreed_checksum(model, ranks):
     """CRC-32 of the weights, which after the broadcast must be the same on all ranks."""
     checksums = ranks.gather(_checksum(model))
@@ -184,6 +178,7 @@ def _write_results(folder, ranks, gpu, results):
         "host": socket.gethostname(),
         "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
+        **results.reads.as_mb(),
         "final_weights_crc32": _checksum(results.model),
     }
     everyone = ranks.gather(mine)

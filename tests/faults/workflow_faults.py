@@ -47,7 +47,7 @@ class Project:
         return pd.read_csv(self.root / "results" / "local" / "runs.csv")
 
     def outcomes(self):
-        return list(self.root.glob("results/local/runs/*/*/*/outcome.json"))
+        return list(self.root.glob("results/local/runs/*/*/*/*/outcome.json"))
 
 
 def refused(place, study, words):
@@ -101,7 +101,7 @@ def snakemake_killed(place):
     """Nothing looks whole; the next Snakemake makes every point once, and its tables."""
     project = Project(place, STUDY.replace("EPOCHS", "300"))
     process = project.start()
-    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/ranks/phases-*")), "a run")
+    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/*/ranks/phases-*")), "a run")
     place.injected()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -125,7 +125,7 @@ def two_snakemakes(place):
     """The second is refused, the first ends well, and every point was made once."""
     project = Project(place, STUDY.replace("EPOCHS", "100"))
     first = project.start()
-    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/ranks/phases-*")), "a run")
+    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/*/ranks/phases-*")), "a run")
     place.injected()
     code, said = project.run()
     place.detected()

@@ -60,7 +60,8 @@ def make_run(tmp_path):
                  "learning_rate": 0.002, "begin_wall_ns": EPOCHS_NS + i * 10**9} for i, t in enumerate(times)
             ]  # fmt: skip
             pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
-            ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "final_weights_crc32": 7} for r in range(run.gpus)]
+            ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "shared_read_mb": 5.0, "storage_read_mb": None,
+                      "final_weights_crc32": 7} for r in range(run.gpus)]  # fmt: skip
             tested = {"loss": number_or_none(loss), "accuracy": 0.75}
             workload = {
                 "train_samples": run.dataset.train_samples,

@@ -26,7 +26,8 @@ REASON = "no power sensor is configured for machine local"
 RUN = {
     "machine": "local", "benchmark": "nt3", "dataset": "candle", "scaling": "strong", "epochs": 384, "gpus": 1,
     "batch_size": 20, "batch_scaling": "none", "learning_rate_scaling": "linear", "loader": "read_csv",
-    "sharding": "none", "extra_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
+    "staging": "none", "input_pipeline": "tf_data", "sharding": "none",
+    "extra_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
     "status": "ok", "failure_kind": None, "runtime_s": 20.0, "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5,
     "accuracy": 0.9, "loss": 0.4, "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
     "oversubscribed": False,

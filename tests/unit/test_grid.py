@@ -96,6 +96,15 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
         ({"trace": True, "profile": True}, ["runs[0].profile", "traced and profiled at once"]),
         ({"extra_loads": 2}, ["runs[0].extra_loads", "needs trace: true"]),
         ({"checkpoint_epochs": 1, "profile": True}, ["runs[0].checkpoint_epochs", "has no checkpoints"]),
+        (
+            {"staging": "local_copy", "trace": True, "gpus": 2, "extra_loads": 1},
+            ["runs[0].extra_loads", "staging: none"],
+        ),
+        ({"staging": "job_broadcast", "trace": True, "gpus": 2}, ["runs[0].trace", "staging: none or local_copy"]),
+        (
+            {"input_pipeline": "keras_arrays", "checkpoint_epochs": 1},
+            ["runs[0].checkpoint_epochs", "Keras's own", "tf_data"],
+        ),
         ({"gpus": 1, "trace": True}, ["runs[0].gpus: 1", "no communication to trace"]),
         ({"dataset": "nt4"}, ["runs[0].dataset", "no dataset 'nt4'", "nt3"]),
     ],
@@ -105,6 +114,28 @@ def test_what_cannot_run_is_refused(changes, words):
         study(**changes)
     for word in ["test.yaml", *words]:
         assert word in str(refusal.value)
+
+
+def test_samples_that_are_joined_cannot_be_handed_to_keras():
+    content = copy.deepcopy(BASE)
+    content["datasets"] = {"p1b3": SYNTHETIC}
+    point = {"benchmark": "p1b3", "scaling": "weak", "epochs": 1, "gpus": 1, "batch_size": 10, "loader": "npy"}
+    content["runs"] = [{**point, "input_pipeline": ["tf_data", "keras_arrays"]}]
+    with pytest.raises(StudyError, match=r"runs\[0\].input_pipeline: p1b3's samples are joined a batch at a time"):
+        grid.expand("test", content, "test.yaml")
+
+
+def test_no_part_of_a_run_s_directory_is_longer_than_a_file_s_name_may_be():
+    """With the longest value of each key that has names for values, and numbers of eight digits."""
+    definitions = configuration.schema("studies")["$defs"]
+    values = dict.fromkeys(grid.PARAMETERS, 99_999_999)
+    for name, schema in definitions["grid"]["properties"].items():
+        if name in grid.PARAMETERS:
+            choices = definitions.get(name, schema).get("enum", [])
+            values[name] = max(choices, key=len, default=values[name])
+    values |= {"benchmark": "b" * 60, "dataset": "d" * 120, "trace": True, "profile": False, "repeat": 1000}
+    assert {values["staging"], values["loader"]} == {"node_broadcast", "read_csv"}
+    assert max(len(part) for part in grid.run_directory(values).split("/")) <= 255
 
 
 def test_one_dataset_under_two_names_measured_twice_is_refused():

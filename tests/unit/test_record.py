@@ -21,6 +21,7 @@ def test_a_good_run(make_run):
     assert record["phases"]["load"] == {"slowest_s": 3.0, "fastest_s": 2.0, "rank_0_s": 2.0}
     assert record["memory"]["peak_memory_mb"] == 101.0
     assert record["quality"]["test_accuracy"] == 0.75
+    assert record["reading"] == {"shared": 10.0, "storage": None}
     assert record["power"]["power_per_gpu_w"] is None
     assert "no power sensor" in record["power"]["reason"]
 

@@ -73,6 +73,7 @@ def test_another_workload_has_no_ratio_but_a_reason(frame):
         ({"learning_rate_scaling": "none"}, "learning rate scaling none"),
         ({"batch_size": 40}, "batch size 40 instead of 20"),
         ({"sharding": "by_rank"}, "sharding by_rank instead of none"),
+        ({"staging": "job_broadcast"}, "staging job_broadcast instead of none"),
         ({"warmup_epochs": 2}, "warm-up epochs 2 instead of 0"),
     ],
 )
@@ -81,6 +82,26 @@ def test_another_way_to_train_has_no_ratio(frame, changes, words):
     row = by_gpus(TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)).loc[6]
     assert words in row.ratio_reason
     assert row[["ratio_accuracy", "ratio_time_per_epoch_s"]].isna().all()
+
+
+def test_the_staging_table_has_a_row_a_way(frame):
+    runs = expand(gpus=2, staging=["none", "job_broadcast"], repeats=2)
+    table = TABLES["staging"].make(frame(*((run, {}) for run in runs)), NO_LOADING)
+    found = table.frame.set_index("staging")
+    assert found.shared_read_mb.to_dict() == {"none": 10.0, "job_broadcast": 10.0}
+    assert found.storage_read_mb.isna().all()  # the made-up kernel does not count it
+    assert found.nodes.to_dict() == {"none": 1, "job_broadcast": 1}
+    assert found.repeats_ok.tolist() == [2, 2]
+    assert "input_pipeline" not in table.markdown()
+
+
+def test_tables_tell_of_staging_and_pipeline_only_where_they_are_not_the_default(frame):
+    usual, staged = expand(scaling="weak", gpus=2, staging=["none", "local_copy"])
+    runs = frame((usual, {}), (staged, {}))
+    alone, both = (TABLES["icpp2019_table6"].make(part, NO_LOADING).markdown() for part in (runs[:1], runs))
+    assert "staging" not in alone
+    assert "local_copy" in both
+    assert "tf_data" not in both
 
 
 def test_failed_repeats_are_counted_and_not_averaged(frame):

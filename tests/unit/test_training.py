@@ -25,11 +25,12 @@ training.limit_threads(1)  # can be set only before TensorFlow's first use in th
 class FakeRanks:
     """The other ranks agree with this one, or, with ``agree=False``, do not; nothing is sent anywhere."""
 
-    def __init__(self, size=1, agree=True):
+    def __init__(self, size=1, agree=True, in_groups=False):
         self.rank, self.size, self.local_rank, self.local_size = 0, size, 0, size
         self.agree = agree
         self.wrapped = self.broadcasted = 0
         self.closed = False
+        self.groups = []
 
     def distributed_optimizer(self, optimizer):
         self.wrapped += 1
@@ -37,6 +38,12 @@ class FakeRanks:
 
     def broadcast(self, variables):
         self.broadcasted += len(variables)
+
+    def split(self, groups):
+        self.groups = groups
+
+    def broadcast_matrix(self, matrix, members):
+        assert members[0] == self.rank
 
     def gather(self, value):
         others = value if self.agree else "something else"
@@ -63,7 +70,7 @@ def rank(tmp_path):
         machine = {"name": "local", **configuration.load_named("machines", "local")}
         content = definition.run_definition(run, machine, str(tmp_path / "data"))
         make_data(run, tmp_path / "data")
-        training.run_rank(content, tmp_path / "run", phases.now(), lambda: ranks)
+        training.run_rank(content, tmp_path / "run", phases.now(), lambda in_groups: ranks)
         return content, tmp_path / "run"
 
     return run_rank
@@ -93,6 +100,16 @@ def test_a_training_that_diverges_is_written_down(rank, monkeypatch):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["test"]["loss"] is None
     assert len(pd.read_csv(folder / "history.csv")) == 4
+
+
+def test_arrays_handed_to_keras(rank):
+    """As many steps of the same batches' sizes, the learning rate as ever; the order of the samples is Keras's."""
+    ranks = FakeRanks(size=2)
+    _, folder = rank(ranks, loader="npy", input_pipeline="keras_arrays", scaling="weak", epochs=4)
+    history = pd.read_csv(folder / "history.csv")
+    assert list(history.epoch) == [1, 2, 3, 4]
+    assert history.loss.iloc[-1] < history.loss.iloc[0]
+    assert {"val_loss", "val_accuracy"} <= set(history)
 
 
 @pytest.mark.parametrize(("scaling", "size", "rate"), [("linear", 1, 0.001), ("linear", 4, 0.004), ("none", 4, 0.001)])

@@ -253,7 +253,7 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
     study = there.start("one")
     wait_for(lambda: there.calls("bjobs"))
     _kill(study)
-    wait_for(lambda: list(there.results.glob("runs/*/*/*/outcome.json")))
+    wait_for(lambda: list(there.results.glob("runs/*/*/*/*/outcome.json")))
     wait_for(lambda: list(there.project.root.glob(".cluster/*/exit_code")))
     assert there.snakemake("one", "--unlock").returncode == 0
     done = there.snakemake("one")

@@ -61,7 +61,7 @@ def test_communication_is_whole(observed):
 
 
 def test_the_kept_trace_is_json_that_a_viewer_opens(observed):
-    for path in observed.results.glob("runs/*/*/*trace~true*/timeline.json.gz"):
+    for path in observed.results.glob("runs/*/*/*/*trace~true*/timeline.json.gz"):
         with gzip.open(path) as handle:
             events = json.load(handle)
         assert {"B", "E", "M", "X"} <= {event["ph"] for event in events}

@@ -26,7 +26,7 @@ def test_that_comparison_would_notice_ranks_that_do_not_average(ranks):
 
 
 def test_a_broadcast_that_does_nothing_is_noticed(ranks, project, monkeypatch):
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
     monkeypatch.chdir(project.root)
     done = ranks(2, "ranks_without_broadcast.py", folder)
     assert done.returncode != 0
@@ -49,7 +49,7 @@ def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
 
 def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
     """A reviewer repeats one run: same code, data and seed give the same weights."""
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
     line = [sys.executable, project.root / "scripts" / "launch_training.py", "--run", folder / "run.yaml"]
     subprocess.run([*line, "--outcome", tmp_path / "again" / "outcome.json"], cwd=project.root, check=True)
     first, again = (json.loads((f / "metrics.json").read_text()) for f in (folder, tmp_path / "again"))
@@ -66,7 +66,7 @@ def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
     ],
 )
 def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
     before = sorted(path.name for path in folder.iterdir())
     line = [sys.executable, project.root / "scripts" / "launch_training.py", *arguments]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True)

@@ -14,7 +14,8 @@ ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
 class Table:
     """One loaded file. matrix: float32 (rows, codes + numbers); codes: for each column of categories its values.
 
-    scaled: the numeric columns as the benchmark's scaler leaves them, where that was done beforehand.
+    scaled: the numeric columns as the benchmark's scaler leaves them, where that was done beforehand; the matrix has
+    the columns of categories alone then.
     """
 
     matrix: np.ndarray
@@ -46,6 +47,7 @@ class Benchmark(ABC):
 
     minimum_features = 1  # the fewest features that the model's layers can take
     scaled_files = ()  # those whose numbers `scalers` scales
+    samples_are_joined = False  # whether they are `study.samples.Joined`, so that there is no array of them
 
     def __init__(self, spec):
         self.spec = spec

@@ -24,6 +24,7 @@ class Benchmark(interface.Benchmark):
     """P1B3's synthetic data, preprocessing and model."""
 
     minimum_features = 2
+    samples_are_joined = True
 
     def expected_shape(self, file, shape):
         """Nothing is expected: the published files' rows are filtered and balanced, see `preprocess`."""

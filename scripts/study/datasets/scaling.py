@@ -11,7 +11,7 @@ import numpy as np
 from study.datasets import matrix_file
 from study.files import written_aside
 
-SCALING_VERSION = 1
+SCALING_VERSION = 2
 ROWS_AT_ONCE = 64
 
 
@@ -100,6 +100,12 @@ def prepare(numbers, scaler, path):
             target[first : first + ROWS_AT_ONCE] = numbers[first : first + ROWS_AT_ONCE]
             scaler.apply(target[first : first + ROWS_AT_ONCE])
         target.flush()
+
+
+def save_codes(codes, path):
+    """Write the columns of categories, float32 (rows, columns), to ``path`` (.npy), so that the rest is not needed."""
+    with written_aside(path) as aside, open(aside, "wb") as handle:
+        np.save(handle, np.ascontiguousarray(codes))
 
 
 def _range(matrices):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from study.datasets.formats import FORMATS
-from study.tables import claims, communication, formats, icpp2019, sc18, scaling
+from study.tables import claims, communication, formats, icpp2019, sc18, scaling, staging
 
 BASE_AND_OPTIMIZED = {"read_csv", "chunked"}
 
@@ -76,6 +76,14 @@ TABLES = {
         lambda study: any(set(entry.loaders) & set(FORMATS) - {"npy"} for entry in study.loading),
         "What HDF5, Parquet, Feather, TFRecord and LMDB cost beside a plain array, to write and to load, when a file "
         "has 60,000 columns and when it has four.",
+    ),
+    "staging": Kind(
+        "The way of the data to the ranks",
+        staging.staging,
+        "runs with staging other than none",
+        lambda study: any(run.parameters["staging"] != "none" for run in study.runs),
+        "How much the ranks ask of the file system that all nodes share, and what it costs in time when one rank reads "
+        "for the others. On one host all nodes share one page cache and one set of cores.",
     ),
     "icpp2019_table5": Kind(
         "Power and energy, base and optimised loading",

@@ -7,6 +7,7 @@ from study.statistics import summarize
 from study.tables.layout import Table
 from study.tables.summary import (
     POINT,
+    VARIED,
     WORKLOAD,
     beside_published,
     file_difference,
@@ -65,9 +66,9 @@ def table2(runs, loading):
     table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
     table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
-    shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s", STEADY,
-             "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w", "published_power_per_gpu_w",
-             "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
+    shown = ["machine", "benchmark", "scaling", *VARIED, "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
+             STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
+             "published_power_per_gpu_w", "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
     caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
     return Table(
         "icpp2019_table2", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
@@ -157,7 +158,7 @@ def table5(runs, loading):
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
     table = beside_published(table, file, keys, measures, workload_difference)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
-    shown = ["machine", "benchmark", "batch_size", "gpus"]
+    shown = ["machine", "benchmark", *VARIED, "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
         shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
     shown += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
@@ -211,7 +212,7 @@ def table6(runs, loading):
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
     table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference)
-    shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
+    shown = ["machine", "benchmark", "scaling", "loader", *VARIED, "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
         shown += ["loss"] if measure == "accuracy" else []

@@ -73,8 +73,8 @@ class Table:
 
 
 def _tells(column):
-    """Whether a column has anything but nothing, no, ``none`` and 0."""
-    return any(bool(value) and value != "none" for value in column.dropna())
+    """Whether a column has anything but nothing, no, 0 and what a grid's keys are where a study does not give them."""
+    return any(bool(value) and value not in ("none", "tf_data") for value in column.dropna())
 
 
 def _text_column(frame, column):

@@ -2,15 +2,15 @@
 
 import pandas as pd
 
-from study.phases import PHASES
+from study.phases import PARTS, PHASES
 from study.tables.layout import Table
-from study.tables.summary import POINT, notes, optional_columns, points, timed
+from study.tables.summary import POINT, VARIED, notes, optional_columns, points, timed
 
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
-MEASURES = ["runtime_s", *(f"{phase}_s" for phase in PHASES), "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
-            "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss", "correlation",
-            "peak_memory_mb", *POWER]  # fmt: skip
+MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
+            "time_per_epoch_steady_s", "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss",
+            "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
@@ -20,10 +20,10 @@ def scaling(runs, loading):
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank", "runtime_s",
-             "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s", "time_per_epoch_steady_s",
-             "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", *POWER, "repeats_ok", "repeats_failed",
-             "failures", "may_fail", "oversubscribed"]  # fmt: skip
+    shown = ["benchmark", "scaling", "loader", *VARIED, "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
+             "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
+             "time_per_epoch_steady_s", "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", *POWER,
+             "repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
     optional = (*optional_columns(shown), *POWER)
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "

@@ -11,7 +11,7 @@ from study.tables.layout import ci95_name, text
 # Columns in which two runs may differ and still be repeats of one point are not among these.
 POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs_per_rank", "batch_size",
          "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
-         "sharding", "extra_loads", "checkpoint_epochs"]  # fmt: skip
+         "staging", "input_pipeline", "sharding", "extra_loads", "checkpoint_epochs"]  # fmt: skip
 WORKLOAD = ["train_samples", "features"]
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
@@ -73,10 +73,11 @@ def _only_reason(ok):
     return "; ".join(reasons) or None
 
 
+VARIED = ["staging", "input_pipeline", "sharding", "checkpoint_epochs"]  # told of a row where they are not the default
 OPTIONAL = (
     "batch_scaling",
+    *VARIED,
     "extra_loads",
-    "checkpoint_epochs",
     "repeats_resumed",
     "repeats_failed",
     "failures",
@@ -130,6 +131,7 @@ def workload_difference(row):
             "epochs": (row["epochs"], spec["epochs"].get(row["scaling"])),
             "learning rate scaling": (row["learning_rate_scaling"], "linear"),
             "warm-up epochs": (row["warmup_epochs"], 0),
+            "staging": (row["staging"], "none"),
             "sharding": (row["sharding"], "none"),
             "epochs between checkpoints": (row["checkpoint_epochs"], 0),
             **({} if batch else {"batch size a rank": (row["batch_size_per_rank"], row["batch_size"])}),

@@ -1,0 +1,141 @@
+"""How files come to ranks: who is on a node, copies that leave nothing behind, and what is counted as read."""
+
+import contextlib
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from study import loaders, reading, staging
+from study.datasets.conversion import convert
+from study.datasets.tabular import Form
+from study.errors import StudyError
+
+FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
+MB = 1e6
+ALONE = ((socket.gethostname(), 0),)
+PASSES = {"parallel": 2}  # over the file: the first looks for the ends of its lines
+
+
+class Ranks:
+    """One rank whose companions say what is made up here."""
+
+    def __init__(self, rank=0, places=ALONE):
+        self.rank, self.size, self.places = rank, len(places), places
+        self.local_rank = places[rank][1]
+        self.sent = []
+
+    def gather(self, value):
+        if isinstance(value, tuple):
+            return list(self.places)
+        return [value] * self.size
+
+    def split(self, groups):
+        self.groups = groups
+
+    def broadcast_matrix(self, matrix, members):
+        self.sent.append((matrix.shape, members))
+
+
+@pytest.mark.parametrize(
+    ("places", "nodes"),
+    [
+        ([("a", 0), ("a", 1), ("b", 0)], [[0, 1], [2]]),
+        ([("a", 0), ("b", 0), ("a", 1), ("b", 1)], [[0, 2], [1, 3]]),  # placed by turns
+        ([("a", 0), ("a", 1), ("a", 0), ("a", 1)], [[0, 1], [2, 3]]),  # two nodes on one host
+        ([("a", 0)], [[0]]),
+    ],
+)
+def test_which_ranks_share_a_node(places, nodes):
+    assert staging.nodes(Ranks(places=places)) == nodes
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of one file with 3 MB of text and its converted matrix: ``run(staging, loader)``."""
+    numbers = np.random.default_rng(1).random((300, 1000)).round(6)
+    lines = (f"{row % 2}," + ",".join(map(str, values)) + "\n" for row, values in enumerate(numbers))
+    (tmp_path / "raw.csv").write_text("".join(lines))
+    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.of(FORM))
+    (tmp_path / "node").mkdir()
+
+    def made(way, loader, node_storage=tmp_path / "node"):
+        path = tmp_path / ("m.npy" if loader in loaders.CONVERTED else "raw.csv")
+        return {
+            "parameters": {"staging": way, "loader": loader},
+            "data": {"train": {"path": str(path), "sidecar": str(tmp_path / "m.json")}},
+            "benchmark": {"files": {"train": FORM}},
+            "machine": {"node_storage": str(node_storage)},
+        }
+
+    return made
+
+
+def loaded(run, ranks=None):
+    """The table, what was counted, the phases, and what must be closed."""
+    seen, staged, reads = [], contextlib.ExitStack(), reading.SharedReads()
+
+    @contextlib.contextmanager
+    def phases(name):
+        seen.append(name)
+        yield
+
+    found = staging.tables(run, ranks or Ranks(), phases, reads, staged)
+    return found["train"], reads, seen, staged
+
+
+@pytest.mark.parametrize("loader", loaders.LOADERS)
+def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_path, loader):
+    loaders.import_for(loader)  # or that would be counted
+    first, reads, _, _ = loaded(run("none", loader))
+    size = (tmp_path / ("m.npy" if loader in loaders.CONVERTED else "raw.csv")).stat().st_size
+    assert reads.as_mb()["shared_read_mb"] == pytest.approx(PASSES.get(loader, 1) * size / MB, rel=0.05)
+    table, reads, seen, staged = loaded(run("local_copy", loader))
+    assert table.matrix.tobytes() == first.matrix.tobytes()
+    assert seen == ["stage"]
+    assert reads.as_mb()["shared_read_mb"] == pytest.approx(
+        size / MB, rel=0.01
+    )  # the copy's own reading does not count
+    assert list((tmp_path / "node").iterdir()) == []
+    staged.close()
+    assert table.matrix.tobytes() == first.matrix.tobytes()  # a mapped copy stays as long as it is mapped
+
+
+def test_a_copy_that_finds_no_room(run, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StudyError, match=r"raw.csv cannot be copied to .*node \(node_storage.*No space left on device"):
+        loaded(run("local_copy", "read_csv"))
+
+
+def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("NODE", str(tmp_path / "node"))
+    assert loaded(run("local_copy", "npy", node_storage="$NODE"))[0].matrix.shape == (300, 1001)
+
+
+def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
+    ranks = Ranks(1, [(socket.gethostname(), 0), (socket.gethostname(), 1)])
+    hidden = {"train": {"path": "/proc/999999999/fd/3"}}
+    monkeypatch.setattr(ranks, "gather", lambda value: ranks.places if value else [hidden, hidden])
+    with pytest.raises(StudyError, match="rank 1 does not see the copy that rank 0 made.*node_broadcast"):
+        loaded(run("local_copy", "npy"), ranks)
+
+
+@pytest.mark.parametrize(("way", "rank", "reader"), [("node_broadcast", 1, 1), ("job_broadcast", 1, 0)])
+def test_only_the_first_of_a_group_reads(run, way, rank, reader):
+    places = [("a", 0), ("b", 0), ("b", 1)]
+    for rank in (reader, 2):
+        ranks = Ranks(rank, places)
+        table, reads, _, _ = loaded(run(way, "npy"), ranks)
+        members = [1, 2] if way == "node_broadcast" else [0, 1, 2]
+        assert ranks.sent == [((300, 1001), members)]
+        assert table.matrix.shape == (300, 1001)
+        assert (reads.as_mb()["shared_read_mb"] > 1) == (rank == reader)
+
+
+def test_a_kernel_that_does_not_count(run, monkeypatch):
+    monkeypatch.setattr(reading, "_counters", lambda: None)
+    assert loaded(run("none", "mapped"))[1].as_mb() == {"shared_read_mb": None, "storage_read_mb": None}

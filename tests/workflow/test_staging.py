@@ -1,0 +1,179 @@
+"""Real ranks on two nodes, which are two names of this host: each way of the files to them, and what it reads."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from study import configuration, definition, grid, launch, launcher, phases, record
+from study.datasets import scaling
+from study.datasets.conversion import convert
+from study.datasets.synthetic import generate
+from study.datasets.tabular import Form
+from study.loaders import map_matrix
+
+DATASET = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 2000, "seed": 1}
+POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 4, "batch_size": 10, "loader": "read_csv"}
+SLACK_MB = 0.1  # sidecars, and what the threads of Horovod read meanwhile
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """Train on two nodes of two ranks: ``train(staging=..., ...)`` returns the run's folder."""
+    root = tmp_path_factory.mktemp("staging")
+    (root / "node").mkdir()
+
+    def launched(node_storage=root / "node", **changes):
+        hosts = f"localhost:2,127.0.0.1:{changes.get('gpus', 4) - 2}"
+        study = {"description": "", "datasets": {"nt3": DATASET}, "runs": [{**POINT, **changes}], "tables": []}
+        (run,) = grid.expand("staging", study, "staging").runs
+        machine = {"name": "local", **configuration.load_named("machines", "local")}
+        # Tensors one by one: which of them are summed at once, and so in which order four ranks' are, is up to chance.
+        environment = {"HOROVOD_FUSION_THRESHOLD": "0"}
+        machine |= {"ranks_per_node": 2, "node_storage": str(node_storage), "environment": environment}
+        make_files(run.dataset, root)
+        folder = root / f"run-{len(list(root.glob('run-*')))}"
+        with pytest.MonkeyPatch.context() as patch:
+            line = launcher.LINES["horovodrun"]
+            patch.setitem(launcher.LINES, "horovodrun", lambda ranks, machine: [*line(ranks, machine)[:-1], hosts])
+            launch.launch(definition.run_definition(run, machine, str(root / "data")), folder, time_limit_s=300)
+        return folder
+
+    return launched
+
+
+def make_files(dataset, root):
+    """All forms of the files that a loader asks for."""
+    data = root / "data"
+    if data.exists():
+        return
+    matrices = {}
+    for file, form in dataset.spec["files"].items():
+        raw, matrix = (Path(path) for path in (dataset.raw(data, file), dataset.converted(data, file)))
+        generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
+        convert(raw, matrix, definition.sidecar(str(matrix)), Form.of(form))
+        matrices[file] = map_matrix(matrix)
+    scaler = scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
+    for file, matrix in matrices.items():
+        numbers, codes = dataset.scaled(data, file)
+        scaling.prepare(matrix[:, 1:], scaler, numbers)
+        scaling.save_codes(matrix[:, :1], codes)
+
+
+def read_by_rank(folder):
+    """What each rank read of the shared files, as a number of times their size, and what is wrong in MB."""
+    run = yaml.safe_load((folder / "run.yaml").read_text())
+    paths = [paths[kind] for paths in run["data"].values() for kind in paths if kind != "sidecar"]
+    size_mb = sum(Path(path).stat().st_size for path in paths) / 1e6
+    ranks = json.loads((folder / "metrics.json").read_text())["ranks"]
+    times = [round(rank["shared_read_mb"] / size_mb) for rank in ranks]
+    wrong = [abs(rank["shared_read_mb"] - n * size_mb) for rank, n in zip(ranks, times, strict=True)]
+    assert max(wrong) < min(SLACK_MB, size_mb / 4), (wrong, size_mb)
+    return times
+
+
+WAYS = {
+    ("none", "read_csv"): [1, 1, 1, 1],
+    ("node_broadcast", "read_csv"): [1, 0, 1, 0],
+    ("none", "mapped"): [1, 1, 1, 1],
+    ("local_copy", "mapped"): [1, 0, 1, 0],
+    ("job_broadcast", "parallel"): [2, 0, 0, 0],  # it goes over the file twice
+}
+
+
+@pytest.fixture(scope="module")
+def folders(train):
+    return {(staging, loader): train(staging=staging, loader=loader) for staging, loader in WAYS}
+
+
+def test_the_same_is_trained_whichever_way(folders):
+    found = {way: json.loads((folder / "metrics.json").read_text()) for way, folder in folders.items()}
+    first = found["none", "read_csv"]
+    for way, metrics in found.items():
+        assert len({rank["final_weights_crc32"] for rank in [*metrics["ranks"], *first["ranks"]]}) == 1, way
+        assert metrics["test"] == first["test"], way
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_what_each_rank_reads_of_the_shared_files(folders, way):
+    assert read_by_rank(folders[way]) == WAYS[way]
+
+
+def test_the_record_has_what_was_read_and_how_long_staging_took(folders):
+    found = record.make_record(folders["job_broadcast", "parallel"])
+    assert found["derived"]["nodes"] == 2
+    size_mb = sum(found["data_mb"].values())
+    assert found["reading"]["shared"] == pytest.approx(2 * size_mb, abs=SLACK_MB)
+    assert 0 < found["phases"]["stage"]["slowest_s"] <= found["phases"]["load"]["slowest_s"]
+    assert "stage" not in record.make_record(folders["none", "read_csv"])["phases"]
+
+
+def test_nothing_is_left_on_the_nodes(folders):
+    assert list((folders["local_copy", "mapped"].parent / "node").iterdir()) == []
+
+
+def test_a_rank_alone_on_its_node_reads_for_itself(train):
+    assert read_by_rank(train(staging="node_broadcast", gpus=3)) == [1, 0, 1]
+
+
+@pytest.mark.parametrize("storage", ["/nowhere", "/dev/null"])
+def test_node_storage_that_cannot_be_used(train, storage):
+    folder = train(staging="local_copy", node_storage=storage)
+    failure = json.loads((folder / "outcome.json").read_text())["failure"]
+    assert failure["phase"] == "stage"
+    assert f"cannot be copied to {storage} (node_storage in the machine's file)" in failure["message"]
+
+
+def test_the_phases_of_staging_lie_in_load(folders):
+    spans = {}
+    for edge in phases.read(folders["local_copy", "mapped"] / "phases.jsonl"):
+        spans.setdefault((edge["rank"], edge["phase"]), []).append(edge["monotonic_ns"])
+    for rank in range(4):
+        assert (
+            min(spans[rank, "load"])
+            <= min(spans[rank, "stage"])
+            < max(spans[rank, "stage"])
+            <= max(spans[rank, "load"])
+        )
+
+
+STUDY = """
+description: a test
+datasets:
+  p1b2: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: p1b2, scaling: weak, epochs: 2, gpus: 2, batch_size: 10, loader: read_csv, repeats: 1,
+     staging: [none, local_copy, node_broadcast, job_broadcast]}
+  - {benchmark: p1b2, scaling: weak, epochs: 2, gpus: 2, batch_size: 10, loader: npy, input_pipeline: keras_arrays}
+tables: [staging, scaling]
+figures: [staging]
+"""
+
+
+def test_a_study_compares_them(fresh):
+    fresh.add_study("staged", STUDY)
+    fresh.snakemake(study="staged")
+    runs = pd.read_csv(fresh.results / "runs.csv")
+    assert runs.status.tolist() == ["ok"] * 5, runs.failure_message.tolist()
+    assert runs.ranks_agree.all()
+    staged = runs[runs.input_pipeline == "tf_data"]
+    assert staged.test_loss.nunique() == 1
+    table = pd.read_csv(fresh.results / "tables" / "staging.csv").set_index(["loader", "staging"])
+    read = table.shared_read_mb["read_csv"]
+    assert read["none"] == pytest.approx(2 * read["local_copy"], rel=0.2)
+    assert table.stage_s["read_csv"].notna().to_dict() == {way: way != "none" for way in read.index}
+    assert "<svg" in (fresh.results / "figures" / "staging.svg").read_text()
+    scaling = (fresh.results / "tables" / "scaling.md").read_text()
+    assert "job_broadcast" in scaling
+    assert "keras_arrays" in scaling
+
+
+def test_a_machine_without_node_storage_is_refused_in_the_plan(fresh):
+    fresh.add_study("staged", STUDY)
+    fresh.change("config/machines/local.yaml", "node_storage: /tmp\n", "")
+    done = fresh.snakemake(study="staged", check=False)
+    assert done.returncode != 0
+    assert "config/machines/local.yaml: node_storage is missing" in done.stderr
+    assert not (fresh.root / "data").exists()
