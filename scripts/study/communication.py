@@ -2,6 +2,7 @@
 
 import functools
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +10,11 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras
 
 
 BLOCK = 1 << 24  # values of a matrix that are broadcast at once
+
+
+def _threads():
+    """The numbers of this process's threads."""
+    return frozenset(int(path.name) for path in Path("/proc/self/task").iterdir())
 
 
 class Horovod:
@@ -22,7 +28,9 @@ class Horovod:
 
         # Averaging gradients has no control flow on tensors; to look for some takes seconds of the first step.
         horovod.tensorflow._make_subgraph = functools.partial(tf.function, autograph=False)
+        before = _threads()
         hvd.init(process_sets="dynamic" if in_groups else None)
+        self.threads = _threads() - before  # Horovod's own, which are never quite idle
         self._hvd, self._sets = hvd, {}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()

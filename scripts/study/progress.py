@@ -1,8 +1,9 @@
 """Signs of life of a run's ranks, so that one that hangs is found long before its time limit.
 
 Each rank touches a file of its own, twice a minute at most, when something has gone on: in training a step, elsewhere
-a new phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other ranks is no sign:
-what they do is theirs to tell. The process that launched the ranks looks how old the latest sign is.
+a new phase, or processor time or bytes read while it loads, prepares or evaluates. Waiting for other
+ranks is no sign, nor what Horovod's threads do meanwhile: what the others do is theirs to tell. The process that
+launched the ranks looks how old the latest sign is.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ LIMIT_S = 900  # without a sign, where the machine's file gives no other
 LONGEST_INTERVAL_S = 30.0
 LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
 BUSY_PHASES = {"startup", "load", "stage", "preprocess", "evaluate", "checkpoint"}
+OWN_READING = 4096  # bytes, at most, that a look at all this reads itself
 BUSY_SHARE = 0.1  # of a core, from which a rank in one of these phases is at work
 
 
@@ -28,6 +30,7 @@ class Signs:
         self._interval = min(LONGEST_INTERVAL_S, limit_s / 6)
         self.phases = None  # the rank's `study.phases.PhaseLog`, once it knows its rank
         self.steps = None  # gives the number of training steps made, in training
+        self.ignored = frozenset()  # threads of this process whose work is no sign: Horovod's, at work while it waits
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self):
@@ -37,21 +40,31 @@ class Signs:
             if before is None or self._has_gone_on(before, present):
                 with contextlib.suppress(OSError):  # a full disk is told by those who need it
                     self._path.touch()
-                before = present
+            before = present
             time.sleep(self._interval)
 
     def _present(self):
         phase = self.phases.current if self.phases else "startup"
         steps = self.steps() if phase == "train" and self.steps else None
-        return phase, steps, time.monotonic(), time.process_time(), _bytes_read()
+        return phase, steps, time.monotonic(), time.process_time() - _cpu_s(self.ignored), _bytes_read()
 
     @staticmethod
     def _has_gone_on(before, present):
         if before[:2] != present[:2]:
             return True
-        if present[0] not in BUSY_PHASES:
-            return False
-        return present[3] - before[3] > BUSY_SHARE * (present[2] - before[2]) or present[4] > before[4]
+        has_read = present[4] - before[4] > OWN_READING
+        is_busy = present[3] - before[3] > BUSY_SHARE * (present[2] - before[2])
+        return present[0] in BUSY_PHASES and (is_busy or has_read)
+
+
+def _cpu_s(threads):
+    """Processor time of some threads of this process, seconds."""
+    total = 0
+    for thread in threads:
+        with contextlib.suppress(OSError):  # one that has ended
+            fields = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])  # utime, stime: fields 14 and 15, of which two are cut off
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _bytes_read():

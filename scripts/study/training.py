@@ -37,7 +37,7 @@ def run_rank(run, folder, started, make_communicator, signs=None):
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
     if signs:
-        signs.phases = phases
+        signs.phases, signs.ignored = phases, ranks.threads
     _check_ranks(run, ranks)
     benchmark = benchmarks.get(run["benchmark"]["name"], run["benchmark"])
     import_for(run["parameters"]["loader"])

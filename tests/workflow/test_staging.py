@@ -1,6 +1,7 @@
 """Real ranks on two nodes, which are two names of this host: each way of the files to them, and what it reads."""
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +26,7 @@ def train(tmp_path_factory):
     root = tmp_path_factory.mktemp("staging")
     (root / "node").mkdir()
 
-    def launched(node_storage=root / "node", **changes):
+    def launched(node_storage=root / "node", file=None, stall_limit_s=300, **changes):
         hosts = f"localhost:2,127.0.0.1:{changes.get('gpus', 4) - 2}"
         study = {"description": "", "datasets": {"nt3": DATASET}, "runs": [{**POINT, **changes}], "tables": []}
         (run,) = grid.expand("staging", study, "staging").runs
@@ -38,7 +39,10 @@ def train(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             line = launcher.LINES["horovodrun"]
             patch.setitem(launcher.LINES, "horovodrun", lambda ranks, machine: [*line(ranks, machine)[:-1], hosts])
-            launch.launch(definition.run_definition(run, machine, str(root / "data")), folder, time_limit_s=300)
+            defined = definition.run_definition(run, machine, str(root / "data"))
+            if file:
+                defined["data"]["train"]["path"] = str(file)
+            launch.launch(defined, folder, time_limit_s=300, stall_limit_s=stall_limit_s)
         return folder
 
     return launched
@@ -124,6 +128,15 @@ def test_node_storage_that_cannot_be_used(train, storage):
     failure = json.loads((folder / "outcome.json").read_text())["failure"]
     assert failure["phase"] == "stage"
     assert f"cannot be copied to {storage} (node_storage in the machine's file)" in failure["message"]
+
+
+def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_path):
+    """A pipe that nobody writes to: as a file system that no longer answers."""
+    os.mkfifo(tmp_path / "file.csv")
+    folder = train(staging="job_broadcast", gpus=3, file=tmp_path / "file.csv", stall_limit_s=12)
+    outcome = json.loads((folder / "outcome.json").read_text())
+    assert (outcome["failure"]["kind"], outcome["failure"]["phase"]) == ("hang", "stage")
+    assert outcome["runtime_s"] < 120
 
 
 def test_the_phases_of_staging_lie_in_load(folders):

@@ -1,0 +1,82 @@
+"""What counts as a rank's sign of life, and what does not."""
+
+import threading
+import time
+
+import pytest
+
+from study import progress
+
+MB = 1_000_000
+
+
+class Phases:
+    current = "load"
+
+
+@pytest.fixture
+def signs(tmp_path):
+    found = progress.Signs(tmp_path, limit_s=1e6)
+    found.phases = Phases()
+    return found
+
+
+def went_on(signs, work):
+    before = signs._present()
+    work()
+    return signs._has_gone_on(before, signs._present())
+
+
+def spin():
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+
+
+def test_a_rank_whose_load_stands_still_gives_no_sign(signs):
+    """As on a file system that no longer answers: looking at the counts is not reading."""
+
+    def look_often():
+        for _ in range(3):
+            time.sleep(0.1)
+            signs._present()
+
+    assert not went_on(signs, look_often)
+
+
+def test_reading_and_work_are_signs_while_loading(signs, tmp_path):
+    (tmp_path / "file").write_bytes(bytes(MB))
+    assert went_on(signs, spin)
+    assert went_on(signs, (tmp_path / "file").read_bytes)
+
+
+def test_the_work_of_horovod_s_threads_is_no_sign(signs):
+    """They take up to half a core while a rank waits for the others, or for a file."""
+    ended = threading.Event()
+
+    def work():
+        while not ended.is_set():
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert went_on(signs, lambda: time.sleep(0.5))
+        signs.ignored = {thread.native_id}
+        assert not went_on(signs, lambda: time.sleep(0.5))
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_sign"),
+    [
+        (("load", None, 0, 0, 0), ("preprocess", None, 1, 0, 0), True),
+        (("train", 4, 0, 0, 0), ("train", 5, 1, 0, 0), True),
+        (("train", 4, 0, 0, 0), ("train", 4, 1, 1, MB), False),
+        (("broadcast", None, 0, 0, 0), ("broadcast", None, 1, 1, MB), False),
+    ],
+)
+def test_phases_and_steps(before, after, is_sign):
+    assert progress.Signs._has_gone_on(before, after) == is_sign
