@@ -37,7 +37,10 @@ def failure_of(folder, exit_code, stopped, last_lines):
 
 def described(folder, kind, message, rank=None, log=()):
     """A failure with the phase in which it was, the rank in it where no other is known, and the log's last lines."""
-    phase, open_rank = phases.last(phases.read(folder / "phases.jsonl"))
+    edges = phases.read(folder / "phases.jsonl")
+    phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
+    if phase is None:
+        phase, open_rank = phases.last(edges)
     told = [line[:500] for line in log if line.strip()][-TOLD_LINES:]
     rank = open_rank if rank is None else rank
     return {"kind": kind, "phase": phase, "rank": rank, "message": message, "log": told}

@@ -88,6 +88,25 @@ def durations(edges):
     return result
 
 
+def furthest_behind(edges):
+    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that began first.
+
+    (None, None) where no phase is open.
+    """
+    open_phases = {}
+    for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
+        stack = open_phases.setdefault(edge["rank"], [])
+        if edge["edge"] == "begin":
+            stack.append((edge["wall_ns"], edge["phase"]))
+        else:
+            stack[:] = [each for each in stack if each[1] != edge["phase"]]
+    innermost = {rank: stack[-1] for rank, stack in open_phases.items() if stack}
+    if not innermost:
+        return None, None
+    rank = min(innermost, key=innermost.get)
+    return innermost[rank][1], rank
+
+
 def last(edges):
     """Where a log ends: (phase, rank) of the latest begun and not ended, else ``after <phase>``, or (None, None)."""
     open_edges, latest = {}, (None, None)

@@ -28,13 +28,17 @@ def tables(run, ranks, phases, reads, staged):
     phases: the rank's log, for the phase ``stage`` (copying or broadcasting, and waiting for it). reads: the
     `study.reading.SharedReads` that counts. staged: an `contextlib.ExitStack` to be closed when all ranks have loaded.
     """
-    way = run["parameters"]["staging"]
-    if way == "none":
-        return _load_all(run, run["data"], reads)
-    if way == "local_copy":
-        return _load_all(run, _copies(run, ranks, phases, reads, staged), None)
-    groups = nodes(ranks) if way == "node_broadcast" else [list(range(ranks.size))]
-    return _broadcast(run, ranks, phases, reads, groups)
+    match run["parameters"]["staging"]:
+        case "none":
+            return _load_all(run, run["data"], reads)
+        case "local_copy":
+            return _load_all(run, _copies(run, ranks, phases, reads, staged), None)
+        case "node_broadcast":
+            return _broadcast(run, ranks, phases, reads, nodes(ranks))
+        case "job_broadcast":
+            return _broadcast(run, ranks, phases, reads, [list(range(ranks.size))])
+        case other:
+            raise StudyError(f"staging: {other!r} is none of none, local_copy, node_broadcast, job_broadcast")
 
 
 def nodes(ranks):
@@ -56,7 +60,8 @@ def _load_all(run, data, reads):
         for file, paths in data.items():
             loaded[file] = _table(loader, paths, forms[file])
             if reads and loader == "mapped":
-                reads.mapped(paths["path"])
+                for kind in paths.keys() - {"sidecar"}:
+                    reads.mapped(paths[kind])
     return loaded
 
 
@@ -81,39 +86,64 @@ def _copies(run, ranks, phases, reads, staged):
         (mine,) = (members for members in nodes(ranks) if ranks.rank in members)
         copies = _copied(run, reads, staged) if ranks.rank == mine[0] else None
         copies = ranks.gather(copies)[mine[0]]
-    for path in (path for paths in copies.values() for path in paths.values()):
-        if not Path(path).exists():
+    data = {file: dict(paths) for file, paths in run["data"].items()}
+    for file, kind, path, identity in copies:
+        if not Path(path).exists() or _identity(path) != identity:
             raise StudyError(
                 f"{socket.gethostname()}: rank {ranks.rank} does not see the copy that rank {mine[0]} made ({path}), "
                 "as where each rank has a container of its own; use staging: node_broadcast"
             )
-    return {file: paths | copies[file] for file, paths in run["data"].items()}
+        data[file][kind] = path
+    return data
 
 
 def _copied(run, reads, staged):
-    """Copy the files to the node's own storage; {file: {"path": ..., "codes": ...}} of the copies.
+    """Copy the files to the node's own storage; a list of (file, "path" or "codes", the copy's path, its identity).
 
     The copies have no name, so nothing of them is left however this process ends; others reach them through it.
     """
-    folder = os.path.expandvars(run["machine"]["node_storage"])
-    copies = {}
+    folder, copies = _node_storage(run["machine"]["node_storage"]), []
     for file, paths in run["data"].items():
         for kind in (kind for kind in paths if kind != "sidecar"):
-            try:
-                target = staged.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115
-                with reads.counted(), open(paths[kind], "rb") as source:
-                    size = os.fstat(source.fileno()).st_size
-                    if size:
-                        os.posix_fallocate(target.fileno(), 0, size)
-                    shutil.copyfileobj(source, target, PIECE)
-                target.flush()
-            except OSError as error:
-                raise StudyError(
-                    f"{socket.gethostname()}: {paths[kind]} cannot be copied to {folder} (node_storage in the "
-                    f"machine's file): {error.strerror}"
-                ) from None
-            copies.setdefault(file, {})[kind] = f"/proc/{os.getpid()}/fd/{target.fileno()}"
+            with open(paths[kind], "rb") as source, reads.counted():
+                target = staged.enter_context(_copy(source, folder))
+            path = f"/proc/{os.getpid()}/fd/{target.fileno()}"
+            copies.append((file, kind, path, _identity(path)))
     return copies
+
+
+def _node_storage(named):
+    """The folder that the machine's file names, variables put in."""
+    folder = os.path.expandvars(named or "")
+    if not (Path(folder).is_absolute() and Path(folder).is_dir()):
+        raise StudyError(
+            f"{socket.gethostname()}: {folder!r} is no folder here with an absolute path (node_storage in the "
+            f"machine's file: {named})"
+        )
+    return folder
+
+
+def _copy(source, folder):
+    """A nameless copy of an open file in ``folder``, open. Its space is taken before it is filled."""
+    size = os.fstat(source.fileno()).st_size
+    try:
+        target = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        if size:
+            os.posix_fallocate(target.fileno(), 0, size)
+    except OSError as error:
+        raise StudyError(
+            f"{socket.gethostname()}: {source.name} ({size / 1e6:.0f} MB) cannot be copied to {folder} (node_storage "
+            f"in the machine's file): {error.strerror}"
+        ) from None
+    shutil.copyfileobj(source, target, PIECE)
+    target.flush()
+    return target
+
+
+def _identity(path):
+    """What tells a file from any other."""
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino, status.st_size
 
 
 def _broadcast(run, ranks, phases, reads, groups):

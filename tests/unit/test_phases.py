@@ -73,3 +73,13 @@ def test_merge_orders_by_wall_time_and_drops_a_line_cut_off(tmp_path):
     (tmp_path / "b").write_text("".join(json.dumps(e) + "\n" for e in LOG if e["rank"] == 1))
     phases.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
     assert phases.read(tmp_path / "merged") == LOG
+
+
+def test_the_rank_that_others_wait_for():
+    log = [edge("load", "begin", rank, 1.0 + rank / 10) for rank in range(3)]
+    log += [edge("stage", "begin", 0, 1.5), edge("stage", "begin", 1, 1.6)]  # rank 2 is to load what they wait for
+    assert phases.furthest_behind(log) == ("load", 2)
+    log += [edge("stage", "end", rank, 3) for rank in range(2)] + [edge("load", "end", rank, 4) for rank in range(3)]
+    assert phases.furthest_behind(log) == (None, None)
+    log += [edge("broadcast", "begin", 1, 5), edge("preprocess", "begin", 0, 4.5)]
+    assert phases.furthest_behind(log) == ("preprocess", 0)

@@ -107,8 +107,31 @@ def test_a_copy_that_finds_no_room(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StudyError, match=r"raw.csv cannot be copied to .*node \(node_storage.*No space left on device"):
+    with pytest.raises(
+        StudyError, match=r"raw.csv \(3 MB\) cannot be copied to .*node \(node_storage.*No space left on device"
+    ):
         loaded(run("local_copy", "read_csv"))
+
+
+@pytest.mark.parametrize("named", [None, "", "$EMPTY", "$NOT_SET/x", ".", "~", "/nowhere", "/dev/null"])
+def test_node_storage_that_is_no_folder_of_the_node_s(run, monkeypatch, named):
+    monkeypatch.setenv("EMPTY", "")
+    defined = run("local_copy", "npy")
+    defined["machine"]["node_storage"] = named
+    with pytest.raises(StudyError, match=r"is no folder here with an absolute path \(node_storage"):
+        loaded(defined)
+
+
+def test_a_file_that_is_gone_is_no_fault_of_the_storage(run):
+    defined = run("local_copy", "npy")
+    defined["data"]["train"]["path"] += ".gone"
+    with pytest.raises(OSError, match="gone"):
+        loaded(defined)
+
+
+def test_a_way_that_there_is_not(run):
+    with pytest.raises(StudyError, match="staging: 'lokal_copy' is none of none, local_copy"):
+        loaded(run("lokal_copy", "npy"))
 
 
 def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
@@ -118,10 +141,11 @@ def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
 
 def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
     ranks = Ranks(1, [(socket.gethostname(), 0), (socket.gethostname(), 1)])
-    hidden = {"train": {"path": "/proc/999999999/fd/3"}}
-    monkeypatch.setattr(ranks, "gather", lambda value: ranks.places if value else [hidden, hidden])
-    with pytest.raises(StudyError, match="rank 1 does not see the copy that rank 0 made.*node_broadcast"):
-        loaded(run("local_copy", "npy"), ranks)
+    for path in ("/proc/999999999/fd/3", "/proc/self/exe"):  # not there; there, but something else
+        hidden = [("train", "path", path, (1, 2, 3))]
+        monkeypatch.setattr(ranks, "gather", lambda value, hidden=hidden: ranks.places if value else [hidden, hidden])
+        with pytest.raises(StudyError, match="rank 1 does not see the copy that rank 0 made.*node_broadcast"):
+            loaded(run("local_copy", "npy"), ranks)
 
 
 @pytest.mark.parametrize(("way", "rank", "reader"), [("node_broadcast", 1, 1), ("job_broadcast", 1, 0)])
