@@ -29,7 +29,8 @@ RUN = {
     "staging": "none", "input_pipeline": "tf_data", "sharding": "none",
     "extra_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
     "status": "ok", "failure_kind": None, "runtime_s": 20.0, "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5,
-    "shared_read_mb": 160.0, "accuracy": 0.9, "loss": 0.4, "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
+    "shared_read_mb": 160.0, "accuracy": 0.9, "loss": 0.4,
+    "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
     "oversubscribed": False,
     "code_is_current": True,
 }  # fmt: skip
