@@ -17,7 +17,7 @@ from study.timeline.summary import summarize
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
-    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv", "staging": "none",
     "extra_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",
 }  # fmt: skip
@@ -30,7 +30,7 @@ def add_run(folder, name, ranks=2, power=None, **changes):
     (directory / "outcome.json").write_text(json.dumps({"started_wall_ns": STARTED_NS}))
     edges = []
     for rank in range(ranks):
-        for phase, begin, end in (("load", 1, 2 + rank), ("broadcast", 5, 9), ("train", 14, 18)):
+        for phase, begin, end in (("load", 1, 2 + rank), ("stage", 1.1, 1.9), ("broadcast", 5, 9), ("train", 14, 18)):
             for edge, at in (("begin", begin), ("end", end)):
                 edges.append({"phase": phase, "edge": edge, "rank": rank, "wall_ns": STARTED_NS + int(at * 1e9)})
     (directory / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
@@ -56,6 +56,7 @@ def test_all_is_on_the_clock_of_the_launch(tmp_path):
     (run,) = selected(tmp_path, add_run(tmp_path, "a")).runs
     assert [lane.label for lane in run.lanes] == ["rank 0", "rank 1"]
     assert run.lanes[1].spans[0] == ("load", pytest.approx(1), pytest.approx(3))
+    assert [phase for phase, _, _ in run.lanes[1].spans] == ["load", "broadcast", "train"], "staging is part of loading"
     waiting = run.communication["broadcast negotiation"]  # from the timeline's begin on for two seconds
     bin_s = run.end / POINTS
     assert run.seconds[np.flatnonzero(waiting)[0]] == pytest.approx(5, abs=bin_s)
@@ -106,6 +107,11 @@ def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_pa
         "NT3, 2 ranks, weak scaling, chunked (optimised), last rank loads 4 times",
     ]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_staging_is_told(tmp_path):
+    (run,) = selected(tmp_path, add_run(tmp_path, "a", staging="local_copy")).runs
+    assert run.title.endswith("read_csv (base), a copy on each node")
 
 
 def test_failed_and_further_runs_are_told(tmp_path):

@@ -111,13 +111,15 @@ def _run(row, folder, description):
 def _title(row, labels):
     loader = labels.get("loader", {}).get(row["loader"], row["loader"])
     uneven = f", last rank loads {1 + row['extra_loads']} times" if row["extra_loads"] else ""
-    return f"{row['benchmark'].upper()}, {row['gpus']} ranks, {row['scaling']} scaling, {loader}{uneven}"
+    way = "" if row["staging"] == "none" else f", {labels.get('staging', {}).get(row['staging'], row['staging'])}"
+    return f"{row['benchmark'].upper()}, {row['gpus']} ranks, {row['scaling']} scaling, {loader}{way}{uneven}"
 
 
 def _lanes(edges, started):
     """The phases of each rank or, of many, of the first and the last one to have loaded."""
     spans, begun = {}, {}
-    for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
+    whole = [edge for edge in edges if edge["phase"] in phases.PHASES]  # without what is a part of one
+    for edge in sorted(whole, key=lambda edge: edge["wall_ns"]):
         key, at = (edge["rank"], edge["phase"]), (edge["wall_ns"] - started) * NANO
         if edge["edge"] == "begin":
             begun[key] = at
