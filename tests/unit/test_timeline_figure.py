@@ -17,7 +17,8 @@ from study.timeline.summary import summarize
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
-    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv", "staging": "none",
+    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "staging": "none",
     "extra_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",
 }  # fmt: skip
