@@ -24,7 +24,7 @@ def summary(study, machine, components):
         loaders = dict.fromkeys(run.parameters["loader"] for run in chosen)
         lines.append(
             f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
-            f"loaders {', '.join(loaders)}{_expected_failures(chosen)}"
+            f"loaders {', '.join(loaders)}{_staged(chosen)}{_expected_failures(chosen)}"
         )
     for entry in study.loading:
         lines.append(
@@ -76,6 +76,11 @@ def _batch_jobs(study, machine, components):
 def _ranks(study):
     """Ranks of each timed job: runs, and loading measurements of one."""
     return [run.gpus for run in study.runs] + [1] * len(study.loading)
+
+
+def _staged(runs):
+    ways = dict.fromkeys(run.parameters["staging"] for run in runs)
+    return "" if list(ways) == ["none"] else f", staging {', '.join(ways)}"
 
 
 def _expected_failures(runs):
