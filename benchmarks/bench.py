@@ -33,7 +33,7 @@ from study.loaders import map_matrix  # noqa: E402
 
 TITLES = {"nt3": "NT3", "p1b1": "P1B1", "p1b2": "P1B2"}
 LOADERS = ("read_csv", "chunked", "parallel", "mapped")
-PAIRS = {"nt3": 3, "p1b1": 2, "p1b2": 3}
+PAIRS = {"nt3": 3, "p1b1": 2, "p1b2": 2}
 RANKS = 4
 
 
@@ -47,9 +47,11 @@ def main():
     begun, rows = time.monotonic(), []
     for name, part in PARTS.items():
         if arguments.only in (None, name):
+            part_begun = time.monotonic()
             for ratio in part(arguments.folder):
                 rows.append({"part": name, **dataclasses.asdict(ratio)})
                 print(_line(rows[-1]), flush=True)
+            print(f"part {name} took {time.monotonic() - part_begun:.0f} s", file=sys.stderr, flush=True)
     _write(pd.DataFrame(rows), arguments.only, time.monotonic() - begun)
 
 
@@ -99,10 +101,10 @@ def memory_ratios(folder):
     """Memory of several ranks on a node, beyond what each has without data."""
     matrix = _matrix(folder, "nt3")
     size_mb = matrix.stat().st_size / 1e6
-    used = alternate("memory", 2, {how: partial(_held_mb, how, matrix) for how in ("nothing", "mapped", "npy")})
+    used = alternate("memory", 1, {how: partial(_held_mb, how, matrix) for how in ("nothing", "mapped", "npy")})
     for how in ("mapped", "npy"):
         data = [total - without for total, without in zip(used[how], used["nothing"], strict=True)]
-        yield compared(f"NT3: data of {RANKS} ranks in memory, {how}", data, "one copy", [size_mb] * 2, "times")
+        yield compared(f"NT3: data of {RANKS} ranks in memory, {how}", data, "one copy", [size_mb], "times")
 
 
 def pipeline_ratios(folder):
@@ -132,7 +134,7 @@ def original_ratios(_):
 
 def sampling_ratios(_):
     """Training with the power sampler at work beside it and stopped."""
-    cost = sampling.measure("local", rate_hz=10, pairs=40, seconds=0.5)
+    cost = sampling.measure("local", rate_hz=10, pairs=30, seconds=0.5)
     yield Ratio("training with power sampled at 10 Hz", "without", cost.ratio, cost.low, cost.high, "times as long")
     yield Ratio("CPU time of the power sampler", "one core", *[cost.cpu_share] * 3, "share")
 
