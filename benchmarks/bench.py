@@ -33,7 +33,7 @@ from study.loaders import map_matrix  # noqa: E402
 
 TITLES = {"nt3": "NT3", "p1b1": "P1B1", "p1b2": "P1B2"}
 LOADERS = ("read_csv", "chunked", "parallel", "mapped")
-PAIRS = {"nt3": 3, "p1b1": 2, "p1b2": 2}
+PAIRS = 2
 RANKS = 4
 
 
@@ -61,7 +61,7 @@ def loading_ratios(folder):
         source, matrix = _csv(folder, benchmark), _matrix(folder, benchmark)
         measures = {loader: partial(_load, loader, benchmark, source, matrix) for loader in LOADERS}
         measures["conversion"] = partial(_child, "convert", source, folder / "scratch.npy", benchmark)
-        samples = alternate(title, PAIRS[benchmark], measures)
+        samples = alternate(title, PAIRS, measures)
         if len({sample["crc32"] for loader in LOADERS for sample in samples[loader]}) != 1:
             raise SystemExit(f"error: the loaders' arrays of {source} differ")
         seconds = {name: [s.get("load_s", s.get("seconds")) for s in found] for name, found in samples.items()}
@@ -114,7 +114,7 @@ def pipeline_ratios(folder):
         numbers = map_matrix(_matrix(folder, "p1b2"))[:, 1:]
         scaling.prepare(numbers, scaling.min_max(numbers), matrix)
     found = alternate(
-        "pipeline", 3, {how: partial(_child, "train", how, matrix, 900, 4) for how in ("array", "mapped")}
+        "pipeline", PAIRS, {how: partial(_child, "train", how, matrix, 900, 4) for how in ("array", "mapped")}
     )
     times = {how: [np.median(sample["epoch_s"]) for sample in samples] for how, samples in found.items()}
     peaks = {how: [sample["peak_memory_mb"] for sample in samples] for how, samples in found.items()}
@@ -126,7 +126,9 @@ def pipeline_ratios(folder):
 
 def original_ratios(_):
     """NT3 at the prostate files' shape, one process, without Horovod: our loop against Keras alone."""
-    samples = alternate("NT3", 2, {how: partial(_child, "nt3_epochs", how, 82, 12_533, 2) for how in ("keras", "ours")})
+    samples = alternate(
+        "NT3", PAIRS, {how: partial(_child, "nt3_epochs", how, 82, 12_533, 4) for how in ("keras", "ours")}
+    )
     found = {how: [np.median(sample["epoch_s"]) for sample in each] for how, each in samples.items()}
     yield compared("NT3, 82 x 12,533: epoch of our loop", found["ours"], "Keras alone", found["keras"], "times as long")
     yield compared("NT3, 82 x 12,533: epoch of our loop", found["ours"], "1 s", [1.0, 1.0], "s")
