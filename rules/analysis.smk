@@ -36,7 +36,7 @@ rule make_record:
         code=code_version.digest("make_record.py"),
     message:
         "Record {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
-        " repeat {wildcards.repeat}"
+        " staging {wildcards.staging}, repeat {wildcards.repeat}"
     shell:
         'python "$SCRIPTS/make_record.py" {input.outcome:q} --output {output:q} 2>&1 | tee {log:q}'
 

@@ -26,7 +26,7 @@ rule train:
         ),
     message:
         "Train {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
-        " batch {wildcards.batch_size}, repeat {wildcards.repeat}"
+        " staging {wildcards.staging}, batch {wildcards.batch_size}, repeat {wildcards.repeat}"
     shell:
         'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
         " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost}"

@@ -9,8 +9,8 @@ from study import page
 from study.tables.layout import text
 
 RUN_COLUMNS = ["benchmark", "dataset", "scaling", "epochs_per_rank", "gpus", "batch_size_per_rank", "batch_scaling",
-               "loader", "sharding", "trace", "profile", "repeat", "status", "runtime_s", "time_per_epoch_s",
-               "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
+               "loader", "staging", "input_pipeline", "sharding", "trace", "profile", "repeat", "status", "runtime_s",
+               "time_per_epoch_s", "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
 
 
 def overview(study, machine, runs, loading, folder):
