@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from study import launch, launcher, run_folder
-from study.configuration import CONFIG, load
+from study.configuration import CONFIG, load_named
 from study.errors import StudyError
 
 
 def machine(name):
-    return {"name": name, **load(CONFIG / "machines" / f"{name}.yaml", "machines")}
+    return {"name": name, **load_named("machines", name)}
 
 
 @pytest.mark.parametrize(
