@@ -38,6 +38,8 @@ def main():
     )
     arguments = parser.parse_args()
     chosen = [each for each in FAULTS.values() if arguments.only in f"{each.group}: {each.name}"]
+    if not chosen:
+        raise SystemExit(f"error: no fault has {arguments.only!r} in its name or group")
     begun, rows = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="faults.") as folder:
         data = make_data(str(Path(folder) / "data"))
