@@ -15,6 +15,8 @@ PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, which are in its time too: copying or broadcasting the files, and waiting for that, in load; copying
 # checkpoints, and waiting for the last one, in train.
 PARTS = ("stage", "checkpoint")
+# Who is in an earlier one keeps the others waiting: in load who reads for them, in checkpoint rank 0.
+ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
 
 
 def now():
@@ -89,7 +91,8 @@ def durations(edges):
 
 
 def furthest_behind(edges):
-    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that began first.
+    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that comes first, in a run and
+    then in time.
 
     (None, None) where no phase is open.
     """
@@ -100,11 +103,11 @@ def furthest_behind(edges):
             stack.append((edge["wall_ns"], edge["phase"]))
         else:
             stack[:] = [each for each in stack if each[1] != edge["phase"]]
-    innermost = {rank: stack[-1] for rank, stack in open_phases.items() if stack}
+    innermost = [(ORDER.index(stack[-1][1]), stack[-1][0], rank) for rank, stack in open_phases.items() if stack]
     if not innermost:
         return None, None
-    rank = min(innermost, key=innermost.get)
-    return innermost[rank][1], rank
+    phase, _, rank = min(innermost)
+    return ORDER[phase], rank
 
 
 def last(edges):

@@ -79,6 +79,8 @@ def test_the_rank_that_others_wait_for():
     log = [edge("load", "begin", rank, 1.0 + rank / 10) for rank in range(3)]
     log += [edge("stage", "begin", 0, 1.5), edge("stage", "begin", 1, 1.6)]  # rank 2 is to load what they wait for
     assert phases.furthest_behind(log) == ("load", 2)
+    late = [edge("load", "begin", 0, 1), edge("stage", "begin", 0, 1.1), edge("load", "begin", 1, 2)]
+    assert phases.furthest_behind(late) == ("load", 1), "the reader was the last to begin"
     log += [edge("stage", "end", rank, 3) for rank in range(2)] + [edge("load", "end", rank, 4) for rank in range(3)]
     assert phases.furthest_behind(log) == (None, None)
     log += [edge("broadcast", "begin", 1, 5), edge("preprocess", "begin", 0, 4.5)]
