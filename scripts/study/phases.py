@@ -91,8 +91,7 @@ def durations(edges):
 
 
 def furthest_behind(edges):
-    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that comes first, in a run and
-    then in time.
+    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that comes first.
 
     (None, None) where no phase is open.
     """
