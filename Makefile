@@ -20,13 +20,13 @@ status:  ## how far the study STUDY is on MACHINE, the configured ones by defaul
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 bench: setup  ## what our own ways of loading and measuring gain and cost
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python performance/bench.py
 
 faults: setup  ## dozens of faults put into real runs, files and downloads, each ending as it must
-	$(BIN)/python benchmarks/faults.py
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
 
 load: setup  ## a thousand points through a stand-in for a batch system, Snakemake killed on the way; about an hour
-	$(BIN)/python benchmarks/load.py
+	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
 setup:  ## the environment in .venv
 	@scripts/setup.sh

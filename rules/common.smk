@@ -4,29 +4,27 @@ import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-sys.path.insert(0, os.path.join(workflow.basedir, "scripts"))
+from study import plan
+from study.core import code_version, configuration, environment, paths
+from study.core.errors import StudyError
+from study.data import conversion, feature_scaling
+from study.experiment import definition, grid
+from study.instruments import heartbeats
+from study.machines import launchers, packing, queues
+from study.machines.batch_systems import jobs
+from study.models import synthetic
+from study.report.figures.description import describe
+from study.report.tables import TABLES
 
-from study import (
-    batch,
-    code_version,
-    configuration,
-    definition,
-    environment,
-    grid,
-    launcher,
-    packing,
-    paths,
-    plan,
-    progress,
-)
-from study.datasets import conversion, scaling, synthetic
-from study.errors import StudyError
-from study.figures.description import describe
-from study.schedulers import jobs
-from study.tables import TABLES
+if paths.ROOT != Path(workflow.basedir):
+    raise WorkflowError(
+        f"this Python's study library is {paths.ROOT}'s, but the Snakefile is {workflow.basedir}'s; "
+        "run make setup in the latter and use its .venv"
+    )
 
 try:
     configuration.check(config, "config", "config/config.yaml or --config")
@@ -52,10 +50,10 @@ RESULT_FILES = [
     f"{RESULTS}/overview.html",
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
-TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launcher.ON_THIS_HOST else 1
+TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launchers.ON_THIS_HOST else 1
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a job that ends without a word (its node died, it was preempted). The members of a packed one are told apart by hand.
-RETRIES = batch.TRIES if "scheduler" in MACHINE and not PACKED else 0
+RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED else 0
 
 
 wildcard_constraints:

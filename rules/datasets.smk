@@ -55,7 +55,7 @@ rule fit_scalers:
         ENVIRONMENT
     params:
         files=lambda wildcards: as_json(definition.scaler_files(dataset_of(wildcards), DATA)),
-        version=scaling.SCALING_VERSION,
+        version=feature_scaling.SCALING_VERSION,
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
@@ -77,7 +77,7 @@ rule scale_file:
     conda:
         ENVIRONMENT
     params:
-        version=scaling.SCALING_VERSION,
+        version=feature_scaling.SCALING_VERSION,
     message:
         "Scale {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:

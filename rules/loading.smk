@@ -15,14 +15,14 @@ rule measure_loading:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **batch.resources(lambda wildcards: 1, MACHINE, os.environ),
+        **queues.resources(lambda wildcards: 1, MACHINE, os.environ),
     params:
         files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,
         page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
         repeats=lambda wildcards: measurement_of(wildcards).repeats,
         machine=MACHINE["name"],
-        on_a_node=launcher.onto_a_node(MACHINE),
+        on_a_node=launchers.onto_a_node(MACHINE),
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:

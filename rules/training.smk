@@ -15,9 +15,9 @@ rule train:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **batch.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
+        **queues.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
-        stall_limit_s=MACHINE.get("stall_limit_s", progress.LIMIT_S),
+        stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
         jobs_lost=lambda wildcards, attempt: attempt - 1,
     params:
         # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.

@@ -4,9 +4,10 @@ import argparse
 import os
 import sys
 
-from study import configuration, packing
-from study.errors import StudyError, exit_with_message
-from study.schedulers import SCHEDULERS, jobs
+from study.core import configuration
+from study.core.errors import StudyError, exit_with_message
+from study.machines import packing
+from study.machines.batch_systems import SCHEDULERS, jobs
 
 
 def main():

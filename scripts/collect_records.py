@@ -4,10 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from study import code_version, grid, paths
-from study.collection import loading_frame, runs_frame
-from study.errors import exit_with_message
-from study.files import written_aside
+from study.core import code_version, paths
+from study.core.errors import exit_with_message
+from study.core.files import written_aside
+from study.experiment import grid
+from study.records.tidy import loading_frame, runs_frame
 
 
 def main():
@@ -30,7 +31,10 @@ def main():
 
 def _remove_results_of_others(study, folder):
     """Results that only another study has are of runs that runs.csv no longer lists; that study makes them again."""
-    kinds = {"tables": (study.tables, (".csv", ".md", ".tex", ".html")), "figures": (study.figures, (".svg", ".pdf"))}
+    kinds = {
+        "tables": (study.tables, (".csv", ".md", ".tex", ".html")),
+        "figures": (study.figures, (".svg", ".pdf")),
+    }
     for kind, (names, suffixes) in kinds.items():
         for path in sorted((folder / kind).glob("*")):
             if path.suffix in suffixes and path.stem not in names:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import collection
-from study.errors import StudyError, exit_with_message
-from study.tables import TABLES
-from study.tables.layout import Table
+from study.core.errors import StudyError, exit_with_message
+from study.records import tidy
+from study.report.tables import TABLES
+from study.report.tables.layout import Table
 
 ONE_MACHINE = {"icpp2019_claims"}  # sets a machine's own runs against each other
 
@@ -50,7 +50,7 @@ def _joined(folders, name):
             raise StudyError(
                 f"{folder / name}: is not there; run the study on that machine, or copy its whole results folder"
             )
-        frame = collection.read_frame(folder / name)
+        frame = tidy.read_frame(folder / name)
         frames.append(frame.assign(record=f"{folder.name}/" + frame["record"]) if len(frame) else frame)
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 

@@ -3,9 +3,9 @@
 import argparse
 import json
 
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
-from study.errors import exit_with_message
+from study.core.errors import exit_with_message
+from study.data.conversion import convert
+from study.data.tabular import Form
 
 
 def main():

@@ -3,9 +3,10 @@
 import argparse
 import json
 
-from study import configuration
-from study.datasets import download, synthetic
-from study.errors import exit_with_message
+from study.core import configuration
+from study.core.errors import exit_with_message
+from study.data import download
+from study.models import synthetic
 
 
 def main():

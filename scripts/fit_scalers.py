@@ -3,12 +3,13 @@
 import argparse
 import json
 
-from study import benchmarks, configuration
-from study.benchmarks.interface import Table
-from study.datasets import scaling
-from study.definition import sidecar
-from study.errors import exit_with_message
-from study.loaders import map_matrix, read_sidecar
+from study import models
+from study.core import configuration
+from study.core.errors import exit_with_message
+from study.data import feature_scaling
+from study.data.loaders import map_matrix, read_sidecar
+from study.experiment.definition import sidecar
+from study.models.base import Table
 
 
 def main():
@@ -22,8 +23,8 @@ def main():
         file: Table(map_matrix(path), [code["values"] for code in read_sidecar(sidecar(path))["codes"]])
         for file, path in arguments.files.items()
     }
-    benchmark = benchmarks.get(arguments.benchmark, configuration.load_named("benchmarks", arguments.benchmark))
-    scaling.save(benchmark.scalers(tables), arguments.output)
+    benchmark = models.get(arguments.benchmark, configuration.load_named("benchmarks", arguments.benchmark))
+    feature_scaling.save(benchmark.scalers(tables), arguments.output)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import yaml
 
-from study import batch, configuration, grid
-from study.definition import fingerprint, run_definition
-from study.errors import StudyError, exit_with_message
-from study.launch import give_up, launch
-from study.progress import LIMIT_S
+from study.core import configuration
+from study.core.errors import StudyError, exit_with_message
+from study.experiment import grid
+from study.experiment.definition import fingerprint, run_definition
+from study.instruments.heartbeats import LIMIT_S
+from study.launch.launch import give_up, launch
+from study.machines import queues
 
 
 def main():
@@ -39,8 +41,8 @@ def main():
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
-    job = batch.job({**os.environ, **run["machine"]["environment"]})
-    left = batch.seconds_left(job, time.time())  # so that a run's end is written down before its job's
+    job = queues.job({**os.environ, **run["machine"]["environment"]})
+    left = queues.seconds_left(job, time.time())  # so that a run's end is written down before its job's
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s)
 

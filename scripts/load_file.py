@@ -5,9 +5,9 @@ import json
 import time
 import zlib
 
-from study.errors import exit_with_message
-from study.loaders import MEASURED, import_for, load, touch
-from study.memory import peak_memory_mb
+from study.core.errors import exit_with_message
+from study.data.loaders import MEASURED, import_for, load, touch
+from study.instruments.memory import peak_memory_mb
 
 
 def main():

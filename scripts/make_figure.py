@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from study import collection
-from study.errors import exit_with_message
-from study.figures import drawing, formats_drawing, selection, timeline, timeline_drawing
-from study.figures.description import describe
+from study.core.errors import exit_with_message
+from study.records import tidy
+from study.report.figures import drawing, formats_drawing, selection, timeline, timeline_drawing
+from study.report.figures.description import describe
 
 
 def main():
@@ -19,9 +19,9 @@ def main():
     for form in ("svg", "pdf"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    description, runs = describe(arguments.figure), collection.read_frame(arguments.runs)
+    description, runs = describe(arguments.figure), tidy.read_frame(arguments.runs)
     if description.is_of_formats:
-        data = formats_drawing.select(description, collection.read_frame(arguments.loading), arguments.study)
+        data = formats_drawing.select(description, tidy.read_frame(arguments.loading), arguments.study)
         formats_drawing.write(data, arguments.svg, arguments.pdf)
     elif description.is_timeline:
         data = timeline.select(description, runs, arguments.study, arguments.runs.parent)

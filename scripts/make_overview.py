@@ -3,10 +3,12 @@
 import argparse
 from pathlib import Path
 
-from study import collection, configuration, grid
-from study.errors import exit_with_message
-from study.files import write_text
-from study.overview import overview
+from study.core import configuration
+from study.core.errors import exit_with_message
+from study.core.files import write_text
+from study.experiment import grid
+from study.records import tidy
+from study.report.overview import overview
 
 
 def main():
@@ -19,7 +21,7 @@ def main():
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
     machine = {"name": arguments.machine, **configuration.load_named("machines", arguments.machine)}
-    runs, loading = (collection.read_frame(path) for path in (arguments.runs, arguments.loading))
+    runs, loading = (tidy.read_frame(path) for path in (arguments.runs, arguments.loading))
     write_text(
         arguments.output, overview(grid.load_study(arguments.study), machine, runs, loading, arguments.runs.parent)
     )

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from study.errors import exit_with_message
-from study.files import write_json
-from study.record import make_record
+from study.core.errors import exit_with_message
+from study.core.files import write_json
+from study.records.record import make_record
 
 
 def main():

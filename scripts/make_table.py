@@ -3,9 +3,9 @@
 import argparse
 import dataclasses
 
-from study import collection
-from study.errors import exit_with_message
-from study.tables import TABLES
+from study.core.errors import exit_with_message
+from study.records import tidy
+from study.report.tables import TABLES
 
 
 def main():
@@ -18,9 +18,7 @@ def main():
     for form in ("csv", "markdown", "latex", "html"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table].make(
-        collection.read_frame(arguments.runs), collection.read_frame(arguments.loading)
-    )
+    table = TABLES[arguments.table].make(tidy.read_frame(arguments.runs), tidy.read_frame(arguments.loading))
     table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 

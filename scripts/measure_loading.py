@@ -3,9 +3,9 @@
 import argparse
 import json
 
-from study.errors import exit_with_message
-from study.loaders import MEASURED
-from study.loading import measure
+from study.core.errors import exit_with_message
+from study.data.loader_timing import measure
+from study.data.loaders import MEASURED
 
 
 def main():

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from study.errors import exit_with_message
-from study.files import write_json, written_aside
-from study.timeline.run import communication_of
+from study.core.errors import exit_with_message
+from study.core.files import write_json, written_aside
+from study.instruments.timeline.run import communication_of
 
 
 def main():

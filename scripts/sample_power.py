@@ -5,8 +5,8 @@ import json
 import signal
 import sys
 
-from study.errors import exit_with_message
-from study.power import sampler, sensors
+from study.core.errors import exit_with_message
+from study.instruments.power import sampler, sensors
 
 
 def main():

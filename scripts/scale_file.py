@@ -2,9 +2,9 @@
 
 import argparse
 
-from study.datasets import scaling
-from study.errors import exit_with_message
-from study.loaders import map_matrix, read_sidecar
+from study.core.errors import exit_with_message
+from study.data import feature_scaling
+from study.data.loaders import map_matrix, read_sidecar
 
 
 def main():
@@ -18,8 +18,10 @@ def main():
     parser.add_argument("--codes", required=True, help="the .npy file of the columns of categories to write")
     arguments = parser.parse_args()
     matrix, codes = map_matrix(arguments.matrix), len(read_sidecar(arguments.sidecar)["codes"])
-    scaling.save_codes(matrix[:, :codes], arguments.codes)
-    scaling.prepare(matrix[:, codes:], scaling.saved(arguments.scalers, arguments.file), arguments.output)
+    feature_scaling.save_codes(matrix[:, :codes], arguments.codes)
+    feature_scaling.prepare(
+        matrix[:, codes:], feature_scaling.saved(arguments.scalers, arguments.file), arguments.output
+    )
 
 
 if __name__ == "__main__":

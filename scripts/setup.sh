@@ -55,6 +55,11 @@ horovod_cache() {
   echo "${XDG_CACHE_HOME:-$HOME/.cache}/candle-scaling/horovod-$horovod-tensorflow-$tensorflow-cp311-$(uname -m)-$(horovod_flags)"
 }
 
+# The library in scripts/study, so that every Python of the environment imports it.
+install_library() {
+  logged cat "$VENV/bin/pip" install --quiet --no-deps --no-build-isolation --editable .
+}
+
 install_horovod() {
   local cache
   cache=$(horovod_cache)
@@ -120,6 +125,7 @@ check_machine
 mkdir -p "$VENV"
 rm -f "$STAMP"
 install_dependencies
+install_library
 install_horovod
 say "checking that Horovod and TensorFlow load"
 TF_USE_LEGACY_KERAS=1 logged cat "$VENV/bin/python" -c "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'

@@ -5,8 +5,9 @@ import collections
 import json
 from pathlib import Path
 
-from study import configuration, grid, paths
-from study.errors import exit_with_message
+from study.core import configuration, paths
+from study.core.errors import exit_with_message
+from study.experiment import grid
 
 
 def main():

@@ -1,7 +1,8 @@
 """Print the tables of the configured study and where they are."""
 
-from study import configuration, grid
-from study.errors import StudyError, exit_with_message
+from study.core import configuration
+from study.core.errors import StudyError, exit_with_message
+from study.experiment import grid
 
 
 def main():

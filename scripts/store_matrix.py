@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from study.datasets import formats
-from study.errors import exit_with_message
+from study.core.errors import exit_with_message
+from study.data import formats
 
 
 def main():

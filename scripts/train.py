@@ -10,11 +10,11 @@ from pathlib import Path  # noqa: E402
 
 import yaml  # noqa: E402
 
-from study import progress  # noqa: E402
-from study.communication import Horovod  # noqa: E402
-from study.errors import exit_with_message  # noqa: E402
-from study.files import written_aside  # noqa: E402
-from study.training import run_rank  # noqa: E402
+from study.core.errors import exit_with_message  # noqa: E402
+from study.core.files import written_aside  # noqa: E402
+from study.instruments import heartbeats  # noqa: E402
+from study.training.communicator import Horovod  # noqa: E402
+from study.training.rank import run_rank  # noqa: E402
 
 
 def main():
@@ -22,7 +22,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     folder = parser.parse_args().folder
-    signs = progress.watched(folder / "ranks")
+    signs = heartbeats.watched(folder / "ranks")
     run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
     if not run["parameters"]["profile"]:
         run_rank(run, folder, STARTED, Horovod, signs)

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from study import batch, configuration, launcher, packing
-from study.errors import StudyError
-from study.figures.description import describe, has_runs, needs
-from study.tables import TABLES
+from study.core import configuration
+from study.core.errors import StudyError
+from study.machines import launchers, packing, queues
+from study.report.figures.description import describe, has_runs, needs
+from study.report.tables import TABLES
 
 SUBMIT = {"lsf": "bsub", "cobalt": "qsub", "slurm": "sbatch", "pbs": "qsub"}
 
@@ -13,7 +14,7 @@ SUBMIT = {"lsf": "bsub", "cobalt": "qsub", "slurm": "sbatch", "pbs": "qsub"}
 def summary(study, machine, components):
     """A few lines: runs by benchmark and scaling, the largest, and what the machine would refuse.
 
-    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see `study.packing`.
+    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see `machines.packing`.
     """
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
     groups = {}
@@ -49,15 +50,15 @@ def _batch_jobs(study, machine, components):
     if study.loading:
         modes["loading"] = [1] * len(study.loading)
     hours = {
-        mode: batch.node_hours([launcher.nodes(each, machine) for each in ranks], machine)
+        mode: queues.node_hours([launchers.nodes(each, machine) for each in ranks], machine)
         for mode, ranks in modes.items()
     }
     jobs = packing.job_nodes(_ranks(study), machine, components)
-    total = batch.node_hours(jobs, machine)
+    total = queues.node_hours(jobs, machine)
     told = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
     idle = total - sum(hours.values())
     lines = [
-        f"  {machine['scheduler']}: {len(jobs)} jobs of {batch.job_minutes(machine)} minutes; "
+        f"  {machine['scheduler']}: {len(jobs)} jobs of {queues.job_minutes(machine)} minutes; "
         f"if every run took its whole time limit, {total:,.0f} node-hours ({told}"
         + (f", idle nodes {idle:,.0f})" if idle > 0.5 else ")")
     ]
@@ -66,9 +67,9 @@ def _batch_jobs(study, machine, components):
         packed = packing.job_nodes(small, machine, components)
         alone = packing.job_nodes(small, machine, {})
         lines.append(
-            f"  packed: {len(small)} of them share {len(packed)} jobs, {batch.node_hours(packed, machine):,.0f} "
+            f"  packed: {len(small)} of them share {len(packed)} jobs, {queues.node_hours(packed, machine):,.0f} "
             f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
-            f"{batch.node_hours(alone, machine):,.0f} node-hours"
+            f"{queues.node_hours(alone, machine):,.0f} node-hours"
         )
     return lines
 
@@ -93,15 +94,15 @@ def refused(study, machine, components):
     where = f"config/machines/{machine['name']}.yaml"
     program = SUBMIT[machine["scheduler"]] if "scheduler" in machine else machine["launcher"]
     lines = []
-    if study.runs and not launcher.is_installed(program):
+    if study.runs and not launchers.is_installed(program):
         lines.append(f"{where}: {program} is not on PATH here")
     if "node_storage" not in machine and any(run.parameters["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
     for ranks in sorted(set(_ranks(study))):
-        too_many = launcher.refusal(ranks, machine)
+        too_many = launchers.refusal(ranks, machine)
         if too_many:
             lines.append(f"{where}: ranks_per_node, nodes: {too_many}")
-        elif broken := batch.refusal(ranks, machine, components):
+        elif broken := queues.refusal(ranks, machine, components):
             lines.append(f"{where}: {broken}")
     if packs := packing.advice(_ranks(study), machine, components):
         lines.append(f"runs that are too small for a batch job can share one: snakemake {packs}")

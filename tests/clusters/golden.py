@@ -7,15 +7,15 @@ tests/unit/test_golden_lines.py holds the code to these files.
 
 import collections
 import shlex
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 
-from study import batch, configuration, grid, launcher, packing  # noqa: E402
-from study.schedulers import SCHEDULERS  # noqa: E402
-from study.schedulers.interface import Job  # noqa: E402
+from study.core import configuration
+from study.experiment import grid
+from study.machines import launchers, packing, queues  # noqa: E402
+from study.machines.batch_systems import SCHEDULERS  # noqa: E402
+from study.machines.batch_systems.base import Job  # noqa: E402
 
 MACHINES = ("summit", "theta", "polaris_prod", "perlmutter", "frontier")
 FOLDER = Path(__file__).parent / "golden"
@@ -33,13 +33,13 @@ def lines_of(name):
 
 def _paragraph(ranks, runs, machine):
     told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
-    refused = launcher.refusal(ranks, machine) or batch.refusal(ranks, machine, {})
-    started = shlex.join(launcher.LINES[machine["launcher"]](ranks, machine) + PROGRAM)
+    refused = launchers.refusal(ranks, machine) or queues.refusal(ranks, machine, {})
+    started = shlex.join(launchers.LINES[machine["launcher"]](ranks, machine) + PROGRAM)
     return "\n".join(
         [
             f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
             *_packed(ranks, machine),
-            _submit_line(launcher.nodes(ranks, machine), ranks, machine),
+            _submit_line(launchers.nodes(ranks, machine), ranks, machine),
             started,
             "",
         ]
@@ -57,11 +57,11 @@ def _packed(ranks, machine):
 
 def _submit_line(nodes, ranks, machine):
     if machine["scheduler"] not in SCHEDULERS:
-        asked = batch.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
+        asked = queues.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
         told = {name: value(None) if callable(value) else value for name, value in asked.items()}
         return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
     job = Job(
-        "train", "JOB.sh", "JOB.output", nodes, batch.job_minutes(machine), "PROJECT",
+        "train", "JOB.sh", "JOB.output", nodes, queues.job_minutes(machine), "PROJECT",
         tuple(machine.get("job_options", ())),
     )  # fmt: skip
     return shlex.join(SCHEDULERS[machine["scheduler"]]().submit_line(job))

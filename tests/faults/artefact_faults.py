@@ -51,7 +51,7 @@ def outcome_lacks_a_key(place):
 
 def rewritten(folder, name, text):
     """Change a file of a run and its checksum with it, as no run would."""
-    from study.files import sha256
+    from study.core.files import sha256
 
     (folder / name).write_text(text)
     outcome = json.loads((folder / "outcome.json").read_text())
@@ -123,8 +123,8 @@ def older_record(place):
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**record, "schema_version": 3}))
     place.injected()
-    line = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\n"
-            "from study.record import read_record\nfrom study.errors import exit_with_message\n"
+    line = [sys.executable, "-c", f"import sys\n"
+            "from study.records.record import read_record\nfrom study.core.errors import exit_with_message\n"
             f"exit_with_message(lambda: read_record({str(folder / 'record.json')!r}))"]  # fmt: skip
     one_line_error(line, ["schema version 3", "delete it"])
     place.detected()

@@ -56,7 +56,7 @@ def line(place, address):
     definition = json.dumps({"source": "url", "server": address})
     # Half a minute is what a real server gets to answer in; nobody wants to wait for that here.
     program = (
-        f"import sys, runpy; sys.path.insert(0, {str(SCRIPTS)!r})\nfrom study.datasets import download\n"
+        f"import sys, runpy\nfrom study.data import download\n"
         f"download.TIMEOUT_S = 1\nsys.argv[0] = {str(SCRIPTS / 'fetch_dataset.py')!r}\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )

@@ -12,12 +12,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
-sys.path.insert(0, str(SCRIPTS))
 
-from study import configuration, definition, grid, phases  # noqa: E402
-from study.datasets.conversion import convert  # noqa: E402
-from study.datasets.synthetic import generate  # noqa: E402
-from study.datasets.tabular import Form  # noqa: E402
+from study.core import configuration
+from study.data.conversion import convert
+from study.data.tabular import Form
+from study.experiment import definition, grid
+from study.instruments import phases
+from study.models.synthetic import generate
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}

@@ -188,19 +188,18 @@ def python_error(place):
 
 SILENT_RANK = """
 import runpy, sys
-sys.path.insert(0, {scripts!r})
-from study.communication import Horovod
+from study.training.communicator import Horovod
 Horovod.broadcast = lambda self, variables: None
 sys.argv[0] = {scripts!r} + "/train.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 LAUNCH_OF_SILENT_RANKS = """
 import sys
-sys.path.insert(0, {scripts!r})
 import yaml
-from study import launch, launcher
-command = launcher.command
-launcher.command = lambda ranks, machine, line: command(ranks, machine, [line[0], {program!r}, *line[2:]])
+from study.launch import launch
+from study.machines import launchers
+command = launchers.command
+launchers.command = lambda ranks, machine, line: command(ranks, machine, [line[0], {program!r}, *line[2:]])
 with open(sys.argv[1]) as handle:
     launch.launch(yaml.safe_load(handle), sys.argv[2], 100)
 """

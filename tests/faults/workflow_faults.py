@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from place import ROOT
+from project import copy_of_project
 from registry import fault
-
-sys.path.insert(0, str(ROOT / "tests" / "workflow"))
-from project import copy_of_project  # noqa: E402
 
 STUDY = """
 description: a fault
@@ -27,13 +24,15 @@ class Project:
     """A copy of the repository's files, with results of its own."""
 
     def __init__(self, place, study=STUDY):
-        self.root = copy_of_project(place.folder / "project").root
+        copy = copy_of_project(place.folder / "project")
+        self.root, self.variables = copy.root, copy.variables
         (self.root / "config" / "studies" / "fault.yaml").write_text(study.replace("EPOCHS", "1"))
 
     def start(self, *arguments):
         line = [Path(sys.executable).with_name("snakemake"), "--profile", "profiles/local", *arguments]
         return subprocess.Popen(
-            [*line, "--config", "study=fault"], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*line, "--config", "study=fault"], cwd=self.root, env=self.variables,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, start_new_session=True,
         )  # fmt: skip
 

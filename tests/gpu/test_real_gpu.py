@@ -13,9 +13,9 @@ import time
 import pynvml
 import pytest
 
-from study.configuration import ROOT
-from study.power import energy
-from study.power.gpus import visible
+from study.core.configuration import ROOT
+from study.instruments.power import energy
+from study.instruments.power.gpus import visible
 
 SECONDS = 15
 RATE = 10

@@ -9,9 +9,10 @@ import pytest
 import timelines
 import yaml
 
-from study import configuration, definition
-from study.files import number_or_none, sha256, write_json
-from study.timeline.run import communication_of
+from study.core import configuration
+from study.core.files import number_or_none, sha256, write_json
+from study.experiment import definition
+from study.instruments.timeline.run import communication_of
 
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
 

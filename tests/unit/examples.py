@@ -2,7 +2,7 @@
 
 import copy
 
-from study import grid
+from study.experiment import grid
 
 STUDY = {
     "description": "a test",

@@ -12,16 +12,20 @@ import pandas as pd
 import pytest
 from test_training import FakeRanks, make_data
 
-from study import benchmarks, configuration, definition, grid, phases, training
-from study.benchmarks.interface import Table
-from study.datasets import scaling
-from study.errors import StudyError
-from study.randomness import EpochOrder
-from study.samples import Arrays, Joined, batches, part
+from study import models
+from study.core import configuration
+from study.core.errors import StudyError
+from study.data import feature_scaling
+from study.data.randomness import EpochOrder
+from study.data.samples import Arrays, Joined, batches, part
+from study.experiment import definition, grid
+from study.instruments import phases
+from study.models.base import Table
+from study.training import rank
 
 
 def benchmark(name):
-    return benchmarks.get(name, configuration.load_named("benchmarks", name))
+    return models.get(name, configuration.load_named("benchmarks", name))
 
 
 def dense(*widths):
@@ -86,7 +90,7 @@ def array(rows):
 
 def test_max_abs_scaling_is_over_both_sets():
     train, test = array([[1, -4, 0], [2, 2, 0]]), array([[-8, 1, 0]])
-    scaler = scaling.max_abs(train, test)
+    scaler = feature_scaling.max_abs(train, test)
     scaler.apply(train)
     scaler.apply(test)
     assert np.array_equal(train, array([[0.125, -1, 0], [0.25, 0.5, 0]]))
@@ -95,7 +99,7 @@ def test_max_abs_scaling_is_over_both_sets():
 
 def test_min_max_scaling_is_over_both_sets():
     train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, 4, 3]])
-    scaler = scaling.min_max(train, test)
+    scaler = feature_scaling.min_max(train, test)
     scaler.apply(train)
     scaler.apply(test)
     assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
@@ -104,7 +108,7 @@ def test_min_max_scaling_is_over_both_sets():
 
 def test_missing_values_become_the_mean():
     matrix = array([[1, 7, np.nan], [np.nan, 7, np.nan], [3, 7, np.nan]])
-    scaling.standard(matrix).apply(matrix)
+    feature_scaling.standard(matrix).apply(matrix)
     deviation = np.sqrt(2 / 3)
     assert matrix == pytest.approx(array([[-1 / deviation, 0, 0], [0, 0, 0], [1 / deviation, 0, 0]]))
 
@@ -237,7 +241,7 @@ def trained(tmp_path, run):
     machine = {"name": "local", **configuration.load_named("machines", "local")}
     content = definition.run_definition(run, machine, str(tmp_path / "data"))
     make_data(run, tmp_path / "data")
-    training.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
+    rank.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
     tested = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     return pd.read_csv(tmp_path / "run" / "history.csv"), tested
 

@@ -10,8 +10,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from study import batch, configuration, grid, launcher, packing, plan
-from study.errors import StudyError
+from study import plan
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment import grid
+from study.machines import launchers, packing, queues
 
 SHIPPED = configuration.CONFIG
 KINDS = {
@@ -96,7 +99,7 @@ def use(kind, name):
     elif kind == "machines":
         machine = {"name": name, **configuration.load_named("machines", name)}
         for ranks in (1, 6, 384):
-            launcher.refusal(ranks, machine) or batch.refusal(ranks, machine, {})
+            launchers.refusal(ranks, machine) or queues.refusal(ranks, machine, {})
         packing.advice([1, 384], machine, {})
         plan.summary(grid.load_study("smoke"), machine, {})
     else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from study import checkpoints
+from study.training import checkpoints
 
 LABELS = {"parameters": {"gpus": 2}, "dataset": {"id": "a"}}
 SHAPES = [(2, 3), ()]

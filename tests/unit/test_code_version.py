@@ -2,7 +2,7 @@
 
 import pytest
 
-from study import code_version
+from study.core import code_version
 
 
 def forget():
@@ -49,6 +49,11 @@ def test_digest(scripts, changed, entries, same):
 def test_training_code_covers_the_benchmark_the_loaders_and_the_launch():
     found = {}
     code_version._collect(code_version.SCRIPTS / "train.py", found)
-    assert {"study/training.py", "study/loaders.py", "study/communication.py", "study/phases.py"} <= set(found)
-    assert not any(name.startswith("study/tables") for name in found)
+    assert {
+        "study/training/rank.py",
+        "study/training/communicator.py",
+        "study/data/loaders.py",
+        "study/instruments/phases.py",
+    } <= set(found)
+    assert not any(name.startswith("study/report") for name in found)
     assert len(code_version.training_code("nt3")) == 12

@@ -5,11 +5,11 @@ import sys
 import compare_machines
 import pandas as pd
 import pytest
-
 from examples import expand
-from study.collection import loading_frame, runs_frame
-from study.files import write_json
-from study.record import make_record
+
+from study.core.files import write_json
+from study.records.record import make_record
+from study.records.tidy import loading_frame, runs_frame
 
 
 @pytest.fixture

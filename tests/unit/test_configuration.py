@@ -6,8 +6,8 @@ import shutil
 import pytest
 import yaml
 
-from study import configuration
-from study.errors import StudyError
+from study.core import configuration
+from study.core.errors import StudyError
 
 STUDY = """\
 description: a test

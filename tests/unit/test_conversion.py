@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study import loaders
-from study.datasets import conversion, wide
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
-from study.errors import StudyError
-from study.files import sha256
-from study.loaders import CONVERTED, LOADERS, load
+from study.core.errors import StudyError
+from study.core.files import sha256
+from study.data import conversion, loaders, wide
+from study.data.conversion import convert
+from study.data.loaders import CONVERTED, LOADERS, load
+from study.data.tabular import Form
 
 SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
 FORM = Form.of(SPEC)
@@ -256,13 +255,11 @@ def test_memory_stays_flat(tmp_path):
     """A file several times the size of a block is converted in blocks."""
     import subprocess
     import sys
-    from pathlib import Path
 
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(conversion.__file__).parents[2])!r})
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
+from study.data.conversion import convert
+from study.data.tabular import Form
 from study.memory import peak_memory_mb
 before = peak_memory_mb()
 convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from study.datasets import download
-from study.errors import StudyError
-from study.files import sha256
+from study.core.errors import StudyError
+from study.core.files import sha256
+from study.data import download
 
 CONTENT = b"0,1.5\n1,2.5\n" * 5000
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from study.power.energy import Series, between, read
+from study.instruments.power.energy import Series, between, read
 
 RATE = 10
 

@@ -14,13 +14,14 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from study import configuration, grid
-from study.errors import StudyError
-from study.figures import style
-from study.figures.axes import readable, set_value_axis
-from study.figures.description import FILE, describe, has_runs, names, needs
-from study.figures.drawing import draw, write
-from study.figures.selection import IDENTITY, select
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment import grid
+from study.report.figures import style
+from study.report.figures.axes import readable, set_value_axis
+from study.report.figures.description import FILE, describe, has_runs, names, needs
+from study.report.figures.drawing import draw, write
+from study.report.figures.selection import IDENTITY, select
 
 REASON = "no power sensor is configured for machine local"
 RUN = {

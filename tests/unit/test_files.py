@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from study.files import sha256, write_json, write_text, written_aside
+from study.core.files import sha256, write_json, write_text, written_aside
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path):

@@ -6,14 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import code_version, collection, loading
-from study.datasets import formats
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
-from study.errors import StudyError
-from study.figures import formats_drawing
-from study.figures.description import describe
-from study.tables import TABLES
+from study.core import code_version
+from study.core.errors import StudyError
+from study.data import formats, loader_timing
+from study.data.conversion import convert
+from study.data.tabular import Form
+from study.records import tidy
+from study.report.figures import formats_drawing
+from study.report.figures.description import describe
+from study.report.tables import TABLES
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 
@@ -43,10 +44,10 @@ def test_what_could_not_be_stored_whole_is_not_loaded_later(tmp_path, monkeypatc
 
     def failing(script, loader, source, path):
         path.write_bytes(b"a part")
-        return {**loading.FAILED, "message": "no room"}
+        return {**loader_timing.FAILED, "message": "no room"}
 
-    monkeypatch.setattr(loading, "_in_new_process", failing)
-    sample = loading._load("lmdb", {"raw": "raw.csv", "npy": "m.npy"}, "warm", tmp_path)
+    monkeypatch.setattr(loader_timing, "_in_new_process", failing)
+    sample = loader_timing._load("lmdb", {"raw": "raw.csv", "npy": "m.npy"}, "warm", tmp_path)
     assert (sample["status"], sample["message"]) == ("failed", "no room")
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +68,7 @@ def measured(tmp_path_factory):
     paths = {"raw": folder / "raw.csv", "npy": folder / "m.npy", "sidecar": folder / "m.json"}
     files = {"train": {**{name: str(path) for name, path in paths.items()}, "form": FORM}}
     labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
-    loading.measure(files, ["npy", "mapped", "hdf5", "lmdb"], ["warm"], 2, labels, folder / "loading.json")
+    loader_timing.measure(files, ["npy", "mapped", "hdf5", "lmdb"], ["warm"], 2, labels, folder / "loading.json")
     return folder
 
 
@@ -83,7 +84,7 @@ def test_a_matrix_is_stored_in_its_format_before_it_is_loaded(measured):
 
 
 def test_the_table(measured):
-    frame = collection.loading_frame([measured / "loading.json"], code_version.loading_code(), measured)
+    frame = tidy.loading_frame([measured / "loading.json"], code_version.loading_code(), measured)
     table = TABLES["formats"].make(pd.DataFrame(), frame)
     assert table.frame["format"].tolist() == ["npy", "hdf5", "lmdb"]
     assert table.frame["matrix_mb"].tolist() == [pytest.approx(100 * 3 * 4 / 1e6)] * 3
@@ -117,8 +118,8 @@ def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
     svg = (tmp_path / "f.svg").read_text()
     for words in ("Formats of the converted files", "study tiny", "nt3 train, 1,000 x 60,484", "p1b3 train, 1,000 x 4"):
         assert words in svg
-    loading, *_ = formats_drawing.draw(data).axes
-    assert [line.get_xdata().tolist() for line in loading.lines][1] == [
+    loader_timing, *_ = formats_drawing.draw(data).axes
+    assert [line.get_xdata().tolist() for line in loader_timing.lines][1] == [
         pytest.approx(1000 * 4 * 4 / 1e6 / seconds) for seconds in (0.2, 0.4, 0.6)
     ]
 

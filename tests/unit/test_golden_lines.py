@@ -1,13 +1,7 @@
 """The lines that a reviewer reads are those that the code makes: tests/clusters/golden.py writes them anew."""
 
-import sys
-
-import pytest
-
-from study.configuration import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "clusters"))
 import golden
+import pytest
 
 
 @pytest.mark.parametrize("machine", golden.MACHINES)

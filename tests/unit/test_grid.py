@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import configuration, grid
-from study.errors import StudyError
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment import grid
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
 BASE = {

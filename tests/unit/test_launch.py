@@ -10,9 +10,10 @@ import time
 import psutil
 import pytest
 
-from study import launch, launcher, run_folder
-from study.configuration import CONFIG, load_named
-from study.errors import StudyError
+from study.core.configuration import load_named
+from study.core.errors import StudyError
+from study.launch import launch, run_directory
+from study.machines import launchers
 
 
 def machine(name):
@@ -22,35 +23,35 @@ def machine(name):
 @pytest.mark.parametrize(
     ("name", "ranks", "line"),
     [
-        ("local", 1, f"{sys.executable} {launcher.HOROVODRUN} --gloo -np 1 -H localhost:1 PROGRAM"),
-        ("local", 4, f"{sys.executable} {launcher.HOROVODRUN} --gloo -np 4 -H localhost:4 PROGRAM"),
+        ("local", 1, f"{sys.executable} {launchers.HOROVODRUN} --gloo -np 1 -H localhost:1 PROGRAM"),
+        ("local", 4, f"{sys.executable} {launchers.HOROVODRUN} --gloo -np 4 -H localhost:4 PROGRAM"),
         ("local_mpi", 2, "mpirun -np 2 --oversubscribe --bind-to none -x PATH --tag-output PROGRAM"),
         ("summit", 384, "jsrun -n 384 -r 6 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),
         ("summit", 1, "jsrun -n 1 -r 1 -a 1 -g 1 -c 7 -d packed -b packed:7 PROGRAM"),
     ],
 )
 def test_lines(monkeypatch, name, ranks, line):
-    monkeypatch.setattr(launcher.shutil, "which", lambda *_, **__: "/somewhere")
-    assert " ".join(launcher.command(ranks, machine(name), ["PROGRAM"])) == line
+    monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
+    assert " ".join(launchers.command(ranks, machine(name), ["PROGRAM"])) == line
 
 
 def test_a_launcher_that_is_not_there():
     with pytest.raises(StudyError, match="'jsrun' of the machine's file is not on PATH"):
-        launcher.command(1, machine("summit"), ["PROGRAM"])
+        launchers.command(1, machine("summit"), ["PROGRAM"])
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(1, 1), (6, 1), (7, 2), (384, 64), (3072, 512)])
 def test_nodes_are_the_ceiling(ranks, nodes):
-    assert launcher.nodes(ranks, machine("summit")) == nodes
+    assert launchers.nodes(ranks, machine("summit")) == nodes
 
 
 def test_a_launcher_of_this_host_has_one_node():
-    assert "it must be 1" in launcher.refusal(2, {**machine("local"), "nodes": 4})
+    assert "it must be 1" in launchers.refusal(2, {**machine("local"), "nodes": 4})
 
 
 def test_too_many_ranks_are_refused_with_the_reason():
-    assert launcher.refusal(8, machine("local")) is None
-    assert "9 ranks need 2 nodes" in launcher.refusal(9, machine("local"))
+    assert launchers.refusal(8, machine("local")) is None
+    assert "9 ranks need 2 nodes" in launchers.refusal(9, machine("local"))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30, stall_limit_s=30)
     """Launch a shell script in place of the ranks; $FOLDER is the run's directory."""
     folder = tmp_path / "run"
     monkeypatch.setenv("FOLDER", str(folder))
-    monkeypatch.setattr(launcher, "command", lambda *_: ["bash", "-c", script])
+    monkeypatch.setattr(launchers, "command", lambda *_: ["bash", "-c", script])
     launch.launch(run, folder, limit_s, None, stall_limit_s)
     return json.loads((folder / "outcome.json").read_text())
 
@@ -200,9 +201,9 @@ def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch)
 
 
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
-    with run_folder.alone_in(tmp_path / "run"):
-        monkeypatch.setattr(launcher, "command", lambda *_: ["true"])
-        monkeypatch.setattr(run_folder, "LOCK_S", 0.5)
+    with run_directory.alone_in(tmp_path / "run"):
+        monkeypatch.setattr(launchers, "command", lambda *_: ["true"])
+        monkeypatch.setattr(run_directory, "LOCK_S", 0.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
     assert list((tmp_path / "run").iterdir()) == []
@@ -213,9 +214,9 @@ def launched_elsewhere(run, tmp_path, job=None):
     (tmp_path / "run.json").write_text(json.dumps(run))
     program = f"""
 import json, sys
-sys.path.insert(0, {str(CONFIG.parent / "scripts")!r})
-from study import launch, launcher, run_folder
-launcher.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 60"]
+from study.launch import launch
+from study.machines import launchers
+launchers.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 60"]
 launch.launch(json.load(open({str(tmp_path / "run.json")!r})), {str(tmp_path / "run")!r}, 50, {job!r})
 """
     process = subprocess.Popen([sys.executable, "-c", program])

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from study import loading, page_cache
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
+from study.data import loader_timing, page_cache
+from study.data.conversion import convert
+from study.data.tabular import Form
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 
@@ -31,7 +31,7 @@ def told(monkeypatch):
 
 def measured(files, tmp_path, loaders, caches, repeats=1):
     labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
-    loading.measure(files, loaders, caches, repeats, labels, tmp_path / "loading.json")
+    loader_timing.measure(files, loaders, caches, repeats, labels, tmp_path / "loading.json")
     return json.loads((tmp_path / "loading.json").read_text())
 
 

@@ -4,12 +4,14 @@ import json
 
 import pandas as pd
 import pytest
-
 from examples import expand
-from study import collection, configuration, grid, provenance
-from study.files import write_json
-from study.overview import overview
-from study.record import make_record
+
+from study.core import configuration, provenance
+from study.core.files import write_json
+from study.experiment import grid
+from study.records import tidy
+from study.records.record import make_record
+from study.report.overview import overview
 
 MACHINE = {"name": "local", **configuration.load_named("machines", "local")}
 
@@ -28,9 +30,9 @@ def made(make_run, tmp_path):
             (folder / "provenance.json").write_text(json.dumps(full))
             record["files"] = {}
             write_json(folder / "record.json", record)
-        frame = collection.runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local")
+        frame = tidy.runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local")
         study = grid.Study("test", "a <small> study", {}, runs)
-        return overview(study, MACHINE, frame, collection.loading_frame([], "c0de", tmp_path), tmp_path / "local")
+        return overview(study, MACHINE, frame, tidy.loading_frame([], "c0de", tmp_path), tmp_path / "local")
 
     return make
 
@@ -60,12 +62,12 @@ def test_the_top_of_a_profile_is_told(made, make_run, tmp_path):
     (run,) = expand(gpus=4, profile=True)
     folder = make_run(run)
     write_json(folder / "record.json", make_record(folder))
-    frame = collection.runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")
+    frame = tidy.runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")
     provenance_file = folder / "provenance.json"
     full = provenance.collect() | json.loads(provenance_file.read_text())
     full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
     provenance_file.write_text(json.dumps(full))
-    loads = collection.loading_frame([], "c0de", tmp_path)
+    loads = tidy.loading_frame([], "c0de", tmp_path)
     page = overview(grid.Study("test", "", {}, [run]), MACHINE, frame, loads, tmp_path / "local")
     assert "json/__init__.py" in page.split("The profiles")[1]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from study import batch, packing
+from study.machines import packing, queues
 
 THETA = {"name": "theta", "launcher": "aprun", "nodes": 4392, "ranks_per_node": 1, "time_limit_s": 10500,
          "queue": {"smallest_nodes": 128, "longest_minutes": [{"from_nodes": 128, "minutes": 180}]}}  # fmt: skip
@@ -39,7 +39,7 @@ def test_the_advice_fills_the_smallest_job_and_keeps_what_was_given():
     ],
 )
 def test_refusals(changes, components, words):
-    refusal = batch.refusal(24, THETA | changes, components)
+    refusal = queues.refusal(24, THETA | changes, components)
     assert refusal is None if words is None else words in refusal
 
 

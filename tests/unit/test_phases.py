@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from study import phases
+from study.instruments import phases
 
 
 def edge(phase, kind, rank, seconds):

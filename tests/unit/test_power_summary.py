@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from study.phases import PHASES
-from study.power.sampler import COLUMNS
-from study.power.summary import summarize
+from study.instruments.phases import PHASES
+from study.instruments.power.sampler import COLUMNS
+from study.instruments.power.summary import summarize
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip

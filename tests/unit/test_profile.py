@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from study import profile
+from study.instruments import profiler
 
 FILES = {
     "c_parser_wrapper": "/venv/lib/site-packages/pandas/io/parsers/c_parser_wrapper.py",
@@ -14,7 +14,7 @@ FILES = {
     "training": "/venv/lib/site-packages/tf_keras/src/engine/training.py",
     "optimizer": "/venv/lib/site-packages/horovod/_keras/__init__.py",
     "generated": "<string>",
-    "communication": "/repository/scripts/study/communication.py",
+    "communication": "/repository/scripts/study/training/communicator.py",
 }
 CODE = {
     "c_parser_wrapper": "def read():\n  sleep(0.02)\n  concatenated()",
@@ -40,7 +40,7 @@ def profiled(tmp_path):
     recorder = cProfile.Profile()
     recorder.runcall(job)
     recorder.dump_stats(tmp_path / "profile.pstats")
-    return profile.summarize(tmp_path / "profile.pstats")
+    return profiler.summarize(tmp_path / "profile.pstats")
 
 
 def test_columns_by_hand(profiled):
@@ -72,7 +72,7 @@ def test_reading_is_what_the_parser_does_itself(tmp_path):
     recorder.runcall(names["read"])
     took = time.perf_counter() - begun
     recorder.dump_stats(tmp_path / "p")
-    assert 0.5 * took < profile.summarize(tmp_path / "p")["method_read_s"] < took
+    assert 0.5 * took < profiler.summarize(tmp_path / "p")["method_read_s"] < took
 
 
 def test_what_the_profile_does_not_have_is_nothing(profiled):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from study import progress
+from study.instruments import heartbeats
 
 MB = 1_000_000
 
@@ -16,7 +16,7 @@ class Phases:
 
 @pytest.fixture
 def signs(tmp_path):
-    found = progress.Signs(tmp_path, limit_s=1e6)
+    found = heartbeats.Signs(tmp_path, limit_s=1e6)
     found.phases = Phases()
     return found
 
@@ -79,4 +79,4 @@ def test_the_work_of_horovod_s_threads_is_no_sign(signs):
     ],
 )
 def test_phases_and_steps(before, after, is_sign):
-    assert progress.Signs._has_gone_on(before, after) == is_sign
+    assert heartbeats.Signs._has_gone_on(before, after) == is_sign

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from study import provenance
+from study.core import provenance
 
 
 def test_versions_host_and_environment(monkeypatch):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-
 from examples import expand
-from study.errors import StudyError
-from study.files import sha256, write_json
-from study.record import make_record, read_record
+
+from study.core.errors import StudyError
+from study.core.files import sha256, write_json
+from study.records.record import make_record, read_record
 
 
 def test_a_good_run(make_run):

@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from study.configuration import ROOT
-from study.power import sampler, telemetry
+from study.core.configuration import ROOT
+from study.instruments.power import sampler, telemetry
 
 MODEL = '{"idle_w": 10, "peak_w": 20}'
 PROGRAM = [sys.executable, str(ROOT / "scripts" / "sample_power.py"), "--model", MODEL]
@@ -75,9 +75,8 @@ def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
 
 PARENT = """
 import sys, time
-sys.path.insert(0, {scripts!r})
 from types import SimpleNamespace
-from study.power import telemetry
+from study.instruments.power import telemetry
 machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
 with telemetry.sampled({{"machine": machine}}, {folder!r}, SimpleNamespace(local_rank=0, rank=3)):
     print("ready", flush=True)
@@ -120,7 +119,7 @@ def test_tensorflow_is_not_imported():
 
 
 def test_a_device_that_fails_leaves_no_row(tmp_path):
-    from study.power.readings import Device, Reading
+    from study.instruments.power.readings import Device, Reading
 
     readings = iter([Reading(power_w=1.0), OSError("gone"), Reading(power_w=3.0)])
 

@@ -6,10 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from study.configuration import ROOT
-from study.datasets import scaling
-from study.errors import StudyError
-from study.loaders import map_matrix, touch
+from study.core.errors import StudyError
+from study.data import feature_scaling
+from study.data.loaders import map_matrix, touch
 
 
 @pytest.fixture
@@ -18,11 +17,17 @@ def matrices():
     return [random.normal(5, 2, (rows, 7)).astype(np.float32) for rows in (150, 40)]
 
 
-@pytest.mark.parametrize("fit", [scaling.max_abs, scaling.min_max, lambda first, _: scaling.standard(first)])
+@pytest.mark.parametrize(
+    "fit", [feature_scaling.max_abs, feature_scaling.min_max, lambda first, _: feature_scaling.standard(first)]
+)
 def test_scaled_beforehand(tmp_path, matrices, fit):
     scaler = fit(*matrices)
-    scaling.save({"train": scaler, "train.more": fit(*(matrix + 1 for matrix in matrices))}, tmp_path / "scalers.npz")
-    scaling.prepare(matrices[0], scaling.saved(tmp_path / "scalers.npz", "train"), tmp_path / "train.npy")
+    feature_scaling.save(
+        {"train": scaler, "train.more": fit(*(matrix + 1 for matrix in matrices))}, tmp_path / "scalers.npz"
+    )
+    feature_scaling.prepare(
+        matrices[0], feature_scaling.saved(tmp_path / "scalers.npz", "train"), tmp_path / "train.npy"
+    )
     scaler.apply(matrices[0])
     assert np.load(tmp_path / "train.npy").tobytes() == matrices[0].tobytes()
 
@@ -32,8 +37,8 @@ def test_a_wide_matrix_is_scaled_as_its_columns_alone(matrices):
     matrix = matrices[0]
     matrix[3, 2] = np.nan
     drawn = matrix[:, [1, 2, 5]].copy()
-    scaling.standard(drawn).apply(drawn)
-    scaling.standard(matrix).apply(matrix)
+    feature_scaling.standard(drawn).apply(drawn)
+    feature_scaling.standard(matrix).apply(matrix)
     assert matrix[:, [1, 2, 5]].tobytes() == drawn.tobytes()
 
 
@@ -60,7 +65,6 @@ def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
     np.save(tmp_path / "m.npy", np.ones((2000, 30_000), dtype=np.float32))
     program = f"""
 import re, sys
-sys.path.insert(0, {str(ROOT / "scripts")!r})
 import numpy as np
 from study.loaders import map_matrix
 from study.randomness import EpochOrder

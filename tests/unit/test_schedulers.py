@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from study import batch
-from study.errors import StudyError
-from study.schedulers import SCHEDULERS, jobs
-from study.schedulers.interface import Job, State
+from study.core.errors import StudyError
+from study.machines import queues
+from study.machines.batch_systems import SCHEDULERS, jobs
+from study.machines.batch_systems.base import Job, State
 
 JOB = Job("train", "/w/job.sh", "/w/job.output", 64, 125, "ABC123", ())
 
@@ -230,18 +230,18 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
     ],
 )
 def test_queue_rules(ranks, words):
-    refusal = batch.refusal(ranks, MACHINE, {})
+    refusal = queues.refusal(ranks, MACHINE, {})
     assert refusal is None if words is None else words in refusal
 
 
 def test_what_a_run_may_take_ends_before_its_job():
-    assert batch.job({}) is None
-    assert batch.seconds_left(None, now=0) is None
-    job = batch.job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
+    assert queues.job({}) is None
+    assert queues.seconds_left(None, now=0) is None
+    job = queues.job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
     assert job == {"id": "7", "ends_s": 1000.0}
-    assert batch.seconds_left(job, now=400) == 600 - batch.LAST_S
-    assert batch.seconds_left(job, now=2000) == 1
-    assert batch.seconds_left(batch.job({"PBS_JOBID": "8.server"}), now=2000) is None
+    assert queues.seconds_left(job, now=400) == 600 - queues.LAST_S
+    assert queues.seconds_left(job, now=2000) == 1
+    assert queues.seconds_left(queues.job({"PBS_JOBID": "8.server"}), now=2000) is None
 
 
 def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
@@ -250,15 +250,15 @@ def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     told = datetime.datetime(2026, 1, 2, 3, 4, 5).timestamp()
-    assert batch.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
-    assert batch.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
+    assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
+    assert queues.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
     squeue.write_text("#!/bin/sh\necho N/A\n")
-    assert batch.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
+    assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
 
 
 def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
     job = {"id": "7", "ends_s": 1000.0}
-    assert batch.lost(job, 990e9)[0] == "timeout"
-    kind, message = batch.lost(job, 500e9)
+    assert queues.lost(job, 990e9)[0] == "timeout"
+    kind, message = queues.lost(job, 500e9)
     assert (kind, "its batch job 7 ended without a word" in message) == ("killed", True)
-    assert batch.lost(None, 500e9)[0] == "killed"
+    assert queues.lost(None, 500e9)[0] == "killed"

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from study.power import cray, gpus, modelled, nvml, occ, rapl, sensors
-from study.power.readings import Counter, Unavailable
+from study.instruments.power import cray, gpus, modelled, nvml, occ, rapl, sensors
+from study.instruments.power.readings import Counter, Unavailable
 
 
 def write(root, files):

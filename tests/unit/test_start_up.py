@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from study.configuration import ROOT
+from study.core.configuration import ROOT
 
 HEAVY = ["dask", "h5py", "horovod", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from study.statistics import summarize
+from study.core.statistics import summarize
 
 CASES = [
     # values, n, mean, half-width: t(0.975, n - 1) x s / sqrt(n), with t from a printed table

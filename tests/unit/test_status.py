@@ -3,9 +3,9 @@
 import sys
 
 import show_status
-
 from examples import STUDY
-from study import grid
+
+from study.experiment import grid
 
 
 def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
 from examples import expand
-from study.collection import loading_frame, runs_frame
-from study.errors import StudyError
-from study.files import write_json
-from study.record import make_record
-from study.tables import TABLES
-from study.tables.layout import Table, ci95_name, text
+
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.records.record import make_record
+from study.records.tidy import loading_frame, runs_frame
+from study.report.tables import TABLES
+from study.report.tables.layout import Table, ci95_name, text
 
 NO_LOADING = loading_frame([], "c0de", Path("."))
 

@@ -13,11 +13,11 @@ import timelines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.configuration import ROOT
-from study.timeline.events import Events
-from study.timeline.intervals import Intervals
-from study.timeline.summary import summarize
-from study.timeline.unions import PENDING, Bins, Total, Union
+from study.core.configuration import ROOT
+from study.instruments.timeline.events import Events
+from study.instruments.timeline.intervals import Intervals
+from study.instruments.timeline.summary import summarize
+from study.instruments.timeline.unions import PENDING, Bins, Total, Union
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def large(path, megabytes):
 PEAK = """
 import json, sys
 from study.memory import peak_memory_mb
-from study.timeline.summary import summarize
+from study.instruments.timeline.summary import summarize
 found = summarize(sys.argv[1])
 print(json.dumps([peak_memory_mb(), found.summary]))
 """

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 import timelines
 
-from study.errors import StudyError
-from study.figures.description import describe, has_runs
-from study.figures.timeline import POINTS, select
-from study.figures.timeline_drawing import draw, write
-from study.power.sampler import COLUMNS
-from study.timeline.summary import summarize
+from study.core.errors import StudyError
+from study.instruments.power.sampler import COLUMNS
+from study.instruments.timeline.summary import summarize
+from study.report.figures.description import describe, has_runs
+from study.report.figures.timeline import POINTS, select
+from study.report.figures.timeline_drawing import draw, write
 
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins

@@ -10,16 +10,21 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-
 from examples import expand
-from study import benchmarks, configuration, definition, learning_rate, loaders, phases, training
-from study.datasets.conversion import convert
-from study.datasets.synthetic import generate
-from study.datasets.tabular import Form
-from study.errors import StudyError
+
+from study import models
+from study.core import configuration
+from study.core.errors import StudyError
+from study.data import loaders
+from study.data.conversion import convert
+from study.data.tabular import Form
+from study.experiment import definition
+from study.instruments import phases
+from study.models.synthetic import generate
+from study.training import learning_rate, rank
 
 SPEC = configuration.load_named("benchmarks", "nt3")
-training.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 class FakeRanks:
@@ -70,7 +75,7 @@ def rank(tmp_path):
         machine = {"name": "local", **configuration.load_named("machines", "local")}
         content = definition.run_definition(run, machine, str(tmp_path / "data"))
         make_data(run, tmp_path / "data")
-        training.run_rank(content, tmp_path / "run", phases.now(), lambda in_groups: ranks)
+        rank.run_rank(content, tmp_path / "run", phases.now(), lambda in_groups: ranks)
         return content, tmp_path / "run"
 
     return run_rank
@@ -142,7 +147,7 @@ def test_another_number_of_ranks_than_planned_is_refused(rank):
     (run,) = expand(gpus=4)
     machine = {"name": "local", **configuration.load_named("machines", "local")}
     with pytest.raises(StudyError, match="started 2 ranks, the run has 4"):
-        training._check_ranks(definition.run_definition(run, machine, "data"), ranks)
+        rank._check_ranks(definition.run_definition(run, machine, "data"), ranks)
 
 
 def test_a_file_that_is_not_the_converted_one_is_refused(rank, tmp_path, monkeypatch):
@@ -152,15 +157,15 @@ def test_a_file_that_is_not_the_converted_one_is_refused(rank, tmp_path, monkeyp
 
 
 def test_the_seed_is_the_rank_s_and_the_repeat_s(rank):
-    benchmark = benchmarks.get("nt3", SPEC)
+    benchmark = models.get("nt3", SPEC)
     machine = {"name": "local", **configuration.load_named("machines", "local")}
 
     def weights(repeat, number):
         run = expand(repeats=2)[repeat - 1]
         ranks = FakeRanks(size=2)
         ranks.rank = number
-        model = training.compile_model(benchmark, definition.run_definition(run, machine, "data"), ranks, 60)
-        return training._checksum(model)
+        model = rank.compile_model(benchmark, definition.run_definition(run, machine, "data"), ranks, 60)
+        return rank._checksum(model)
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4

@@ -7,10 +7,12 @@ import socket
 import numpy as np
 import pytest
 
-from study import loaders, reading, staging
-from study.datasets.conversion import convert
-from study.datasets.tabular import Form
-from study.errors import StudyError
+from study.core.errors import StudyError
+from study.data import loaders
+from study.data.conversion import convert
+from study.data.tabular import Form
+from study.instruments import io_counters
+from study.training import staging
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 MB = 1e6
@@ -74,7 +76,7 @@ def run(tmp_path):
 
 def loaded(run, ranks=None):
     """The table, what was counted, the phases, and what must be closed."""
-    seen, staged, reads = [], contextlib.ExitStack(), reading.SharedReads()
+    seen, staged, reads = [], contextlib.ExitStack(), io_counters.SharedReads()
 
     @contextlib.contextmanager
     def phases(name):
@@ -161,5 +163,5 @@ def test_only_the_first_of_a_group_reads(run, way, rank, reader):
 
 
 def test_a_kernel_that_does_not_count(run, monkeypatch):
-    monkeypatch.setattr(reading, "_counters", lambda: None)
+    monkeypatch.setattr(io_counters, "_counters", lambda: None)
     assert loaded(run("none", "mapped"))[1].as_mb() == {"shared_read_mb": None, "storage_read_mb": None}

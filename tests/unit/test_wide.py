@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from study.datasets import wide
-from study.datasets.tabular import Form
+from study.data import wide
+from study.data.tabular import Form
 
 NAMED = Form.of({"header": True, "codes": [{"column": "type"}], "drop": ["case"]})
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from project import BIN, ROOT, TINY, Project, copy_of_project
 
 

@@ -1,5 +1,6 @@
 """A copy of the project to run Snakemake in, and the tiny study for it."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -38,7 +39,7 @@ class Project:
         line = [BIN / "snakemake", "--profile", "profiles/local", *arguments]
         if study:
             line += ["--config", f"study={study}"]
-        done = subprocess.run(line, cwd=self.root, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(line, cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=timeout)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done
@@ -51,6 +52,11 @@ class Project:
         table = re.search(r"Job stats:\njob +count\n[- ]+\n(.*?)\n\n", output + "\n\n", re.S)
         jobs = dict(line.split() for line in table.group(1).splitlines()) if table else {}
         return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}
+
+    @property
+    def variables(self):
+        """The environment of commands in this copy: its own library goes before the installed one."""
+        return {**os.environ, "PYTHONPATH": str((self.root / "scripts").resolve())}
 
     @property
     def results(self):

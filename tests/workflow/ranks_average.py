@@ -5,29 +5,31 @@ import sys
 
 import numpy as np
 
-from study import benchmarks, configuration, training
-from study.communication import Horovod  # before TensorFlow: it chooses Keras 2
+from study import models
+from study.core import configuration
+from study.training import rank
+from study.training.communicator import Horovod  # before TensorFlow: it chooses Keras 2
 
 STEPS, BATCH = 5, 16
 
 
 def main():
     averaging = sys.argv[1] == "averaging"
-    training.limit_threads(1)
+    rank.limit_threads(1)
     ranks = Horovod()
     spec = configuration.load_named("benchmarks", "nt3")
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
     run = {"benchmark": spec, "parameters": {"learning_rate_scaling": "none"}, "derived": {"seed": 100_003}}
-    benchmark = benchmarks.get("nt3", spec)
+    benchmark = models.get("nt3", spec)
     if not averaging:
         ranks.distributed_optimizer = lambda optimizer: optimizer
-    model = training.compile_model(benchmark, run, ranks, features=60)
+    model = rank.compile_model(benchmark, run, ranks, features=60)
     ranks.broadcast([*model.variables, *model.optimizer.variables])
 
     alone = Horovod.__new__(Horovod)
     alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer: optimizer
-    whole = training.compile_model(benchmark, run, alone, features=60)
+    whole = rank.compile_model(benchmark, run, alone, features=60)
     whole.set_weights(model.get_weights())
     start = model.get_weights()
 

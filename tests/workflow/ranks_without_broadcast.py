@@ -1,14 +1,14 @@
-"""A training run whose broadcast does nothing: `study.training` must notice."""
+"""A training run whose broadcast does nothing: `study.training.rank` must notice."""
 
 import sys
 from pathlib import Path
 
 import yaml
 
-from study.communication import Horovod
-from study.errors import exit_with_message
-from study.phases import now
-from study.training import run_rank
+from study.core.errors import exit_with_message
+from study.instruments.phases import now
+from study.training.communicator import Horovod
+from study.training.rank import run_rank
 
 
 class WithoutBroadcast(Horovod):

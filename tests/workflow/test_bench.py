@@ -6,10 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-
 from project import ROOT
 
-BENCHMARKS = ROOT / "benchmarks"
+PERFORMANCE = ROOT / "performance"
 
 
 def run(*arguments):
@@ -25,19 +24,19 @@ def matrix(tmp_path):
 
 
 def test_copying(matrix):
-    times = json.loads(run(BENCHMARKS / "child.py", "copy", matrix, 3))
+    times = json.loads(run(PERFORMANCE / "child.py", "copy", matrix, 3))
     assert {name: len(found) for name, found in times.items()} == {"memcpy": 3, "touched": 3, "copied": 3}
 
 
 @pytest.mark.parametrize("how", ["keras", "ours"])
 def test_epochs_without_horovod(how):
-    found = json.loads(run(BENCHMARKS / "child.py", "nt3_epochs", how, 40, 60, 3))
+    found = json.loads(run(PERFORMANCE / "child.py", "nt3_epochs", how, 40, 60, 3))
     assert len(found["epoch_s"]) == 2, "the first epoch is left out"
 
 
 def test_what_sampling_costs():
     program = "import sampling; print(sampling.measure('local', rate_hz=10, pairs=2, seconds=0.1).ratio)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program], cwd=PERFORMANCE, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) > 0
 
@@ -51,4 +50,4 @@ assert "".join(calls) == "abbaab" and found == {"a": [1, 4, 5], "b": [2, 3, 6]}
 ratio = faster("b", [2, 4, 6], "a", [4, 4, 24])
 assert (ratio.ratio, ratio.low, ratio.high) == (1, 1, 4), ratio
 """
-    subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, check=True)
+    subprocess.run([sys.executable, "-c", program], cwd=PERFORMANCE, check=True)

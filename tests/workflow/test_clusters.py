@@ -13,7 +13,6 @@ import time
 import pandas as pd
 import psutil
 import pytest
-
 from project import BIN, ROOT
 
 ONE_RUN = """
@@ -36,7 +35,7 @@ class Site:
         self.profile, self.machine = SITES[scheduler]
         path = f"{ROOT / 'tests' / 'clusters' / scheduler}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
         settings = {"STANDIN_STATE": self.state, "STANDIN_FORGET_S": 5, "STUDY_GRACE_S": 3, "STUDY_SUBMIT_PAUSE_S": 0.1}
-        self.variables = {**os.environ, "STUDY_ACCOUNT": "ABC123", "PATH": path}
+        self.variables = {**project.variables, "STUDY_ACCOUNT": "ABC123", "PATH": path}
         self.variables |= {name: str(value) for name, value in {**settings, **variables}.items()}
         machine = project.root / "config" / "machines" / f"{self.machine}.yaml"
         machine.write_text(machine.read_text().replace("gpus_per_rank: 1", "gpus_per_rank: 0"))
@@ -171,7 +170,7 @@ def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(
 def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(site):
     """What a run may take is less than its job has left: the record says timeout."""
     there = site("lsf")
-    script = there.project.root / "scripts" / "study" / "batch.py"
+    script = there.project.root / "scripts" / "study" / "machines" / "queues.py"
     script.write_text(re.sub(r"LAST_S = 90 ", "LAST_S = 120 * 60 - 10 ", script.read_text()))  # leaves 10 of 7200 s
     there.snakemake("one")
     run = there.runs().iloc[0]

@@ -1,16 +1,9 @@
 """The quick half of ``make faults``: real runs, files and downloads with something wrong, each ending as it must."""
 
-import sys
-
-import pytest
-
-from project import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "faults"))
-
 import artefact_faults  # noqa: F401  these register their faults
 import data_faults
 import download_faults  # noqa: F401
+import pytest
 import run_faults  # noqa: F401
 import workflow_faults  # noqa: F401
 from place import Place, make_data

@@ -24,11 +24,11 @@ CODE = '''
 
 import numpy as np
 
-from study.benchmarks import interface
-from study.samples import Arrays
+from study.models import base
+from study.data.samples import Arrays
 
 
-class Benchmark(interface.Benchmark):
+class Benchmark(base.Benchmark):
     """Learns the mean of each row."""
 
     def synthetic_blocks(self, file, shape, seed):
@@ -37,13 +37,13 @@ class Benchmark(interface.Benchmark):
         samples = shape[f"{file}_samples"]
         header = "\\t".join(["site", *(f"v{n}" for n in range(shape["features"]))]) + "\\n"
         draw = lambda block: rows.random((len(block), shape["features"]))
-        return interface.matrix_blocks(header.encode(), [b"here"] * samples, draw, 3, b"0", b"\\t")
+        return base.matrix_blocks(header.encode(), [b"here"] * samples, draw, 3, b"0", b"\\t")
 
     def arrange(self, tables, seed):
         """The last rows validate."""
         train, test = (Arrays(t.numbers, t.numbers.mean(axis=1, keepdims=True)) for t in tables.values())
         first = len(train) - self.validation_samples(len(train))
-        return interface.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
+        return base.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
 
     def build_model(self, features):
         """Dense layers."""
@@ -71,7 +71,7 @@ tables: [scaling, icpp2019_table1, icpp2019_table3, icpp2019_table6, icpp2019_cl
 
 def test_a_fifth_benchmark_is_two_files(fresh):
     (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
-    (fresh.root / "scripts" / "study" / "benchmarks" / "wave.py").write_text(CODE)
+    (fresh.root / "scripts" / "study" / "models" / "wave.py").write_text(CODE)
     fresh.add_study("waves", STUDY)
     fresh.snakemake(study="waves")
     runs = pd.read_csv(fresh.results / "runs.csv")

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-
 from project import Project, has_mpi
 
 OBSERVED = """
@@ -103,7 +102,7 @@ def test_a_profile_becomes_a_row_of_sc18_s_table(observed):
 
 def test_reading_the_timeline_again_trains_nothing(observed):
     """The analysis is a step of its own: new code for it reads the kept timelines again."""
-    observed.change("scripts/study/timeline/summary.py", "FIRST_BIN_US = 1000.0", "FIRST_BIN_US = 2000.0")
+    observed.change("scripts/study/instruments/timeline/summary.py", "FIRST_BIN_US = 1000.0", "FIRST_BIN_US = 2000.0")
     plan = observed.plan(study="observed")
     assert plan["read_timeline"] == 2
     assert "train" not in plan

@@ -6,7 +6,6 @@ import time
 
 import pandas as pd
 import pytest
-
 from project import BIN, STRONG, TINY
 
 TABLES = {"make_table": 5}
@@ -39,7 +38,7 @@ def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
 
 
 def test_a_table_s_code_makes_tables_only(project):
-    project.change("scripts/study/tables/icpp2019.py", "def table2", "# changed\n\n\ndef table2")
+    project.change("scripts/study/report/papers/icpp2019/tables.py", "def table2", "# changed\n\n\ndef table2")
     assert project.plan() == TABLES
 
 
@@ -73,14 +72,14 @@ def test_a_deleted_table_is_made_again_alone(project):
 
 
 def test_the_record_s_code_makes_records_again_without_training(project):
-    project.change("scripts/study/record.py", "def make_record", "# changed\n\n\ndef make_record")
+    project.change("scripts/study/records/record.py", "def make_record", "# changed\n\n\ndef make_record")
     plan = project.plan()
     assert plan == {"make_record": 7, **COLLECTED}
 
 
 def test_new_training_code_is_told_and_not_silently_run(project):
     """The runs stay, and every table says that they were made by other code."""
-    project.change("scripts/study/training.py", "def run_rank", "# changed\n\n\ndef run_rank")
+    project.change("scripts/study/training/rank.py", "def run_rank", "# changed\n\n\ndef run_rank")
     assert project.plan() == COLLECTED
     before = pd.read_csv(project.results / "runs.csv")
     done = project.snakemake()
@@ -145,7 +144,7 @@ def test_the_plan_of_the_paper_s_study(project):
 def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
     line = [BIN / "snakemake", "--config", "study=icpp2019", "machine=summit", "-n"]
     begun = time.monotonic()
-    done = subprocess.run(line, cwd=project.root, capture_output=True, text=True, check=True)
+    done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
     seconds = time.monotonic() - begun
     assert "Study icpp2019 on machine summit: 548 runs" in done.stderr
     assert seconds < 10 * max(1, os.getloadavg()[0] / os.cpu_count()), f"{seconds:.1f} s"
@@ -196,7 +195,7 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
     (project.root / "config" / "benchmarks" / "nt9.yaml").write_text(nt3)
     project.add_study("nine", TINY.replace("benchmark: nt3,", "benchmark: nt9,"))
     done = project.snakemake("--dry-run", study="nine", check=False)
-    assert "nt9.yaml has no scripts/study/benchmarks/nt9.py" in done.stdout + done.stderr
+    assert "nt9.yaml has no scripts/study/models/nt9.py" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -1,14 +1,12 @@
 """Real Horovod on two ranks: gradients are averaged, a broken broadcast is noticed, failures become records."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 
 import pandas as pd
 import pytest
-
 from project import BIN, STRONG, TINY, has_mpi
 
 
@@ -104,7 +102,7 @@ def test_mpirun(project, tmp_path, monkeypatch):
     runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
     project.add_study("mpi", runs_only + "tables: [scaling]\n")
     line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=mpi", "machine=local_mpi"]
-    subprocess.run(line, cwd=project.root, check=True, env={**os.environ})
+    subprocess.run(line, cwd=project.root, check=True, env=project.variables)
     runs = pd.read_csv(project.root / "results" / "local_mpi" / "runs.csv")
     assert runs.status.tolist() == ["ok"]
     gloo = pd.read_csv(project.results / "runs.csv")

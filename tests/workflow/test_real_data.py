@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from project import ROOT
 
 FOLDER = Path(os.environ.get("PROSTATE_DATA", ROOT.parent / "shared" / "data" / "prostate"))

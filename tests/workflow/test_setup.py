@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from project import ROOT
 
 NEEDED = ["bash", "uname", "cat", "sha256sum", "cut", "df", "awk", "sed", "basename", "ln", "readlink", "dirname", "rm"]

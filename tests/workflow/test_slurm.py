@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_clusters import ONE_RUN
-
 from project import BIN, ROOT, has_mpi
+from test_clusters import ONE_RUN
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "mpirun")
 MISSING = [program for program in NEEDED if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
@@ -65,7 +64,12 @@ def study(fresh, slurm):
         text.replace("status-checks: 20", "status-checks: 2").replace("latency-wait: 60", "latency-wait: 10")
     )
     fresh.add_study("one", ONE_RUN)
-    variables = {**os.environ, "SLURM_CONF": str(slurm), "PATH": f"{BIN}:{os.environ['PATH']}", "STUDY_ACCOUNT": "test"}
+    variables = {
+        **fresh.variables,
+        "SLURM_CONF": str(slurm),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "STUDY_ACCOUNT": "test",
+    }
     variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def run(name, *arguments):
@@ -103,8 +107,8 @@ def test_a_run_over_its_time_limit_is_recorded(study):
 
 def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(study):
     """Our own limit, which ends a run before its job's end, is put out of action for it."""
-    study.project.change("scripts/study/batch.py", "MARGIN_MIN = 5", "MARGIN_MIN = -4")  # a job of one minute
-    study.project.change("scripts/study/batch.py", "- now - LAST_S", "- now + 3600")
+    study.project.change("scripts/study/machines/queues.py", "MARGIN_MIN = 5", "MARGIN_MIN = -4")  # a job of one minute
+    study.project.change("scripts/study/machines/queues.py", "- now - LAST_S", "- now + 3600")
     study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 4000"))
     study("one")
     job = subprocess.run(["scontrol", "show", "jobs"], env=study.variables, capture_output=True, text=True).stdout

@@ -2,7 +2,6 @@
 
 import pandas as pd
 import pytest
-
 from project import copy_of_project
 
 

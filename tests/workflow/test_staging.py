@@ -8,12 +8,17 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import configuration, definition, grid, launch, launcher, phases, record
-from study.datasets import scaling
-from study.datasets.conversion import convert
-from study.datasets.synthetic import generate
-from study.datasets.tabular import Form
-from study.loaders import map_matrix
+from study.core import configuration
+from study.data import feature_scaling
+from study.data.conversion import convert
+from study.data.loaders import map_matrix
+from study.data.tabular import Form
+from study.experiment import definition, grid
+from study.instruments import phases
+from study.launch import launch
+from study.machines import launchers
+from study.models.synthetic import generate
+from study.records import record
 
 DATASET = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 2000, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 4, "batch_size": 10, "loader": "read_csv"}
@@ -37,8 +42,8 @@ def train(tmp_path_factory):
         make_files(run.dataset, root)
         folder = root / f"run-{len(list(root.glob('run-*')))}"
         with pytest.MonkeyPatch.context() as patch:
-            line = launcher.LINES["horovodrun"]
-            patch.setitem(launcher.LINES, "horovodrun", lambda ranks, machine: [*line(ranks, machine)[:-1], hosts])
+            line = launchers.LINES["horovodrun"]
+            patch.setitem(launchers.LINES, "horovodrun", lambda ranks, machine: [*line(ranks, machine)[:-1], hosts])
             defined = definition.run_definition(run, machine, str(root / "data"))
             if file:
                 defined["data"]["train"]["path"] = str(file)
@@ -59,11 +64,11 @@ def make_files(dataset, root):
         generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
         convert(raw, matrix, definition.sidecar(str(matrix)), Form.of(form))
         matrices[file] = map_matrix(matrix)
-    scaler = scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
+    scaler = feature_scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
     for file, matrix in matrices.items():
         numbers, codes = dataset.scaled(data, file)
-        scaling.prepare(matrix[:, 1:], scaler, numbers)
-        scaling.save_codes(matrix[:, :1], codes)
+        feature_scaling.prepare(matrix[:, 1:], scaler, numbers)
+        feature_scaling.save_codes(matrix[:, :1], codes)
 
 
 def read_by_rank(folder):
@@ -180,9 +185,9 @@ def test_a_study_compares_them(fresh):
     assert read["none"] == pytest.approx(2 * read["local_copy"], rel=0.2)
     assert table.stage_s["read_csv"].notna().to_dict() == {way: way != "none" for way in read.index}
     assert "<svg" in (fresh.results / "figures" / "staging.svg").read_text()
-    scaling = (fresh.results / "tables" / "scaling.md").read_text()
-    assert "job_broadcast" in scaling
-    assert "keras_arrays" in scaling
+    feature_scaling = (fresh.results / "tables" / "scaling.md").read_text()
+    assert "job_broadcast" in feature_scaling
+    assert "keras_arrays" in feature_scaling
 
 
 def test_a_machine_without_node_storage_is_refused_in_the_plan(fresh):

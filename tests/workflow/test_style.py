@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 import yaml
-
 from project import BIN, ROOT
-from study import configuration
-from study.schedulers import SCHEDULERS
+
+from study.core import configuration
+from study.machines.batch_systems import SCHEDULERS
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,224 @@
+"""`make bench`: what this project's own ways gain or cost, each as a ratio of medians over paired, alternating runs.
+
+Files have the paper's sizes (1.6 GB, made up, kept in data/benchmarks/). Writes performance/results.csv and results.md.
+Each part can be run alone: --only loading. Takes under a quarter of an hour on two idle cores.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import sampling
+import whole_runs
+from ratios import SEED, Ratio, alternate, compared, faster
+
+from study.core import configuration, provenance
+from study.data import feature_scaling, loader_timing, page_cache
+from study.data.loaders import map_matrix
+from study.models.synthetic import generate
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+TITLES = {"nt3": "NT3", "p1b1": "P1B1", "p1b2": "P1B2"}
+LOADERS = ("read_csv", "chunked", "parallel", "mapped")
+PAIRS = 2
+RANKS = 4
+
+
+def main():
+    """Read the command line, measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=PARTS, help="one part; the written results keep the others' lines")
+    parser.add_argument("--folder", type=Path, default=ROOT / "data" / "benchmarks", help="for the files")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    begun, rows = time.monotonic(), []
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            part_begun = time.monotonic()
+            for ratio in part(arguments.folder):
+                rows.append({"part": name, **dataclasses.asdict(ratio)})
+                print(_line(rows[-1]), flush=True)
+            print(f"part {name} took {time.monotonic() - part_begun:.0f} s", file=sys.stderr, flush=True)
+    _write(pd.DataFrame(rows), arguments.only, time.monotonic() - begun)
+
+
+def loading_ratios(folder):
+    """From the CSV, by conversion, and from the converted file."""
+    for benchmark, title in TITLES.items():
+        source, matrix = _csv(folder, benchmark), _matrix(folder, benchmark)
+        measures = {loader: partial(_load, loader, benchmark, source, matrix) for loader in LOADERS}
+        measures["conversion"] = partial(_child, "convert", source, folder / "scratch.npy", benchmark)
+        samples = alternate(title, PAIRS, measures)
+        if len({sample["crc32"] for loader in LOADERS for sample in samples[loader]}) != 1:
+            raise SystemExit(f"error: the loaders' arrays of {source} differ")
+        seconds = {name: [s.get("load_s", s.get("seconds")) for s in found] for name, found in samples.items()}
+        for name, label, baseline in (
+            ("parallel", "CSV by parallel", "read_csv"),
+            ("parallel", "CSV by parallel", "chunked"),
+            ("conversion", "conversion", "read_csv"),
+            ("mapped", "mapped, all pages touched", "read_csv"),
+        ):
+            yield faster(f"{title}: {label}", seconds[name], baseline, seconds[baseline])
+        peaks = [sample["peak_memory_mb"] - sample["imported_memory_mb"] for sample in samples["parallel"]]
+        size_mb = matrix.stat().st_size / 1e6
+        yield compared(f"{title}: memory that parallel adds", peaks, "the matrix", [size_mb] * len(peaks), "times")
+
+
+def _load(loader, benchmark, source, matrix):
+    """A sample of `study.data.loader_timing`, from a warm page cache."""
+    path = matrix if loader == "mapped" else source
+    page_cache.warm(path)
+    form = configuration.load_named("benchmarks", benchmark)["files"]["train"]
+    sample = loader_timing.load_in_new_process(loader, path, matrix.with_suffix(".json"), form)
+    if sample["status"] != "ok":
+        raise SystemExit(f"error: {loader} of {source}: {sample['message']}")
+    return sample
+
+
+def copy_ratios(folder):
+    """What touching the mapped data costs beside copying the same bytes."""
+    for benchmark, title in TITLES.items():
+        times = _child("copy", _matrix(folder, benchmark), 9)
+        name = f"{title}: mapping the file and"
+        yield compared(f"{name} touching all pages", times["touched"], "memcpy", times["memcpy"], "times as long")
+        yield compared(f"{name} copying it", times["copied"], "memcpy", times["memcpy"], "times as long")
+
+
+def memory_ratios(folder):
+    """Memory of several ranks on a node, beyond what each has without data."""
+    matrix = _matrix(folder, "nt3")
+    size_mb = matrix.stat().st_size / 1e6
+    used = alternate("memory", 1, {how: partial(_held_mb, how, matrix) for how in ("nothing", "mapped", "npy")})
+    for how in ("mapped", "npy"):
+        data = [total - without for total, without in zip(used[how], used["nothing"], strict=True)]
+        yield compared(f"NT3: data of {RANKS} ranks in memory, {how}", data, "one copy", [size_mb], "times")
+
+
+def pipeline_ratios(folder):
+    """Batches gathered from the mapped file against the array handed to Keras."""
+    matrix = folder / "p1b2.scaled.npy"
+    if not matrix.exists():
+        numbers = map_matrix(_matrix(folder, "p1b2"))[:, 1:]
+        feature_scaling.prepare(numbers, feature_scaling.min_max(numbers), matrix)
+    found = alternate(
+        "pipeline", PAIRS, {how: partial(_child, "train", how, matrix, 900, 4) for how in ("array", "mapped")}
+    )
+    times = {how: [np.median(sample["epoch_s"]) for sample in samples] for how, samples in found.items()}
+    peaks = {how: [sample["peak_memory_mb"] for sample in samples] for how, samples in found.items()}
+    yield compared(
+        "P1B2: epoch from the mapped file", times["mapped"], "array to Keras", times["array"], "times as long"
+    )
+    yield compared("P1B2: peak memory from the mapped file", peaks["mapped"], "array to Keras", peaks["array"], "times")
+
+
+def original_ratios(_):
+    """NT3 at the prostate files' shape, one process, without Horovod: our loop against Keras alone."""
+    samples = alternate(
+        "NT3", PAIRS, {how: partial(_child, "nt3_epochs", how, 82, 12_533, 4) for how in ("keras", "ours")}
+    )
+    found = {how: [np.median(sample["epoch_s"]) for sample in each] for how, each in samples.items()}
+    yield compared("NT3, 82 x 12,533: epoch of our loop", found["ours"], "Keras alone", found["keras"], "times as long")
+    yield compared("NT3, 82 x 12,533: epoch of our loop", found["ours"], "1 s", [1.0, 1.0], "s")
+
+
+def sampling_ratios(_):
+    """Training with the power sampler at work beside it and stopped."""
+    cost = sampling.measure("local", rate_hz=10, pairs=30, seconds=0.5)
+    yield Ratio("training with power sampled at 10 Hz", "without", cost.ratio, cost.low, cost.high, "times as long")
+    yield Ratio("CPU time of the power sampler", "one core", *[cost.cpu_share] * 3, "share")
+
+
+PARTS = {
+    "loading": loading_ratios, "copy": copy_ratios, "memory": memory_ratios, "pipeline": pipeline_ratios,
+    "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios, "original": original_ratios,
+    "sampling": sampling_ratios,
+}  # fmt: skip
+
+
+def _csv(folder, benchmark):
+    """A training file of the paper's size."""
+    spec = configuration.load_named("benchmarks", benchmark)
+    path = folder / f"{benchmark}.csv"
+    if not path.exists():
+        generate(path, benchmark, spec, {"source": "synthetic", **spec["shape"], "seed": SEED}, "train")
+    return path
+
+
+def _matrix(folder, benchmark):
+    """The same, converted."""
+    path = folder / f"{benchmark}.npy"
+    if not path.exists():
+        _child("convert", _csv(folder, benchmark), path, benchmark)
+    return path
+
+
+def _child(*arguments):
+    done = subprocess.run(_line_of(arguments), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"error: {' '.join(map(str, arguments))}: {done.stderr.strip()[-1000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _line_of(arguments):
+    return [sys.executable, str(HERE / "child.py"), *map(str, arguments)]
+
+
+def _held_mb(how, matrix):
+    """Memory of several processes that hold a matrix each, shared pages counted once."""
+    ranks = [
+        subprocess.Popen(
+            _line_of(("hold", how, matrix)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        for _ in range(RANKS)
+    ]
+    try:
+        for rank in ranks:
+            if not rank.stdout.readline():
+                raise SystemExit(f"error: a process that should hold the matrix ({how}) ended")
+        return sum(psutil.Process(rank.pid).memory_full_info().pss for rank in ranks) / 1e6
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def _line(row):
+    spread = f"{row['low']:.3g} to {row['high']:.3g}"
+    return f"{row['name']}: {row['ratio']:.3g} {row['unit']} (against {row['baseline']}; {spread})"
+
+
+def _write(rows, only, seconds):
+    path = HERE / "results.csv"
+    if only and path.exists():
+        before = pd.read_csv(path)
+        rows = pd.concat([before[before["part"] != only], rows])
+        rows = rows.sort_values("part", key=lambda names: names.map(list(PARTS).index), kind="stable")
+    rows.to_csv(path, index=False, float_format="%.4g")
+    facts = provenance.collect()
+    host = facts["host"]
+    (HERE / "results.md").write_text(
+        f"# Benchmarks\n\nBy `make bench` on {date.today()}: {host['cpu']}, {host['cores_allowed']} cores, "
+        f"{host['memory_mb'] / 1000:.0f} GB, {host['system']}, TensorFlow {facts['packages']['tensorflow']}; load "
+        f"{host['load_average_before']:.1f} at the end; commit {facts['git']['commit']}.\n\nA ratio is of medians over "
+        "paired, alternating runs; low and high are the smallest and the largest ratio of a pair (for sampling: its 95 "
+        "% interval). Files have the paper's sizes and are in the page cache.\n\n"
+        + rows.to_markdown(index=False, floatfmt=".3g")
+        + "\n",
+        encoding="utf-8",
+    )
+    print(f"{len(rows)} ratios in {seconds:.0f} s, in performance/results.md")
+
+
+if __name__ == "__main__":
+    main()

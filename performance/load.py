@@ -1,0 +1,154 @@
+"""A thousand points through a batch system: the icpp2019 study's grid with a one-second stand-in for training.
+
+Jobs are submitted to the stand-in for LSF of tests/clusters/. Snakemake is killed (SIGKILL, with all it started)
+several times on the way and started again. Every point must then be recorded exactly once. Prints how long it took,
+Snakemake's memory, and what a point costs beside its second of training; writes performance/load.csv.
+"""
+
+import argparse
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import yaml
+from project import copy_of_project
+
+from study.experiment import grid
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SYNTHETIC = {"source": "synthetic", "train_samples": 500, "test_samples": 20, "features": 60, "seed": 1}
+P1B3 = {"source": "synthetic", "train_samples": 60_000, "test_samples": 900, "features": 60, "seed": 1}
+TRAINING_S = 1.0
+LOOK_S = 0.5
+
+
+class Load:
+    """The project's copy with its study, the batch system's state, and what was seen of Snakemake."""
+
+    def __init__(self, folder, points, jobs):
+        self.project = copy_of_project(folder / "project")
+        self.state, self.jobs = folder / "state", jobs
+        self.state.mkdir()
+        self.points = self._write_study(points)
+        profile = self.project.root / "profiles" / "summit" / "config.yaml"
+        profile.write_text(profile.read_text().replace("status-checks: 20", "status-checks: 2"))
+        clusters = self.project.root / "tests" / "clusters"
+        path = [clusters / "load", clusters / "lsf", Path(sys.executable).parent, os.environ["PATH"]]
+        self.variables = {**self.project.variables, "STANDIN_STATE": str(self.state), "STANDIN_START_S": "0.1",
+                          "STUDY_ACCOUNT": "ABC123", "PATH": os.pathsep.join(map(str, path))}  # fmt: skip
+        self.peak_mb = self.cpu_s = 0.0
+
+    def _write_study(self, points):
+        """The icpp2019 study on made-up data, with as many repeats as ``points`` need; returns how many it has."""
+        study = yaml.safe_load((self.project.root / "config" / "studies" / "icpp2019.yaml").read_text())
+        study |= {"datasets": {name: P1B3 if name == "p1b3" else SYNTHETIC for name in study["datasets"]},
+                  "tables": ["scaling"], "figures": [], "loading": []}  # fmt: skip
+        found, repeats = 0, 0
+        while found < points:
+            repeats += 1
+            for entry in study["runs"]:
+                entry["repeats"] = repeats
+            found = len(grid.expand("load", study, "load").runs)
+        self.project.add_study("load", yaml.safe_dump(study))
+        return found
+
+    def line(self, *arguments):
+        """Snakemake's command line."""
+        program = Path(sys.executable).with_name("snakemake")
+        return [program, "--profile", "profiles/summit", "--jobs", str(self.jobs), "--config", "study=load", *arguments]
+
+    def outcomes(self):
+        """How many runs have ended."""
+        return sum(1 for _ in self.project.root.glob("results/summit/runs/*/*/*/outcome.json"))
+
+    def run(self, until):
+        """Snakemake until there are so many outcomes, then SIGKILL to its session; to its end with None."""
+        with open(self.state.parent / "snakemake.log", "ab") as log:
+            process = subprocess.Popen(
+                self.line(), cwd=self.project.root, env=self.variables, stdout=log, stderr=log, start_new_session=True
+            )
+        watched, cpu = psutil.Process(process.pid), 0.0
+        while process.poll() is None:
+            try:
+                self.peak_mb = max(self.peak_mb, watched.memory_info().rss / 1e6)
+                cpu = sum(watched.cpu_times()[:2])
+            except psutil.NoSuchProcess:
+                break
+            done = self.outcomes()
+            print(f"\r{done}/{self.points} points", end="", file=sys.stderr, flush=True)
+            if until is not None and done >= until:
+                os.killpg(process.pid, signal.SIGKILL)
+            time.sleep(LOOK_S)
+        self.cpu_s += cpu
+        return process.wait()
+
+
+def main():
+    """Read the command line, run it, check and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=1000, help="at least so many")
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=8, help="in the queue at a time")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="load.") as folder:
+        load, begun = Load(Path(folder), arguments.points, arguments.jobs), time.monotonic()
+        for kill in range(1, arguments.kills + 1):
+            load.run(until=load.points * kill // (arguments.kills + 1))
+            subprocess.run(
+                load.line("--unlock"), cwd=load.project.root, env=load.variables, capture_output=True, check=True
+            )
+        code = load.run(until=None)
+        seconds = time.monotonic() - begun
+        wrong = _what_is_wrong(load, code)
+        _report(load, seconds, arguments, wrong)
+    sys.exit(1 if wrong else 0)
+
+
+def _what_is_wrong(load, code):
+    """What is not as it must be, a list of texts."""
+    if code:
+        return [f"Snakemake's last start ended with exit code {code}", *_last_lines(load)]
+    runs = pd.read_csv(load.project.root / "results" / "summit" / "runs.csv")
+    calls = [json.loads(line) for line in (load.state / "calls").read_text().splitlines()]
+    trained = collections.Counter(line[-1] for line in calls if line[0] == "jsrun")
+    wrong = []
+    if len(runs) != load.points or (runs["status"] != "ok").any() or runs["record"].duplicated().any():
+        wrong.append(f"{len(runs)} rows of {load.points}, {(runs['status'] == 'ok').sum()} of them good")
+    if len(trained) != load.points or set(trained.values()) != {1}:
+        wrong.append(
+            f"{len(trained)} points were trained, {sum(n > 1 for n in trained.values())} of them more than once"
+        )
+    return wrong
+
+
+def _last_lines(load):
+    return (load.state.parent / "snakemake.log").read_text(errors="replace").splitlines()[-20:]
+
+
+def _report(load, seconds, arguments, wrong):
+    calls = [json.loads(line)[0] for line in (load.state / "calls").read_text().splitlines()]
+    row = {
+        "points": load.points, "kills": arguments.kills, "jobs_at_a_time": arguments.jobs, "cores": os.cpu_count(),
+        "wall_s": round(seconds, 1),
+        "wall_per_point_s": round(seconds / load.points, 3),
+        "overhead_per_point_core_s": round(seconds * os.cpu_count() / load.points, 3),
+        "snakemake_cpu_per_point_s": round(load.cpu_s / load.points, 3),
+        "snakemake_peak_mb": round(load.peak_mb, 1),
+        "submitted": calls.count("bsub"), "trained": calls.count("jsrun"), "each_recorded_once": not wrong,
+    }  # fmt: skip
+    print("\n" + "\n".join([*(f"{name}: {value}" for name, value in row.items()), *wrong]))
+    if load.points >= 1000:
+        pd.DataFrame([row]).to_csv(ROOT / "benchmarks" / "load.csv", index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every package uses: errors, files, configuration, paths, provenance, code version, statistics."""

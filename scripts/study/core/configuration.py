@@ -1,0 +1,209 @@
+"""Read and check every YAML file of the study; errors name the file, the line, the key and the nearest valid one."""
+
+import difflib
+import functools
+import re
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from study.core.errors import StudyError
+from study.core.paths import CONFIG, ROOT
+
+NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark: they go into paths and command lines
+LARGEST = 1e300
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+
+
+def _is_number(value):
+    """Neither NaN nor infinite, nor an integer that no float can hold, all of which YAML can say; nor a truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+# JSON Schema takes 2.0 for an integer; in a run's name and in Python it is not one.
+VALIDATOR = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and _is_number(value)
+    ).redefine("number", lambda _, value: _is_number(value)),
+)
+
+
+@functools.cache
+def schema(name):
+    """The JSON Schema ``config/schemas/<name>.schema.yaml`` as a dict."""
+    with open(CONFIG / "schemas" / f"{name}.schema.yaml", encoding="utf-8") as handle:
+        return yaml.safe_load(handle)
+
+
+def load(path, schema_name):
+    """Read one YAML file and check it against a schema.
+
+    Returns the content as a dict. Raises `StudyError` for a missing file, broken YAML, a key given
+    twice, an unknown key or a value that the schema refuses.
+    """
+    content, tree = _read(Path(path))
+    check(content, schema_name, shown(path), tree)
+    return content
+
+
+def load_named(kind, name):
+    """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines.
+
+    A machine with a ``base`` has all keys of that other machine but those that it gives itself.
+    """
+    folder = CONFIG / kind
+    known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
+    if name not in known:
+        raise StudyError(
+            f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
+            f"known {kind}: {', '.join(known)}"
+        )
+    content, tree = _read(folder / f"{name}.yaml")
+    if kind == "machines" and isinstance(content, dict) and "base" in content:
+        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
+    check(content, kind, shown(folder / f"{name}.yaml"), tree)
+    return content
+
+
+def _over_base(content, known, where):
+    """A machine's own keys over those of its base, which has none itself."""
+    base = content.pop("base")
+    if base not in known:
+        raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
+    below, _ = _read(CONFIG / "machines" / f"{base}.yaml")
+    if not isinstance(below, dict) or "base" in below:
+        raise StudyError(f"{where}: base: {base} has a base itself; name that one")
+    return {**below, **content}
+
+
+def _read(path):
+    """The content of a YAML file, and its tree."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeated_keys(tree, path)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or a date that there is not
+        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
+    if content is None:
+        raise StudyError(f"{shown(path)}: the file is empty")
+    return content, tree
+
+
+def check(content, schema_name, where, tree=None):
+    """Raise `StudyError` for the first thing in ``content`` that the schema refuses.
+
+    where: what to call the source in the message. tree: its YAML node, for line numbers.
+    """
+    validator = VALIDATOR(schema(schema_name))
+    errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+    if errors:
+        error = _most_specific(errors[0])
+        path = list(error.absolute_path)
+        raise StudyError(f"{where}: {_line(tree, [*path, *_unknown_keys(error)])}{_describe(error, path)}")
+
+
+def shown(path):
+    """``path`` as messages show it: relative to the repository where it lies inside."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def nearest(word, known):
+    """``; did you mean ...?`` with the nearest of the words ``known``, or nothing."""
+    matches = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def _most_specific(error):
+    """Of an anyOf/oneOf's causes, the one that went furthest into the content."""
+    while error.context:
+        error = max(error.context, key=_specificity)
+    return error
+
+
+def _specificity(cause):
+    """A branch that failed deeper, or for another reason than its type, is likelier the one that was meant."""
+    return len(cause.absolute_path), cause.validator not in ("const", "type")
+
+
+def _describe(error, path):
+    """One line: the key, what was found and what was expected."""
+    key = _dotted(path) or "the file"
+    if error.validator == "additionalProperties":
+        known = list(error.schema.get("properties", {}))
+        (unknown,) = _unknown_keys(error)
+        place = _dotted([*path, unknown])
+        return f"{place}: unknown key{nearest(unknown, known)}; known keys: {', '.join(known)}"
+    if error.validator == "required":
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return f"{key}: the key '{missing}' is missing"
+    if error.validator == "enum":
+        known = [str(value) for value in error.validator_value]
+        meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
+        return f"{key}: {_short(repr(error.instance))} is not one of {', '.join(known)}{meant}"
+    if error.validator == "uniqueItems":
+        return f"{key}: {_short(str(error.instance))} has a value twice"
+    hint = error.schema.get("description")
+    return f"{key}: {_short(error.message)}" + (f" ({hint})" if hint else "")
+
+
+def _short(text):
+    """``text`` on one line, without the middle of what is very long."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
+
+
+def _unknown_keys(error):
+    """The first key that the schema does not know, as a list; empty for other errors."""
+    if error.validator != "additionalProperties":
+        return []
+    return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
+
+
+def _dotted(path):
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _line(tree, path):
+    """``line N: `` of the deepest node on ``path`` that the YAML has, or nothing without a tree."""
+    node = tree
+    for part in path:
+        child = _child(node, part)
+        if child is None:
+            break
+        node = child
+    return f"line {node.start_mark.line + 1}: " if node is not None else ""
+
+
+def _child(node, part):
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part]
+    return None
+
+
+def _refuse_repeated_keys(node, path):
+    """YAML lets a later key replace an earlier one in silence; a study must not."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: a key must be a plain name")
+            if key.value in seen:
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
+            seen.add(key.value)
+            _refuse_repeated_keys(value, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path)

@@ -1,0 +1,64 @@
+"""Whole or absent: files are written under a temporary name and renamed; and their checksums."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+
+from study.core.errors import StudyError
+
+
+@contextlib.contextmanager
+def written_aside(path):
+    """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
+
+    A file that exists under its own name is therefore whole. On an error the temporary file is removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield aside
+        with open(aside, "rb") as handle:
+            os.fsync(handle.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # as of a disk that is full
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_text(path, text):
+    """Write ``text`` to ``path``, whole or not at all."""
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def write_json(path, value):
+    """Write ``value`` as indented JSON with a final newline, whole or not at all. NaN is refused."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path):
+    """The content of a JSON file. Raises `StudyError` where it cannot be read or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
+
+
+def number_or_none(value):
+    """``value`` as a float, or None where it is missing or not finite, which JSON cannot say."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def sha256(path):
+    """Hex SHA-256 of a file's content."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

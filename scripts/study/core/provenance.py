@@ -1,0 +1,92 @@
+"""Where, when and with what a run was made; gathered without importing TensorFlow."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from study.core.paths import ROOT
+
+PACKAGES = ("tensorflow", "tf-keras", "horovod", "numpy", "pandas", "snakemake")
+ENVIRONMENT = (
+    "HOROVOD_",
+    "OMP_",
+    "TF_CPP_",
+    "TF_ENABLE_",
+    "TF_XLA_",
+    "KMP_",
+    "CUDA_",
+    "NCCL_",
+    "OMPI_MCA_",
+    "SLURM_JOB",
+    "LSB_JOBID",
+    "COBALT_JOBID",
+)
+
+
+def collect(variables=os.environ):
+    """What can be told of code, software, host and ``variables`` (the environment), as a dict that JSON can hold."""
+    return {
+        "git": git_state(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "cores_allowed": len(os.sched_getaffinity(0)),
+            "memory_mb": psutil.virtual_memory().total / 1e6,
+            "load_average_before": os.getloadavg()[0],
+        },
+        "gpus": _gpus(),
+        "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
+    }
+
+
+def git_state(root=ROOT):
+    """The commit and whether tracked files differ from it; both None outside a git checkout."""
+    try:
+        commit = _git(root, "rev-parse", "HEAD").strip()
+        dirty = bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": None}
+    return {"commit": commit, "dirty": dirty}
+
+
+def _git(root, *arguments):
+    return subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model():
+    """The processor's name as the kernel gives it (x86: ``model name``, POWER: ``cpu``), or None."""
+    information = Path("/proc/cpuinfo")
+    for line in information.read_text().splitlines() if information.exists() else []:
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "cpu"):
+            return value.strip()
+    return platform.processor() or None
+
+
+def _gpus():
+    """Names and UUIDs of this host's NVIDIA GPUs, or the reason why there is none to see."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = [{"name": pynvml.nvmlDeviceGetName(h), "uuid": pynvml.nvmlDeviceGetUUID(h)} for h in handles]
+        pynvml.nvmlShutdown()
+        return {"found": found, "reason": None}
+    except pynvml.NVMLError as error:
+        return {"found": [], "reason": f"NVML: {error}"}

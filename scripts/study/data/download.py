@@ -1,0 +1,81 @@
+"""The ``url`` source: a benchmark's files from the CANDLE server, or a mirror of it, through pooch."""
+
+import ftplib
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pooch
+import requests
+
+from study.core.errors import StudyError
+from study.core.files import sha256, write_text
+
+CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
+TIMEOUT_S = 30
+FTP_PORT = 21  # pooch takes no port from an ftp:// address
+
+
+def fetch(path, url, checksum_file):
+    """Download ``url`` to ``path``, whole or not at all, with a progress bar.
+
+    The checksum of the first download is kept in ``checksum_file`` (sha256sum's format) and every later
+    download is checked against it. An interrupted download starts again from nothing.
+    Raises `StudyError` that names file, server and the way out.
+    """
+    path, checksum_file = Path(path), Path(checksum_file)
+    known = checksum_file.read_text(encoding="utf-8").split()[0] if checksum_file.exists() else None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes is not for our users
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
+        try:
+            arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
+        except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
+            print(file=sys.stderr)  # the progress bar stays in the middle of its line
+            raise StudyError(_failure(path, url, error)) from None
+        if _is_page(arrived):
+            raise StudyError(_failure(path, url, "the server sent a web page instead of the file"))
+        found = sha256(arrived)
+        if known is not None and found != known:
+            raise StudyError(
+                f"{path.name} from {url} has SHA-256 {found}, but the first download had {known} ({checksum_file}). "
+                "The file on the server changed or the transfer was damaged: try again; "
+                "if the change is wanted, delete the checksum file"
+            )
+        os.replace(arrived, path)
+    if known is None:
+        write_text(checksum_file, f"{found}  {path.name}\n")
+
+
+def _is_page(path):
+    """Whether a file is HTML: portals and proxies send such a page in place of a file, and say that all is well."""
+    with open(path, "rb") as handle:
+        begin = handle.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return begin.startswith((b"<!doctype", b"<html"))
+
+
+def _downloader(url):
+    if url.startswith("ftp://"):
+        return pooch.FTPDownloader(port=FTP_PORT, progressbar=True, timeout=TIMEOUT_S)
+    return pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT_S)
+
+
+def _failure(path, url, error):
+    server = "/".join(url.split("/")[:3])
+    return (
+        f"{path.name} cannot be downloaded from {server} ({url}): {_reason(error)}. "
+        "Without that server, give files you have (source: path) "
+        "or use made-up data (source: synthetic) in the study's datasets"
+    )
+
+
+def _reason(error):
+    if isinstance(error, str):
+        return error
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    if isinstance(error, requests.Timeout | TimeoutError):
+        return f"no answer within {TIMEOUT_S} s"
+    return str(error) or type(error).__name__

@@ -1,1 +1,0 @@
-"""Datasets: where they come from, how they are checked and converted."""

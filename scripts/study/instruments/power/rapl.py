@@ -1,0 +1,43 @@
+"""Intel's and AMD's RAPL energy counters, through the kernel's powercap interface.
+
+Zones nest: a package holds its cores, and psys holds everything. Only packages and their DRAM are read, so that no
+joule is counted twice. The counters are usually readable by root only.
+"""
+
+from pathlib import Path
+
+from study.instruments.power.readings import Counter, Device, Reading, Unavailable
+
+ROOT = Path("/sys/class/powercap")
+MICRO = 1e-6
+
+
+def find(root=ROOT):
+    """The readable zones as a list of `Device`; raises `Unavailable` with the reason where there is none."""
+    zones = sorted(Path(root).glob("intel-rapl:*"))
+    if not zones:
+        raise Unavailable(f"RAPL: no zones in {root}")
+    devices = [device for zone in zones if (device := _device(zone))]
+    if not devices:
+        raise Unavailable(f"RAPL: the zones in {root} have neither a package nor DRAM")
+    return devices
+
+
+def _device(zone):
+    name = (zone / "name").read_text().strip()
+    kind = "cpu" if name.startswith("package") else "memory" if name == "dram" else None
+    if kind is None:
+        return None
+    file, largest = zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())
+    try:
+        counter = Counter(lambda: int(file.read_text()), MICRO, largest)
+    except OSError as error:
+        raise Unavailable(f"RAPL: {file}: {error.strerror} (usually only root may read it)") from None
+    label = name if kind == "cpu" else f"{_package(zone)}-dram"
+    return Device("rapl", kind, label, lambda: Reading(energy_j=counter.total()))
+
+
+def _package(zone):
+    """The name of the package that a DRAM zone lies in: ``intel-rapl:0:2`` lies in ``intel-rapl:0``."""
+    parent = zone.with_name(zone.name.rsplit(":", 1)[0])
+    return (parent / "name").read_text().strip() if (parent / "name").exists() else parent.name

@@ -1,0 +1,69 @@
+"""Read all devices at a steady rate and write every reading; a process of its own, without TensorFlow.
+
+It ends when its standard input is closed, which happens however its parent ends, SIGKILL included: it can neither
+outlive the ranks nor be forgotten.
+"""
+
+import csv
+import os
+import select
+import socket
+import sys
+import time
+from dataclasses import asdict, fields
+
+from study.instruments.power.readings import Reading
+
+MEASURES = tuple(field.name for field in fields(Reading))
+COLUMNS = ("wall_ns", "monotonic_ns", "host", "sensor", "kind", "device", *MEASURES)
+
+
+def sample(devices, path, rate_hz, stop=sys.stdin, ready=lambda: None):
+    """Write readings of ``devices`` (a list of `readings.Device`) to ``path`` until ``stop`` is closed.
+
+    path: a CSV file with ``COLUMNS``, a row a device and tick; each tick is written out at once, so that a kill loses
+    at most one. rate_hz: ticks a second; a tick that comes late is not made up for, its true time is in the row. A
+    device that fails leaves no row of that tick. ``ready`` is called after the first tick, and one more is taken when
+    ``stop`` is closed, so that whatever lies between is covered.
+    """
+    host, begun, tick = socket.gethostname(), time.monotonic(), 0
+    with open(path, "w", encoding="utf-8", newline="", buffering=1 << 16) as handle:
+        writer = csv.writer(handle)
+        writer.writerow(COLUMNS)
+        closed = announced = False
+        while True:
+            for device in devices:
+                row = _row(device, host)
+                if row:
+                    writer.writerow(row)
+            handle.flush()
+            if closed:
+                return
+            if not announced:
+                ready()
+                announced = True
+            tick = max(tick + 1, int((time.monotonic() - begun) * rate_hz) + 1)
+            closed = _closed_before(stop, begun + tick / rate_hz)
+
+
+def _row(device, host):
+    wall, monotonic = time.time_ns(), time.monotonic_ns()
+    try:
+        reading = asdict(device.read())
+    except (OSError, ValueError):
+        return None
+    values = ["" if reading[name] is None else _short(reading[name]) for name in MEASURES]
+    return [wall, monotonic, host, device.sensor, device.kind, device.name, *values]
+
+
+def _short(value):
+    return value if isinstance(value, int) else round(value, 6)
+
+
+def _closed_before(stop, deadline):
+    """Wait until ``deadline`` (monotonic seconds); True as soon as ``stop`` is closed."""
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([stop], [], [], left)
+        if ready and not os.read(stop.fileno(), 4096):
+            return True
+    return False

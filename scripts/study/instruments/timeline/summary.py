@@ -1,0 +1,203 @@
+"""What a run's timeline tells of its communication, for its record, and its activity over time, for the figure."""
+
+import collections
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.instruments.timeline.events import Events
+from study.instruments.timeline.intervals import Intervals
+from study.instruments.timeline.unions import Bins, Total, Union
+
+MICRO = 1e-6
+FIRST_BIN_US = 1000.0
+PARTS = {
+    "broadcast": ("negotiation", "transfer"),
+    "allreduce": ("negotiation", "operation", "transfer", "copies"),
+}
+
+
+@dataclass(frozen=True)
+class Communication:
+    """summary: a dict as in the record's ``timeline``. activity: a data frame, see `_activity`."""
+
+    summary: dict
+    activity: pd.DataFrame
+
+
+def summarize(path, epoch_edges_ns=()):
+    """The `Communication` in a timeline's file; of a file that is not there, that nothing was read.
+
+    epoch_edges_ns: wall nanoseconds at which rank 0's epochs began, and the last one's end. Memory does not grow with
+    the file.
+    """
+    events = Events(path)
+    intervals = Intervals(events)
+    collected = None
+    for interval in intervals:
+        if collected is None:  # the timeline says first when it began
+            collected = _Collected(_microseconds(epoch_edges_ns, intervals.start_wall_us))
+        collected.take(interval)
+    collected = collected or _Collected([])
+    collected.close()
+    read = {"events": intervals.events, "dropped_events": intervals.dropped, "lost_bytes": events.lost_bytes}
+    return Communication(collected.summary() | read, _activity(collected.bins, intervals.start_wall_us))
+
+
+def _microseconds(edges_ns, start_wall_us):
+    if start_wall_us is None:
+        return []
+    return [edge / 1000 - start_wall_us for edge in edges_ns]
+
+
+class _Collected:
+    """All that is taken from the intervals as they come."""
+
+    def __init__(self, edges):
+        self._edges = edges
+        self.bins = {key: Bins(FIRST_BIN_US) for key in _keys()}
+        self._totals = {key: Total(edges) for key in _keys()}
+        self._unions = {key: Union(self._totals[key], self.bins[key]) for key in _keys()}
+        self._broadcast = _Broadcast()
+        self._fused = _FusedOperations()
+        self._waiting = _WaitingForRanks()
+
+    def take(self, interval):
+        operation = interval.operation.lower()
+        if operation not in PARTS:
+            return
+        key = operation, interval.part
+        if key in self._unions:
+            self._unions[key].add(interval.begin, interval.end)
+        if operation == "broadcast":
+            self._broadcast.take(interval)
+        elif interval.part == "operation":
+            self._fused.take(interval)
+        if interval.part == "negotiation":
+            self._waiting.take(interval)
+
+    def close(self):
+        for union in self._unions.values():
+            union.close()
+        self._waiting.close()
+
+    def summary(self):
+        seconds = {key: total.length * MICRO for key, total in self._totals.items()}
+        return {
+            **self._broadcast.summary(),
+            **{f"broadcast_{part}_s": seconds["broadcast", part] for part in PARTS["broadcast"]},
+            "allreduce": {f"{part}_s": seconds["allreduce", part] for part in PARTS["allreduce"]},
+            "allreduce_epochs": [
+                {f"{part}_s": self._totals["allreduce", part].by_window[epoch] * MICRO for part in PARTS["allreduce"]}
+                for epoch in range(len(self._edges) - 1)
+            ],
+            **self._fused.summary(),
+            **self._waiting.summary(),
+        }
+
+
+def _keys():
+    return [(operation, part) for operation, parts in PARTS.items() for part in parts]
+
+
+class _Broadcast:
+    """The broadcast as a whole: its span, and how much of it passed before the last rank was there."""
+
+    def __init__(self):
+        self._begin, self._all_there, self._end = float("inf"), float("inf"), float("-inf")
+
+    def take(self, interval):
+        self._begin = min(self._begin, interval.begin)
+        self._end = max(self._end, interval.end)
+        if interval.part == "negotiation":  # the first one that ends: some tensor was ready on all ranks
+            self._all_there = min(self._all_there, interval.end)
+
+    def summary(self):
+        there = self._end > self._begin
+        return {
+            "broadcast_span_s": (self._end - self._begin) * MICRO if there else None,
+            "broadcast_skew_s": (min(self._all_there, self._end) - self._begin) * MICRO if there else None,
+        }
+
+
+class _FusedOperations:
+    """Number and size of the fused allreduce operations."""
+
+    def __init__(self):
+        self._operations = self._tensors = self._largest = self._bytes = 0
+        self._now, self._now_bytes = None, 0
+
+    def take(self, interval):
+        if interval.fused == 0 or interval.fused != self._now:
+            self._operations += 1
+            self._now, self._now_bytes = interval.fused, 0
+        self._tensors += 1
+        self._bytes += interval.bytes or 0
+        self._now_bytes += interval.bytes or 0
+        self._largest = max(self._largest, self._now_bytes)
+
+    def summary(self):
+        there = self._operations > 0
+        return {
+            "allreduce_operations": self._operations,
+            "allreduce_tensors": self._tensors,
+            "allreduce_mean_mb": self._bytes / self._operations / 1e6 if there else None,
+            "allreduce_largest_mb": self._largest / 1e6 if there else None,
+        }
+
+
+class _WaitingForRanks:
+    """How long the others waited for each rank: the union of the negotiations in which it was ready last."""
+
+    def __init__(self):
+        self._all = Total()
+        self._union = Union(self._all)
+        self._totals = collections.defaultdict(Total)
+        self._unions = {}
+        self._negotiations = 0
+
+    def take(self, interval):
+        if len(interval.ready) < 2:
+            return
+        (first, _), (last, rank) = interval.ready[0], interval.ready[-1]
+        self._negotiations += 1
+        self._union.add(first, last)
+        if rank not in self._unions:
+            self._unions[rank] = Union(self._totals[rank])
+        self._unions[rank].add(first, last)
+
+    def close(self):
+        for union in [self._union, *self._unions.values()]:
+            union.close()
+
+    def summary(self):
+        """The slowest rank, and its share of all waiting; None where no negotiation says which rank was when ready."""
+        slowest = max(self._totals, key=lambda rank: self._totals[rank].length, default=None)
+        waited = self._all.length
+        share = self._totals[slowest].length / waited if slowest is not None and waited else None
+        return {
+            "negotiations_with_ranks": self._negotiations,
+            "slowest_rank": slowest if share is not None else None,
+            "slowest_rank_share": share,
+        }
+
+
+def _activity(bins, start_wall_us):
+    """A row a bin of time in which anything was going on, and an idle one on each side of it.
+
+    Columns: ``wall_ns`` (middle of the bin), ``bin_s`` and, for each of `PARTS`, the busy share of the bin
+    (``broadcast_transfer``, ...). Empty where the timeline does not say when it began.
+    """
+    width = max(each.width for each in bins.values())
+    for each in bins.values():
+        while each.width < width:
+            each.coarsen()
+    shares = {"_".join(key): each.busy / width for key, each in bins.items()}
+    busy = np.any([share > 0 for share in shares.values()], axis=0)
+    shown = busy | np.roll(busy, 1) | np.roll(busy, -1)
+    if start_wall_us is None:
+        shown[:] = False
+    middle_us = (start_wall_us or 0) + (np.arange(len(busy)) + 0.5) * width
+    columns = {"wall_ns": (middle_us * 1000).astype(np.int64), "bin_s": width * MICRO, **shares}
+    return pd.DataFrame(columns)[shown].reset_index(drop=True)

@@ -1,0 +1,1 @@
+"""Around the ranks: start, supervise, and record how a run ended."""

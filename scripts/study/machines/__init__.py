@@ -1,0 +1,1 @@
+"""Where runs execute: launchers, batch systems, queues, packing of small runs."""

@@ -1,0 +1,85 @@
+"""NT3: a 1D convolutional network that tells normal from tumour tissue (icpp2019, 2.1.1)."""
+
+import numpy as np
+
+from study.data.feature_scaling import max_abs
+from study.data.randomness import dropout
+from study.data.samples import Arrays
+from study.models import base
+
+CO_EXPRESSED = 20  # neighbouring genes that move together
+CONTRAST = 7.0  # difference of the classes' means; learnt in about 8 epochs at the laptop study's size
+NOISE = 0.5
+ZERO_SHARE = 0.03  # genes not expressed; with those clipped at 0, makes the CSV 8.8 bytes a value, as the real file
+
+
+class Benchmark(base.Benchmark):
+    """NT3's synthetic data, preprocessing and model."""
+
+    @property
+    def minimum_features(self):
+        """The fewest features that leave one value after the convolutions and pools."""
+        length = 1
+        for layer in reversed(self.spec["model"]["convolutions"]):
+            length = (length * layer["pool"] - 1) * layer["stride"] + layer["width"]
+        return length
+
+    def synthetic_blocks(self, file, shape, seed):
+        """Yield CSV bytes: label (0 or 1, balanced), then expression values in [0, 10) with six decimals.
+
+        The classes differ by ``CONTRAST`` in blocks of neighbouring genes; both splits share the genes.
+        """
+        features, samples = shape["features"], shape[f"{file}_samples"]
+        genes = np.random.default_rng([seed, 0])
+        mean = genes.uniform(4, 6, features).astype(np.float32)
+        blocks = -(-features // CO_EXPRESSED)
+        direction = np.repeat(genes.choice([-0.5, 0.5], blocks), CO_EXPRESSED)[:features].astype(np.float32)
+        rows = np.random.default_rng([seed, 1 if file == "train" else 2])
+        labels = rows.permutation(np.arange(samples) % self.spec["model"]["classes"])
+
+        def values(block):
+            found = NOISE * rows.standard_normal((len(block), features), dtype=np.float32)
+            found += mean + np.where(labels[block] == 1, CONTRAST, -CONTRAST)[:, None].astype(np.float32) * direction
+            found[rows.random(found.shape, dtype=np.float32) < ZERO_SHARE] = 0
+            return np.clip(found, 0, 9.999999)
+
+        return base.matrix_blocks(b"", [b"%d" % label for label in labels], values, decimals=6, zero=b"0.0")
+
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """MaxAbs scaling over train and test together.
+
+        That the scale sees the test set is CANDLE's own way, kept for comparability although it leaks.
+        """
+        return dict.fromkeys(self.scaled_files, max_abs(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """One-hot labels, the test set as validation set."""
+        train, test = (
+            Arrays(
+                tables[file].numbers[..., None],
+                base.one_hot(tables[file].categories(), self.spec["model"]["classes"]),
+            )
+            for file in ("train", "test")
+        )
+        return base.Data(train, test, test, features=train.x.shape[1])
+
+    def build_model(self, features):
+        """Convolutions with max pooling, then dense layers with dropout, then softmax."""
+        from tf_keras import Sequential, layers
+
+        model = self.spec["model"]
+        stack = [layers.Input((features, 1))]
+        for layer in model["convolutions"]:
+            stack += [
+                layers.Conv1D(
+                    layer["filters"], layer["width"], strides=layer["stride"], activation=model["activation"]
+                ),
+                layers.MaxPooling1D(layer["pool"]),
+            ]
+        stack.append(layers.Flatten())
+        for units in model["dense"]:
+            stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
+        stack.append(layers.Dense(model["classes"], activation="softmax"))
+        return Sequential(stack)

@@ -1,0 +1,78 @@
+"""P1B1: an autoencoder that compresses expression profiles (icpp2019, 2.1.2)."""
+
+import numpy as np
+
+from study.data.feature_scaling import min_max
+from study.data.samples import Arrays
+from study.models import base
+
+EXPRESSED = 0.615  # share of genes that are not 0; makes the CSV 4.46 bytes a value, as the real files (771 MiB)
+LATENT = 2  # as many hidden factors as the bottleneck has units
+CANCER_TYPES = 20
+
+
+class Benchmark(base.Benchmark):
+    """P1B1's synthetic data, preprocessing and model."""
+
+    def synthetic_blocks(self, file, shape, seed):
+        """Yield CSV bytes: case, cancer type, then expression values in [0, 10) with three decimals.
+
+        The expressed genes follow ``LATENT`` hidden factors of a sample, and a little noise.
+        """
+        features, samples = shape["features"], shape[f"{file}_samples"]
+        genes = np.random.default_rng([seed, 0])
+        expressed = genes.random(features) < EXPRESSED
+        loadings = genes.normal(0, 1.2, (LATENT, features)).astype(np.float32)
+        rows = np.random.default_rng([seed, 1 if file == "train" else 2])
+        factors = rows.normal(size=(samples, LATENT)).astype(np.float32)
+        types = rows.integers(CANCER_TYPES, size=samples)
+
+        def values(block):
+            found = 5 + factors[block] @ loadings
+            found += rows.normal(0, 0.3, found.shape)
+            return np.where(expressed, np.clip(found, 0.001, 9.999), 0)
+
+        return base.matrix_blocks(*base.typed_cases(file, types, features), values, decimals=3, zero=b"0")
+
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """Min-max scaling over train and test together."""
+        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """The last rows validate. The output to learn is the input."""
+        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
+        samples = Arrays(x_train, x_train)
+        first = len(samples) - self.validation_samples(len(samples))
+        return base.Data(
+            samples.rows(slice(first)), samples.rows(slice(first, None)), Arrays(x_test, x_test), x_train.shape[1]
+        )
+
+    def build_model(self, features):
+        """Dense layers down to the bottleneck and up again."""
+        from tf_keras import Sequential, layers
+
+        model = self.spec["model"]
+        hidden = [*model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
+        return Sequential(
+            [
+                layers.Input((features,)),
+                *(layers.Dense(units, activation=model["activation"]) for units in hidden),
+                layers.Dense(features, activation=model["output_activation"]),
+            ]
+        )
+
+    def metrics(self):
+        """The correlation of input and output."""
+        return [correlation]
+
+
+def correlation(y_true, y_pred):
+    """Pearson's correlation over all values of a batch; Keras shows the mean over an epoch's batches."""
+    import tensorflow as tf
+
+    true = y_true - tf.reduce_mean(y_true)
+    found = y_pred - tf.reduce_mean(y_pred)
+    norm = tf.sqrt(tf.reduce_sum(tf.square(true)) * tf.reduce_sum(tf.square(found)))
+    return tf.math.divide_no_nan(tf.reduce_sum(true * found), norm)

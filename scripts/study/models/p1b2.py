@@ -1,0 +1,74 @@
+"""P1B2: a multilayer perceptron that tells ten cancer types from somatic SNPs (icpp2019, 2.1.3)."""
+
+import numpy as np
+
+from study.core.errors import StudyError
+from study.data.feature_scaling import min_max
+from study.data.samples import Arrays
+from study.models import base
+
+MUTATED, MUTATED_IN_TYPE = 0.01, 0.5  # how often a gene has SNPs, and how often one that marks the sample's type has
+
+
+class Benchmark(base.Benchmark):
+    """P1B2's synthetic data, preprocessing and model."""
+
+    def synthetic_blocks(self, file, shape, seed):
+        """Yield CSV bytes: case, cancer type, then counts 0 to 9, mostly 0: 2.0 bytes a value, as the real files.
+
+        Each gene marks one cancer type, in whose samples it is mutated more often.
+        """
+        features, samples = shape["features"], shape[f"{file}_samples"]
+        classes = self.spec["model"]["classes"]
+        marks = np.random.default_rng([seed, 0]).integers(classes, size=features)
+        rows = np.random.default_rng([seed, 1 if file == "train" else 2])
+        types = rows.permutation(np.arange(samples) % classes)
+
+        def values(block):
+            rate = np.where(marks == types[block][:, None], MUTATED_IN_TYPE, MUTATED)
+            mutated = rows.random((len(block), features)) < rate
+            return np.where(mutated, rows.integers(1, 10, mutated.shape), 0)
+
+        return base.matrix_blocks(*base.typed_cases(file, types, features), values, decimals=0, zero=b"0")
+
+    scaled_files = ("train", "test")
+
+    def scalers(self, tables):
+        """Min-max scaling over train and test together."""
+        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+
+    def arrange(self, tables, seed):
+        """One-hot types; the first rows validate, after a shuffle."""
+        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
+        y_train, y_test = self._types(tables)
+        shuffled = np.random.default_rng(seed).permutation(len(x_train))
+        samples = Arrays(x_train, y_train).rows(shuffled)
+        first = self.validation_samples(len(samples))
+        return base.Data(
+            samples.rows(slice(first, None)), samples.rows(slice(first)), Arrays(x_test, y_test), x_train.shape[1]
+        )
+
+    def _types(self, tables):
+        types = [tables[split].categories() for split in ("train", "test")]
+        known, classes = np.unique(np.concatenate(types)), self.spec["model"]["classes"]
+        if len(known) > classes:
+            raise StudyError(f"the files have {len(known)} cancer types, {classes} were expected: {', '.join(known)}")
+        return [base.one_hot(np.searchsorted(known, column), classes) for column in types]
+
+    def build_model(self, features):
+        """Dense layers with L2 regularisation of kernels and activities."""
+        from tf_keras import Sequential, layers, regularizers
+
+        model = self.spec["model"]
+
+        def dense(units, activation):
+            l2 = regularizers.l2(model["l2"])
+            return layers.Dense(units, activation=activation, kernel_regularizer=l2, activity_regularizer=l2)
+
+        return Sequential(
+            [
+                layers.Input((features,)),
+                *(dense(units, model["activation"]) for units in model["dense"]),
+                layers.Dense(model["classes"], activation=model["output_activation"]),
+            ]
+        )

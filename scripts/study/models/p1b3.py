@@ -1,0 +1,223 @@
+"""P1B3: a multilayer perceptron that predicts how cells grow under a drug (icpp2019, 2.1.4)."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from study.core.errors import StudyError
+from study.data.feature_scaling import standard
+from study.data.randomness import dropout
+from study.data.samples import Joined
+from study.models import base
+
+GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic ones keep their ratio
+CELL_LINES, TEST_CELL_LINES = 60, 9
+SAMPLES_PER_DRUG = 250  # about a million samples of NCI-60's few thousand drugs
+TEST_SHARE = 0.15  # of the drugs
+OUTSIDE = 5.78  # responses at other concentrations for each used one: makes the narrow file 318 MB at the paper's size
+MISSING = 0.01  # share of the descriptors
+LINES_PER_BLOCK = 50_000
+
+
+class Benchmark(base.Benchmark):
+    """P1B3's synthetic data, preprocessing and model."""
+
+    minimum_features = 2
+    samples_are_joined = True
+
+    def expected_shape(self, file, shape):
+        """Nothing is expected: the published files' rows are filtered and balanced, see `preprocess`."""
+        return None, None
+
+    def synthetic_blocks(self, file, shape, seed):
+        """Yield the bytes of one of the five files; ``train_samples`` and ``test_samples`` are what filters leave.
+
+        features: columns of both wide files together. Growth depends on hidden factors of cell line and drug, which
+        the wide files show, and on the concentration.
+        """
+        world = _World(shape, seed)
+        blocks = {
+            "response": world.responses,
+            "expression": lambda: [world.wide("CellLine", world.cells, world.cell_factors, world.genes, 0)],
+            "descriptors": lambda: [world.wide("NAME", world.drugs, world.drug_factors, world.descriptors, MISSING)],
+            "test_cell_lines": lambda: ["\n".join(["CELLNAME", *world.cells[: world.test_cells]]) + "\n"],
+            "test_drugs": lambda: ["\n".join(["NSC", *world.drugs[: world.test_drugs]]) + "\n"],
+        }[file]
+        return (block.encode() for block in blocks())
+
+    scaled_files = ("expression", "descriptors")
+
+    def scalers(self, tables):
+        """Each wide file's columns are imputed and standardised."""
+        return {file: standard(tables[file].numbers) for file in self.scaled_files}
+
+    def arrange(self, tables, seed):
+        """Filter and balance the responses, take out the test set, draw a sample of each wide file's columns.
+
+        A response is for testing where both its cell line and its drug are in the test lists, and for training where
+        neither is. Nothing is joined here: batches are (see `study.data.samples.Joined`).
+        """
+        model = self.spec["model"]
+        chosen = np.random.default_rng(seed)
+        wide = [_drawn(tables[file].numbers, chosen, model["feature_subsample"]) for file in self.scaled_files]
+        partitions = [self._samples(tables, wide, rows, chosen) for rows in self._partitions(tables)]
+        train, test = partitions
+        first = len(train) - self.validation_samples(len(train))
+        if first == 0 or len(test) == 0:
+            raise StudyError(f"the filters leave {len(train)} training and {len(test)} test samples; both are needed")
+        return base.Data(
+            train.rows(slice(first)), train.rows(slice(first, None)), test, sum(table.shape[1] for table in wide)
+        )
+
+    def _partitions(self, tables):
+        """Rows of the response for training and for testing: masks."""
+        response = tables["response"]
+        drug, cell = _codes_in(response, 0, tables["test_drugs"]), _codes_in(response, 1, tables["test_cell_lines"])
+        with_features = (_rows_in(response, 0, tables["descriptors"]) >= 0) & (
+            _rows_in(response, 1, tables["expression"]) >= 0
+        )
+        limits = self.spec["model"]["log_concentration"]
+        concentration = response.numbers[:, 0]
+        used = with_features & (concentration >= limits["minimum"]) & (concentration <= limits["maximum"])
+        used &= ~np.isnan(response.numbers[:, 1])
+        return used & ~drug & ~cell, used & drug & cell
+
+    def _samples(self, tables, wide, rows, chosen):
+        """The samples of one partition, balanced and shuffled."""
+        response = tables["response"]
+        (kept,) = np.nonzero(rows)
+        kept = chosen.permutation(self._balanced(kept, response.numbers[kept, 1], chosen))
+        keys = [
+            _rows_in(response, 1, tables["expression"])[kept],
+            _rows_in(response, 0, tables["descriptors"])[kept],
+        ]
+        growth = response.numbers[kept, 1:2] / 100
+        return Joined(np.ascontiguousarray(response.numbers[kept, :1]), tuple(wide), tuple(keys), growth)
+
+    def _balanced(self, rows, growth, chosen):
+        """CANDLE's ``naive_balancing``: of each band of growth a fixed share, so that strong effects are not rare."""
+        kept, lower = [], -math.inf
+        for band in self.spec["model"]["growth_kept"]:
+            inside = rows[(growth > lower) & (growth <= band["up_to"])]
+            number = round(len(inside) * band["share"])
+            kept.append(inside if number == len(inside) else chosen.choice(inside, number, replace=False))
+            lower = band["up_to"]
+        return np.concatenate(kept)
+
+    def build_model(self, features):
+        """Dense layers with dropout, one output; the concentration is one more input."""
+        from tf_keras import Sequential, layers
+
+        model = self.spec["model"]
+        stack = [layers.Input((features + 1,))]
+        for units in model["dense"]:
+            stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
+        return Sequential([*stack, layers.Dense(1)])
+
+    def metrics(self):
+        """Accuracy is the coefficient of determination over the epoch; and the share of growth signs told right.
+
+        The paper does not define P1B3's accuracy. CANDLE's own script reports the second as its accuracy.
+        """
+        from tf_keras import metrics
+
+        return [metrics.R2Score(name="accuracy"), growth_sign_accuracy]
+
+
+def growth_sign_accuracy(y_true, y_pred):
+    """Share of samples where measured and predicted growth are on the same side of 0."""
+    import tensorflow as tf
+
+    return tf.reduce_mean(tf.cast(tf.equal(y_true < 0, y_pred < 0), tf.float32), axis=-1)
+
+
+def _drawn(numbers, chosen, subsample):
+    """Up to ``subsample`` columns drawn from ``numbers``."""
+    total = numbers.shape[1]
+    return numbers[:, np.sort(chosen.choice(total, subsample, replace=False))] if subsample < total else numbers
+
+
+def _same_name(names):
+    """The expression file writes ``.`` where the responses write ``:``; blanks around a name mean nothing."""
+    return [str(name).strip().replace(".", ":") for name in names]
+
+
+def _rows_in(response, index, table):
+    """For each response its row in a wide ``table``, found by the name in code column ``index``; -1 without one."""
+    rows = pd.Index(_same_name(table.categories()))
+    if rows.has_duplicates:
+        raise StudyError(f"P1B3: {rows[rows.duplicated()][0]!r} has two rows in a file that should have one for each")
+    return rows.get_indexer(_same_name(response.codes[index]))[response.matrix[:, index].astype(np.int64)]
+
+
+def _codes_in(response, index, table):
+    """For each response whether its name in code column ``index`` is in a list of names."""
+    names = _same_name(table.categories())
+    listed = np.isin(_same_name(response.codes[index]), names)
+    return listed[response.matrix[:, index].astype(np.int64)]
+
+
+class _World:
+    """The cell lines and drugs behind synthetic files; the same for every file of a seed."""
+
+    def __init__(self, shape, seed):
+        self._shape, self._seed = shape, seed
+        drugs = max(10, round((shape["train_samples"] + shape["test_samples"]) / SAMPLES_PER_DRUG))
+        self.cells = [f"NCI:CELL-{number:02d}" for number in range(CELL_LINES)]
+        self.drugs = [str(1000 + 7 * number) for number in range(drugs)]
+        self.test_cells, self.test_drugs = TEST_CELL_LINES, max(1, round(TEST_SHARE * drugs))
+        self.genes = max(1, round(shape["features"] * GENES / (GENES + DESCRIPTORS)))
+        self.descriptors = max(1, shape["features"] - self.genes)
+        factors = np.random.default_rng([seed, 0])
+        self.cell_factors, self.drug_factors = factors.normal(size=(CELL_LINES, 2)), factors.normal(size=(drugs, 2))
+
+    def wide(self, name, rows, factors, features, missing):
+        """The text of a wide file: each column follows the hidden factors, with noise."""
+        drawn = np.random.default_rng([self._seed, 1, features])
+        values = factors @ drawn.normal(size=(2, features)) + drawn.normal(0, 0.3, (len(rows), features))
+        values[drawn.random(values.shape) < missing] = np.nan
+        names = [row.replace(":", ".") for row in rows]
+        frame = pd.DataFrame(values, index=pd.Index(names, name=name), columns=[f"f{f}" for f in range(features)])
+        return frame.to_csv(sep="\t", float_format="%.4f", na_rep="na")
+
+    def responses(self):
+        """Blocks of the text of the narrow file: responses in any order, those that filters remove among them."""
+        yield "NSC,CELLNAME,LOG_CONCENTRATION,GROWTH\n"
+        drawn = np.random.default_rng([self._seed, 2])
+        parts = [
+            self._used(
+                drawn, self._shape["train_samples"], (self.test_drugs, len(self.drugs)), (self.test_cells, CELL_LINES)
+            ),
+            self._used(drawn, self._shape["test_samples"], (0, self.test_drugs), (0, self.test_cells)),
+        ]
+        used = pd.concat(parts, ignore_index=True)
+        outside = used.sample(round(OUTSIDE * len(used)), replace=True, random_state=drawn)
+        outside["concentration"] = -5 - drawn.uniform(0.1, 3, len(outside))
+        frame = pd.concat([used, outside], ignore_index=True).sample(frac=1, random_state=drawn)
+        for first in range(0, len(frame), LINES_PER_BLOCK):
+            block = frame.iloc[first : first + LINES_PER_BLOCK]
+            yield block.to_csv(header=False, index=False, float_format="%.6f")
+
+    def _used(self, drawn, samples, drugs, cells):
+        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: first and after the last."""
+        positive, number = _before_balancing(samples)
+        drug, cell = drawn.integers(*drugs, number), drawn.integers(*cells, number)
+        concentration = drawn.uniform(-5, -4, number)
+        effect = np.tanh((self.cell_factors[cell] * self.drug_factors[drug]).sum(axis=1) + 2 * (concentration + 4.5))
+        rank = np.argsort(np.argsort(effect + drawn.normal(0, 0.1, number)))
+        negative = number - positive
+        growth = np.where(
+            rank < negative, -100 + 100 * (rank + 0.5) / negative, 50 * (rank - negative + 1) / (positive + 1)
+        )
+        names = {"drug": np.array(self.drugs)[drug], "cell": np.array(self.cells)[cell]}
+        return pd.DataFrame({**names, "concentration": concentration, "growth": growth})
+
+
+def _before_balancing(samples):
+    """(responses with growth of 0 to 50, all) of which balancing, which keeps 70 % of the first, leaves ``samples``."""
+    wanted = samples // 2
+    positive = math.floor(wanted / 0.7)
+    while round(positive * 0.7) < wanted:
+        positive += 1
+    return positive, samples - wanted + positive

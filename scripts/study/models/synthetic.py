@@ -1,0 +1,21 @@
+"""The ``synthetic`` source: files of any size that look like a benchmark's real ones."""
+
+from tqdm import tqdm
+
+from study import models
+from study.core.files import written_aside
+
+GENERATOR_VERSION = 1  # raise it when the same seed gives other bytes: files are then made anew
+
+
+def generate(path, benchmark, spec, definition, file):
+    """Write one synthetic file; ``file`` is its key in the benchmark's ``files``.
+
+    definition: the study's dataset (train_samples, test_samples, features, seed). The same definition
+    gives the same bytes. Memory: a block of rows, or for P1B3 its tables.
+    """
+    blocks = models.get(benchmark, spec).synthetic_blocks(file, definition, definition["seed"])
+    progress = tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1)
+    with written_aside(path) as aside, open(aside, "wb") as handle, progress:
+        for block in blocks:
+            progress.update(handle.write(block))

@@ -1,0 +1,1 @@
+"""The run record, and the tidy tables of runs and loads."""

@@ -1,0 +1,195 @@
+"""One tidy table of all runs of a study, and one of all its loading samples: what tables are made from."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from study.core import configuration, paths
+from study.core.errors import StudyError
+from study.core.files import read_json
+from study.instruments.phases import PHASES
+from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
+from study.records.record import read_record, verify
+
+
+def runs_frame(runs, training_code, folder):
+    """A data frame with a row a run.
+
+    runs: the study's `grid.Run` objects. training_code: {benchmark: digest of today's code}, for the column
+    ``code_is_current``. folder: the machine's results folder, to which the column ``record`` is relative.
+    """
+    return pd.DataFrame([_run_row(run, training_code, Path(folder)) for run in runs])
+
+
+def _run_row(run, training_code, folder):
+    path = Path(paths.record(folder, run.directory))
+    record = read_record(path)
+    verify(path.parent, record["files"])
+    failure = record["failure"] or {}
+    provenance = record["provenance"]
+    times = record["phases"]
+    nothing = dict.fromkeys
+    row = {
+        "machine": record["machine"],
+        **record["parameters"],
+        **record["derived"],
+        "learning_rate": record["benchmark"]["learning_rate"],
+        "optimizer": record["benchmark"]["optimizer"],
+        "loss_function": record["benchmark"]["loss"],
+        **(record["workload"] or nothing(WORKLOAD)),
+        **_sizes(record["data_mb"], run.spec["files"]),
+        "status": record["status"],
+        "failure_kind": failure.get("kind"),
+        "failure_phase": failure.get("phase"),
+        "failure_message": failure.get("message"),
+        "may_fail": run.may_fail,
+        "resumed_after_epoch": record["resumed_after_epoch"],
+        "runtime_s": record["runtime_s"],
+        **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
+        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
+        "stage_s": times.get("stage", {}).get("slowest_s"),
+        "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
+        **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
+        **(record["training"] or nothing(TRAINING)),
+        **(nothing(QUALITY) | (record["quality"] or {})),
+        **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
+        **(record["memory"] or nothing(["peak_memory_mb"])),
+        "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
+        **_power(record),
+        **_communication(record["communication"]),
+        **_profile(record["profile"]),
+        "oversubscribed": provenance["oversubscribed"],
+        "training_code": provenance["training_code"],
+        "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
+        "git_commit": provenance["git_commit"],
+        "git_dirty": provenance["git_dirty"],
+        "host": provenance["host"],
+        "record": str(path.relative_to(folder)),
+    }
+    if record["resumed_after_epoch"]:  # not one piece: no time, power or energy of it is comparable
+        row |= dict.fromkeys(name for name in row if name.endswith(("_s", "_w", "_j", "_js")))
+    return row
+
+
+def _power(record):
+    """Power and energy columns: of a GPU, of the job, of each kind of part, and what they are worth."""
+    power, training = record["power"], record["training"]
+    job, samples = power["energy_job_j"], None
+    if training:
+        derived, workload = record["derived"], record["workload"]
+        samples = workload["samples_per_rank"] * record["parameters"]["gpus"] * derived["epochs_per_rank"]
+    gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
+    return {
+        "power_per_gpu_w": power["power_per_gpu_w"],
+        "power_per_gpu_training_w": power["power_per_gpu_training_w"],
+        "power_per_gpu_one_hz_w": power["power_per_gpu_one_hz_w"],
+        "energy_per_gpu_j": power["energy_per_gpu_j"],
+        "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
+        "energy_job_j": job,
+        "energy_delay_product_js": job * record["runtime_s"] if job else None,
+        "samples_per_j": samples / job if job and samples else None,
+        **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
+        "power_gap_s": max(gaps, default=None),
+        "power_source": power["source"],
+        "power_reason": power["reason"],
+    }
+
+
+def _communication(communication):
+    """Columns of a traced run. Allreduce is that of an epoch: the mean over all but the first, where there are more.
+
+    In the first one TensorFlow builds its graph, and the ranks wait for whichever takes longest.
+    """
+    if communication is None:
+        return dict.fromkeys(COMMUNICATION)
+    epochs = communication["allreduce_epochs"][1:] or communication["allreduce_epochs"]
+    parts = communication["allreduce"]
+    return {
+        **{f"timeline_{name}": communication[name] for name in BROADCAST},
+        **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in parts},
+        **{name: communication[name] for name in FUSED},
+        "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
+    }
+
+
+def _mean(values):
+    return sum(values) / len(values) if values else None
+
+
+def _profile(profile):
+    """Columns of a profiled run, ``profile_<column>``."""
+    return {f"profile_{name}": (profile or {}).get(name) for name in PROFILE}
+
+
+BROADCAST = ("broadcast_span_s", "broadcast_skew_s", "broadcast_negotiation_s", "broadcast_transfer_s")
+FUSED = ("allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb", "slowest_rank",
+         "slowest_rank_share")  # fmt: skip
+ALLREDUCE = ("allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s")
+COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED, "timeline_lost")
+PROFILE = ("total_s", *PROFILE_COLUMNS)
+
+
+def _sizes(data_mb, files):
+    """``train_mb`` and ``test_mb``: the files that the benchmark's YAML counts for each of the paper's two sizes."""
+    return {
+        f"{split}_mb": sum(size for file, size in data_mb.items() if files[file].get("split") == split) or None
+        for split in ("train", "test")
+    }
+
+
+WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
+READING = ("shared", "storage")
+TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
+QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
+
+
+def read_frame(path):
+    """One of the two tables as written to a CSV file; an empty frame where the study has no runs or no loads."""
+    try:
+        return pd.read_csv(path)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+
+
+def loading_frame(loading_files, loading_code, folder):
+    """A data frame with a row a load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
+
+    loading_code: digest of today's code, for ``code_is_current``. folder: what ``record`` is relative to.
+    """
+    rows = []
+    for path in loading_files:
+        measured = read_json(path)
+        configuration.check(measured, "loading", str(path))
+        for sample in measured["samples"]:
+            file = measured["files"][sample["file"]]
+            rows.append(
+                {
+                    "machine": measured["machine"],
+                    "benchmark": measured["benchmark"],
+                    "dataset": measured["dataset"],
+                    "split": file["split"],
+                    "rows": file["shape"][0],
+                    "columns": file["shape"][1],
+                    "size_mb": file["size_mb"],
+                    **sample,
+                    "cold_reason": measured["cold_reason"],
+                    "code_is_current": measured["loading_code"] == loading_code,
+                    "record": str(Path(path).relative_to(folder)),
+                }
+            )
+    frame = pd.DataFrame(rows, columns=LOADING)
+    _refuse_different_arrays(frame)
+    return frame
+
+
+LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
+           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "peak_memory_mb", "imported_memory_mb",
+           "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
+
+
+def _refuse_different_arrays(frame):
+    """Loaders are compared only where they give the same array, bit for bit."""
+    for key, group in frame[frame["status"] == "ok"].groupby(["benchmark", "dataset", "file"]):
+        if group["crc32"].nunique() > 1:
+            found = group.groupby("loader")["crc32"].unique().to_dict()
+            raise StudyError(f"{'/'.join(key)}: the loaders give different arrays (CRC-32 by loader: {found})")

@@ -1,0 +1,1 @@
+"""What people read: tables, figures, the report's pages; one folder per paper in papers/."""

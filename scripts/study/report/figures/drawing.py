@@ -1,0 +1,170 @@
+"""Draw the data of a figure and write it as SVG and PDF, by Matplotlib's object API: no global state is changed."""
+
+import math
+import string
+import textwrap
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import offset_copy
+
+from study.core.files import written_aside
+from study.report.figures import style
+from study.report.figures.axes import set_gpu_axis, set_value_axis
+
+COLUMNS = 2
+LEGEND_ROW = 0.14  # inches, as all lengths here
+LEGEND_HANDLE = 0.5  # a handle with the space around it
+BELOW_AXES = 0.38  # tick labels and axis label, under which the legend begins
+AROUND_AXES = 0.7  # tick labels, axis label and title of a panel, in height
+TITLE_LINE = 0.15
+BETWEEN_PANELS = 0.05  # as part of a panel's width
+FAILED_AT = 0.04  # height of a failed point's mark, and of each further one above it, as part of the axes
+FAILED_STEP = 0.07
+REASON_CHARACTERS = 48
+ABOVE_LINES = 4
+
+
+def write(data, svg, pdf):
+    """Draw a figure and write both files, whole or not at all; the same data give the same bytes.
+
+    data: a `study.report.figures.selection.FigureData`.
+    """
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def save(figure, data, svg, pdf):
+    """Write a Matplotlib figure as SVG and PDF, with the name, title and caption of ``data``."""
+    title = f"{data.name}: {data.title}"
+    with written_aside(svg) as svg_aside, written_aside(pdf) as pdf_aside:
+        figure.savefig(svg_aside, format="svg", metadata={"Date": None, "Title": title, "Description": data.caption})
+        figure.savefig(
+            pdf_aside, format="pdf", metadata={"CreationDate": None, "Title": title, "Subject": data.caption}
+        )
+
+
+def draw(data):
+    """The Matplotlib figure: panels side by side, two in a row, each with its legend below."""
+    with matplotlib.rc_context(style.RC):
+        heading = [data.title, data.subtitle, *data.notes]
+        columns = min(COLUMNS, len(data.panels))
+        rows = math.ceil(len(data.panels) / columns)
+        legend_rows = [_legend_shape(_legend_entries(panel))[0] for panel in data.panels]
+        height = rows * (style.AXES_HEIGHT + AROUND_AXES) + len(heading) * TITLE_LINE
+        for row in range(rows):
+            height += max(legend_rows[row * columns : (row + 1) * columns]) * LEGEND_ROW
+        figure = Figure(figsize=(columns * style.PANEL_WIDTH, height), layout="constrained")
+        figure.get_layout_engine().set(wspace=BETWEEN_PANELS)
+        figure.suptitle("\n".join(heading))
+        grid = figure.add_gridspec(rows, columns)
+        for index, panel in enumerate(data.panels):
+            _draw_panel(figure.add_subplot(grid[divmod(index, columns)]), panel, string.ascii_lowercase[index])
+        return figure
+
+
+def _draw_panel(axes, panel, letter):
+    axes.set_title(f"({letter}) {panel.title}")
+    axes.set_ylabel(panel.y_label)
+    axes.grid(axis="y")
+    set_gpu_axis(axes, list(panel.counts))
+    for points in panel.published:
+        axes.plot(points.gpus, points.values, zorder=ABOVE_LINES, **style.published_style(points.series))
+    for line in panel.lines:
+        _draw_line(axes, line, panel.series)
+    _scale(axes, panel)
+    _draw_failed(axes, panel)
+    if panel.reason:
+        _write_reason(axes, panel)
+    _draw_legend(axes, panel)
+
+
+def _draw_line(axes, line, series_count):
+    has_interval = np.isfinite(line.ci95).any()
+    axes.errorbar(
+        line.gpus, line.mean, yerr=line.ci95 if has_interval else None, capsize=2, elinewidth=0.8, zorder=3,
+        **style.line_style(line.series, line.quantity, series_count),
+    )  # fmt: skip
+
+
+def _draw_failed(axes, panel):
+    """An x at the bottom edge for each point whose repeats all failed; several of one GPU count one above the other."""
+    heights = {}
+    for point in panel.failed:
+        above = heights[point.gpus] = heights.get(point.gpus, -1) + 1
+        axes.plot(
+            [point.gpus], [FAILED_AT + above * FAILED_STEP], transform=axes.get_xaxis_transform(), zorder=ABOVE_LINES,
+            **_failed_style(style.COLOURS[point.series % len(style.COLOURS)]),
+        )  # fmt: skip
+    if heights and axes.get_yscale() == "log":  # a linear axis keeps its zero
+        _make_room(axes, below=FAILED_AT + (1 + max(heights.values())) * FAILED_STEP)
+
+
+def _failed_style(colour):
+    return {"color": colour, "linestyle": "none", "marker": "x", "markersize": 5, "markeredgewidth": 1.4}
+
+
+def _scale(axes, panel):
+    """A y axis for all values with their intervals, or none where there are no values."""
+    means = [*(line.mean for line in panel.lines), *(points.values for points in panel.published)]
+    if not means:
+        axes.set_yticks([])
+        return
+    halves = [*(np.nan_to_num(line.ci95) for line in panel.lines), *(0 * points.values for points in panel.published)]
+    mean, half = np.concatenate(means), np.concatenate(halves)
+    set_value_axis(axes, panel.y_scale, mean - half, mean + half)
+
+
+def _write_reason(axes, panel):
+    """Why nothing is measured: in the middle of an empty panel, above the published points of another."""
+    text = textwrap.fill(f"not measured: {panel.reason}", REASON_CHARACTERS)
+    place = {"y": 0.5, "va": "center"}
+    if panel.published:
+        place = {"y": 0.99, "va": "top"}
+        _make_room(axes, above=0.12 * (1 + text.count("\n")))
+    axes.text(
+        x=0.5, s=text, ha="center", transform=axes.transAxes, fontsize=style.SMALL, color=style.GREY,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, **place,
+    )  # fmt: skip
+
+
+def _make_room(axes, below=0.0, above=0.0):
+    """Widen the y axis so that what is drawn leaves these parts of the axes free at the bottom and at the top."""
+    drawn = 1 - below - above
+    ends = axes.transAxes.transform([(0, -below / drawn), (0, 1 + above / drawn)])
+    axes.set_ylim(axes.transData.inverted().transform(ends)[:, 1])
+
+
+def _legend_entries(panel):
+    """(handle, label) of all that a panel shows."""
+    entries = [
+        (Line2D([], [], **style.line_style(line.series, line.quantity, panel.series)), line.label)
+        for line in panel.lines
+    ]
+    entries += [(Line2D([], [], **style.published_style(points.series)), points.label) for points in panel.published]
+    if panel.failed:
+        kinds = sorted({kind for point in panel.failed for kind in point.kinds})
+        entries.append((Line2D([], [], **_failed_style("black")), f"failed ({', '.join(kinds)})"))
+    return entries
+
+
+def _legend_shape(entries):
+    """Rows and columns of a legend: as many columns as fit below a panel."""
+    if not entries:
+        return 0, 1
+    widest = max(style.text_width(label, style.SMALL) for _, label in entries) + LEGEND_HANDLE
+    columns = min(max(1, int(style.PANEL_WIDTH / widest)), len(entries))
+    return math.ceil(len(entries) / columns), columns
+
+
+def _draw_legend(axes, panel):
+    entries = _legend_entries(panel)
+    if entries:
+        handles, labels = zip(*entries, strict=True)
+        axes.legend(
+            handles, labels, ncols=_legend_shape(entries)[1], loc="upper center", bbox_to_anchor=(0.5, 0),
+            bbox_transform=offset_copy(axes.transAxes, axes.figure, y=-BELOW_AXES, units="inches"),
+            frameon=False, borderaxespad=0, handlelength=2.8, columnspacing=1.2, labelspacing=0.3,
+        )  # fmt: skip

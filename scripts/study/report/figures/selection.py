@@ -1,0 +1,225 @@
+"""The data of a figure: runs chosen, repeats put together, published values put beside. Nothing here draws."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.statistics import summarize
+from study.instruments.power.readings import MODELLED
+from study.report.figures.description import needs, several
+
+IDENTITY = tuple(configuration.schema("figures")["$defs"]["column"]["enum"])
+POWER = ("power_per_gpu_w", "energy_per_gpu_j")
+NOT_MEASURED = "no run of this study has it"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity of one series: arrays of equal length, NaN where a point has no value or no interval."""
+
+    label: str
+    series: int  # counted from 0 among the panel's series, as in the other classes
+    quantity: int  # counted from 0 among the panel's quantities
+    gpus: np.ndarray
+    mean: np.ndarray
+    ci95: np.ndarray  # half-width
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A point of one series whose repeats all failed, with the kinds of failure."""
+
+    series: int
+    gpus: int
+    kinds: tuple
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published points; ``series`` is the measured series that they belong to, or a number of their own."""
+
+    label: str
+    series: int
+    gpus: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one panel shows; ``reason`` says why nothing is measured, None where there is a line."""
+
+    title: str
+    y_label: str
+    y_scale: str
+    series: int  # how many there are
+    lines: tuple
+    failed: tuple
+    published: tuple
+    counts: tuple  # every GPU count that the panel has, ascending
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """All that is drawn, and the text that goes with it."""
+
+    name: str
+    title: str
+    subtitle: str
+    notes: tuple
+    caption: str
+    panels: tuple
+
+
+def select(description, runs, study):
+    """The `FigureData` of a figure.
+
+    runs: the tidy table of runs. study: its name. Raises `StudyError` where no run belongs in the figure.
+    """
+    rows = _chosen(description, runs)
+    panels = tuple(_panel(panel, rows, description) for panel in description.panels)
+    return FigureData(
+        description.name, description.title, _subtitle(rows, study), _notes(rows), description.caption, panels
+    )
+
+
+def _chosen(description, runs):
+    rows = runs
+    if len(runs):
+        kept = ~(runs["trace"] | runs["profile"]).astype(bool)
+        for column, values in description.runs.items():
+            kept &= runs[column].isin(values)
+        rows = runs[kept]
+    if rows.empty:
+        raise StudyError(f"figure {description.name} needs {needs(description)}; the study has none")
+    for column in description.smallest:
+        rows = rows[rows[column] == rows[column].min()]
+    return rows
+
+
+def _subtitle(rows, study):
+    told = {column: list(rows[column].unique()) for column in ("machine", "benchmark", "dataset")}
+    told = {column: values[0] if len(values) == 1 else f"{len(values)} different" for column, values in told.items()}
+    return ", ".join([f"study {study}", *(f"{column} {value}" for column, value in told.items())])
+
+
+def _notes(rows):
+    """What must be known of the runs to read the figure rightly."""
+    notes = []
+    crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
+    if crowded:
+        notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} GPUs")
+    if "power_source" in rows and rows["power_source"].eq(MODELLED).any():
+        notes.append("power and energy are modelled from CPU utilisation (power_model), not measured")
+    if not rows["code_is_current"].astype(bool).all():
+        notes.append("some runs are of another version of the code")
+    return tuple(notes)
+
+
+def _panel(panel, rows, description):
+    # A line must not mix different experiments: whatever else differs among the runs splits the lines too.
+    others = [column for column in IDENTITY if column in rows and column not in panel["by"]]
+    also = [column for column in others if rows[column].nunique(dropna=False) > 1]
+    by = [*panel["by"], *also]
+    series = _series(rows, by, description.labels)
+    lines = [
+        _line(group, column, (number, _label(values, by, description.labels)), (index, text), panel)
+        for index, (column, text) in enumerate(panel["quantities"].items())
+        for number, (values, group) in enumerate(series)
+    ]
+    lines = tuple(line for line in lines if np.isfinite(line.mean).any())
+    failed = tuple(point for number, (_, group) in enumerate(series) for point in _failed(number, group))
+    published = tuple(_published(panel, [values for values, _ in series], description))
+    counts = sorted({*rows["gpus"], *itertools.chain.from_iterable(points.gpus for points in published)})
+    return Panel(
+        panel["title"], panel["y_label"], panel["y_scale"], len(series), lines, failed, published,
+        tuple(map(int, counts)), None if lines else _reason(panel, rows),
+    )  # fmt: skip
+
+
+def _series(rows, by, labels):
+    """(values of ``by``, their rows) of each series, ordered as the labels are, else by value."""
+    if not by:
+        return [((), rows)]
+    groups = [(values, group) for values, group in rows.groupby(by, dropna=False, sort=False)]
+    return sorted(groups, key=lambda group: [_rank(*pair, labels) for pair in zip(by, group[0], strict=True)])
+
+
+def _rank(column, value, labels):
+    known = list(labels.get(column, {}))
+    return known.index(str(value)) if str(value) in known else len(known), value
+
+
+def _label(values, by, labels):
+    told = zip(by, values, strict=True)
+    return ", ".join(labels.get(name, {}).get(str(value), f"{name.replace('_', ' ')} {value}") for name, value in told)
+
+
+def _line(group, column, series, quantity, panel):
+    (number, series_label), (index, quantity_label) = series, quantity
+    counts = np.array(sorted(group["gpus"].unique()))
+    ok = group[group["status"] == "ok"]
+    values = ok[column] if column in ok else pd.Series(np.nan, index=ok.index)
+    samples = [summarize(values[ok["gpus"] == count]) for count in counts]
+    parts = [quantity_label] if len(panel["quantities"]) > 1 or not series_label else []
+    return Line(
+        ", ".join([*parts, *filter(None, [series_label])]), number, index, counts,
+        np.array([sample.mean for sample in samples]), np.array([sample.ci95 for sample in samples]),
+    )  # fmt: skip
+
+
+def _failed(number, group):
+    for count, repeats in group.groupby("gpus"):
+        if not (repeats["status"] == "ok").any():
+            yield Failed(number, int(count), tuple(sorted(repeats["failure_kind"].dropna().unique())))
+
+
+def _published(panel, series, description):
+    """The published points of a panel, one `Published` a series and machine.
+
+    series: the values of each measured series, which begin with those of the panel's ``by``.
+    """
+    new, used = itertools.count(len(series)), set()
+    named = [dict(zip(panel["by"], values, strict=False)) for values in series]
+    for entry in panel.get("published", []):
+        rows = _published_rows(entry, description)
+        by = [column for column in panel["by"] if column in rows]
+        for (machine, *values), points in rows.groupby(["machine", *by], sort=False):
+            same = [number for number, known in enumerate(named) if by and [known[name] for name in by] == values]
+            free = [number for number in same if number not in used]  # another machine's points need their own marker
+            number = free[0] if free else next(new)
+            used.add(number)
+            label = ": ".join(
+                [f"paper, {machine.capitalize()}", *filter(None, [_label(values, by, description.labels)])]
+            )
+            yield Published(label, number, points["gpus"].to_numpy(dtype=int), points[entry["y"]].to_numpy(dtype=float))
+
+
+def _published_rows(entry, description):
+    """The rows of a published CSV that a panel's entry asks for."""
+    folder = configuration.CONFIG / "published"
+    where = f"figure {description.name}: published: {entry['file']}"
+    if not (folder / entry["file"]).is_file():
+        known = ", ".join(sorted(path.name for path in folder.glob("*.csv")))
+        raise StudyError(f"{where}: there is no such file in {configuration.shown(folder)}; known files: {known}")
+    rows = pd.read_csv(folder / entry["file"]).assign(**entry.get("set", {}))
+    missing = [column for column in ("gpus", entry["y"], *entry.get("where", {})) if column not in rows]
+    if missing:
+        raise StudyError(f"{where}: there is no column '{missing[0]}'; the file has: {', '.join(rows)}")
+    for column, value in entry.get("where", {}).items():
+        rows = rows[rows[column].isin(several(value))]
+    rows = rows.dropna(subset=["gpus", entry["y"]]).sort_values("gpus")
+    if rows.empty:
+        raise StudyError(f"{where}: no row fits {entry.get('where', {})}")
+    return rows
+
+
+def _reason(panel, rows):
+    """Why a panel has no line: what the runs say of the power sensor, or that no run measured it."""
+    if set(panel["quantities"]) <= set(POWER):
+        return "; ".join(rows["power_reason"].dropna().unique()) or NOT_MEASURED
+    return NOT_MEASURED

@@ -1,0 +1,111 @@
+"""Draw traced runs over time: for each run its power above its phases and communication, all on one clock."""
+
+import textwrap
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from study.instruments.phases import PHASES
+from study.report.figures import style
+from study.report.figures.drawing import TITLE_LINE, save
+
+WIDTH = 2 * style.PANEL_WIDTH  # inches, as all lengths here
+POWER_HEIGHT = 0.85
+NO_POWER_HEIGHT = 0.25
+LANE_HEIGHT = 0.17
+AROUND_RUN = 0.5  # title and time axis
+LEGEND = 0.4
+BAR = 0.8  # of a lane's height
+REASON_CHARACTERS = 100
+# Light enough for black text; neighbours in time differ in lightness too.
+PHASE_COLOURS = dict(zip(PHASES, ("#D9D9D9", "#F0B429", "#FBE7B2", "#CC79A7", "#9CCBEB", "#EDEDED"), strict=True))
+STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
+
+
+def write(data, svg, pdf):
+    """Draw a figure and write both files, whole or not at all. data: a `study.report.figures.timeline.TimelineData`."""
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def draw(data):
+    """The Matplotlib figure: the runs one below the other, the same seconds at the same place."""
+    with matplotlib.rc_context(style.RC):
+        heading = [data.title, data.subtitle, *data.notes]
+        heights = [height for run in data.runs for height in _heights(run)]
+        total = sum(heights) + AROUND_RUN * len(data.runs) + LEGEND + TITLE_LINE * len(heading)
+        figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout="constrained")
+        figure.get_layout_engine().set(hspace=0.01, h_pad=0.02)
+        figure.suptitle("\n".join(heading))
+        if not data.runs:
+            figure.text(0.5, 0.3, "no traced run came to its end", ha="center", color=style.GREY)
+            return figure
+        axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        end = max(run.end for run in data.runs)
+        for index, run in enumerate(data.runs):
+            _draw_power(axes[2 * index], run)
+            _draw_lanes(axes[2 * index + 1], run)
+        axes[-1].set_xlabel("seconds since the launch")
+        axes[-1].set_xlim(0, end)
+        _draw_legend(figure, data.runs)
+        return figure
+
+
+def _heights(run):
+    """Of the power's axes and of the lanes' below them."""
+    lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
+    return POWER_HEIGHT if run.power else NO_POWER_HEIGHT, lanes
+
+
+def _draw_power(axes, run):
+    axes.set_title(run.title, loc="left")
+    axes.grid(axis="y")
+    axes.tick_params(labelbottom=False)
+    for index, line in enumerate(run.power):
+        looks = style.line_style(index, 0, len(run.power)) | {"marker": ""}
+        axes.plot(line.seconds, line.mean, label=line.label, **looks)
+        axes.fill_between(line.seconds, line.low, line.high, color=looks["color"], alpha=0.2, linewidth=0)
+    if run.power:
+        axes.set_ylim(0, 1.1 * max(np.nanmax(line.high) for line in run.power))
+        axes.set_ylabel("power (W)")
+        axes.legend(loc="upper left", frameon=False, ncols=len(run.power))
+        return
+    axes.set_yticks([])
+    reason = textwrap.fill(f"power not measured: {run.power_reason}", REASON_CHARACTERS)
+    axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", fontsize=style.SMALL,
+              color=style.GREY)  # fmt: skip
+
+
+def _draw_lanes(axes, run):
+    labels = []
+    for lane in run.lanes:
+        low = -len(labels) - BAR / 2
+        for phase, begin, end in lane.spans:
+            axes.broken_barh([(begin, end - begin)], (low, BAR), facecolor=PHASE_COLOURS[phase], edgecolor="black",
+                             linewidth=0.3)  # fmt: skip
+        labels.append(lane.label)
+    for what, share in run.communication.items():
+        low = -len(labels) - BAR / 2
+        colour = STRIP_COLOURS[what.split()[-1]]
+        changes = np.flatnonzero(np.diff(share.round(3), prepend=-1, append=-1)[:-1])  # a smaller file
+        seconds, heights = np.append(run.seconds[changes], run.end), np.append(share[changes], 0)
+        axes.fill_between(seconds, low, low + BAR * heights, step="post", color=colour, linewidth=0)
+        axes.axhline(low, color=colour, linewidth=0.3)
+        labels.append(what)
+    axes.set_yticks(-np.arange(len(labels)), labels)
+    axes.set_ylim(-len(labels) + 0.5, 0.5)
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_legend(figure, runs):
+    seen = {phase for run in runs for lane in run.lanes for phase, _, _ in lane.spans}
+    entries = [
+        Patch(facecolor=PHASE_COLOURS[phase], edgecolor="black", linewidth=0.3, label=phase)
+        for phase in PHASES
+        if phase in seen
+    ]
+    entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]
+    figure.legend(handles=entries, loc="outside lower center", ncols=(len(entries) + 1) // 2, frameon=False,
+                  handlelength=1.2)  # fmt: skip

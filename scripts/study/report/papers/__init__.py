@@ -1,0 +1,1 @@
+"""What one paper needs: its tables and claims, a folder per paper."""

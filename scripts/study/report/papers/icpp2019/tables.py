@@ -1,0 +1,232 @@
+"""The tables of the ICPP 2019 paper, as measured by this study's runs."""
+
+import pandas as pd
+
+from study.core.statistics import summarize
+from study.data.loaders import LOADERS
+from study.report.tables.layout import Table
+from study.report.tables.summary import (
+    POINT,
+    VARIED,
+    WORKLOAD,
+    beside_published,
+    file_difference,
+    joined_records,
+    notes,
+    optional_columns,
+    points,
+    published,
+    timed,
+    workload_difference,
+)
+
+STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
+BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
+MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+
+
+def table1(runs, loading):
+    """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run."""
+    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
+    measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
+    groups = runs.groupby(keys, sort=False)
+    table = (
+        groups[measures]
+        .first()
+        .assign(records=groups["record"].agg(joined_records), code_is_current=groups["code_is_current"].all())
+        .reset_index()
+    )
+    paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
+    beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
+    table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
+    table["published_epochs"] = table["published_epochs"].where(
+        table["scaling"] != "weak"
+    )  # which Table 1 does not have
+    table = table.astype(
+        {name: "Int64" for name in table if name.endswith(("_samples", "features", "_epochs", "size"))}
+    )
+    shown = ["benchmark", "dataset", "scaling"]
+    for name in ("train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "optimizer", *beside[-2:]):
+        shown += [name, *([f"published_{name}"] if name in beside else [])]
+    caption = (
+        "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
+        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; its "
+        "sizes are MiB, certainly for P1B2, ours 10^6 bytes."
+    )
+    return Table(
+        "icpp2019_table1", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
+
+
+def table2(runs, loading):
+    """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
+    measures = ["time_per_epoch_s", "power_per_gpu_w"]
+    chosen = timed(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
+    table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
+    keys = ["benchmark", "scaling", "batch_size", "gpus"]
+    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
+    shown = ["machine", "benchmark", "scaling", *VARIED, "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
+             STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
+             "published_power_per_gpu_w", "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
+    caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
+    return Table(
+        "icpp2019_table2", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
+
+
+def table3(runs, loading):
+    """Tables 3 and 4: time to load each file by loader, and how many times faster than ``read_csv``."""
+    keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
+    loading = loading[loading["loader"].isin(LOADERS)]  # other formats have a table of their own
+    loaders = list(loading["loader"].unique())
+    rows = [
+        _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
+        for key, group in loading.groupby(keys, sort=False, dropna=False)
+    ]
+    columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
+    columns += [f"speedup_{loader}" for loader in loaders if loader != BASE]
+    table = pd.DataFrame(
+        rows,
+        columns=[
+            *keys,
+            *columns,
+            "repeats_ok",
+            "repeats_failed",
+            "failures",
+            "cold_reason",
+            "code_is_current",
+            "records",
+        ],
+    )
+    measures = [f"{loader}_s" for loader in (BASE, OPTIMIZED) if loader in loaders]
+    table["split"] = table["split"].astype(object)
+    beside = []
+    for machine, file in MACHINES.items():
+        table = beside_published(table, file, ["benchmark", "split"], measures, file_difference, f"{machine}_")
+        speedup = f"published_{machine}_speedup_chunked"
+        if len(measures) == 2:
+            table[speedup] = table[f"published_{machine}_{BASE}_s"] / table[f"published_{machine}_{OPTIMIZED}_s"]
+        beside += [f"{kind}_{machine}_{measure}" for kind in ("published", "ratio") for measure in measures]
+        beside += [speedup] * (len(measures) == 2)
+    shown = ["machine", "benchmark", "file", "rows", "columns", "size_mb", "page_cache",
+             *(f"{name}_s" for name in loaders), *(c for c in table if c.startswith("speedup_")), *beside,
+             "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
+    caption = (
+        "seconds to load each file by loader, each load in a process of its own; speedup: median over the repeats of "
+        "read_csv's time divided by the loader's, paired; npy reads the matrix that was converted before; published: "
+        "icpp2019, Table 3 (Summit) and Table 4 (Theta)."
+    )
+    reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
+    return Table(
+        "icpp2019_table3",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        [*notes(table, "times"), *reasons],
+    )
+
+
+def _loading_row(row, group, loaders):
+    ok = group[group["status"] == "ok"]
+    failed = group[group["status"] != "ok"]
+    times = ok.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=loaders)
+    for loader in loaders:
+        if loader not in set(group["loader"]):
+            continue
+        sample = summarize(times[loader])
+        row[f"{loader}_s"], row[f"{loader}_ci95_s"] = sample.mean, sample.ci95
+        row[f"{loader}_peak_memory_mb"] = ok.loc[ok["loader"] == loader, "peak_memory_mb"].max()
+        if loader != BASE and BASE in loaders:
+            row[f"speedup_{loader}"] = (times[BASE] / times[loader]).median()
+    measured = group["loader"].unique()
+    row["repeats_ok"] = int(times[measured].notna().all(axis=1).sum())
+    row["repeats_failed"] = group["repeat"].nunique() - row["repeats_ok"]
+    row["cold_reason"] = group["cold_reason"].iloc[0]
+    row["code_is_current"] = bool(group["code_is_current"].all())
+    row["records"] = joined_records(group["record"])
+    row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
+    return row
+
+
+def table5(runs, loading):
+    """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
+    table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)))
+    measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
+    changes = ["power_change_pct", "energy_change_pct"]
+    keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
+    table = beside_published(table, file, keys, measures, workload_difference)
+    table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
+    shown = ["machine", "benchmark", *VARIED, "batch_size", "gpus"]
+    for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
+        shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
+    shown += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+    caption = (
+        "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
+        "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
+    )
+    return Table(
+        "icpp2019_table5", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
+
+
+POWER = {  # measured column: base, optimised, change
+    "power_per_gpu_w": ("power_w", "power_optimized_w", "power_change_pct"),
+    "energy_per_gpu_j": ("energy_per_gpu_j", "energy_optimized_per_gpu_j", "energy_change_pct"),
+}
+ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
+
+
+def _base_beside_optimized(table):
+    """A row for both loaders of a point, with the paper's columns of Table 5; a side that was not run stays empty."""
+    base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
+    same = [name for name in POINT if name != "loader"]
+    table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
+    for column in ("power_reason", "power_source", "may_fail", *WORKLOAD):
+        table[column] = table[column].combine_first(table[f"{column}_other"])
+    table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    for column in ("repeats_failed", "code_is_current", "oversubscribed"):
+        both = table[[column, f"{column}_other"]].apply(pd.to_numeric)
+        table[column] = both.sum(axis=1) if column == "repeats_failed" else both.agg(ALL_OR_ANY[column], axis=1) > 0
+    table["failures"] = table[["failures", "failures_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    table["repeats_optimized_ok"] = table["repeats_ok_other"].fillna(0).astype(int)
+    table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
+    for measured, (first, second, change) in POWER.items():
+        ours, other = table[measured], table[f"{measured}_other"]
+        table = table.assign(**{first: ours, second: other, change: 100 * (other / ours - 1)})
+    columns = [*same, *WORKLOAD, *POWER["power_per_gpu_w"], *POWER["energy_per_gpu_j"]]
+    columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]
+    columns += ["power_reason", "oversubscribed", "code_is_current", "records"]
+    return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
+
+
+def table6(runs, loading):
+    """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
+    measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
+    chosen = timed(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
+    table = points(chosen, [*measures, STEADY, "loss"])
+    order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
+    table = (
+        table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
+    )
+    keys = ["benchmark", "scaling", "loader", "gpus"]
+    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference)
+    shown = ["machine", "benchmark", "scaling", "loader", *VARIED, "gpus"]
+    for measure in measures:
+        shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
+        shown += ["loss"] if measure == "accuracy" else []
+        shown += [f"published_{measure}", f"ratio_{measure}"]
+    shown += TOLD
+    caption = (
+        "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
+        "the paper's original loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
+    )
+    return Table(
+        "icpp2019_table6", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+    )
+
+
+def _first(table, columns):
+    """The table with ``columns`` first and all others after them."""
+    return table[[*columns, *(column for column in table if column not in columns)]]

@@ -1,0 +1,1 @@
+"""Wu et al., PyHPC at SC18: NT3 on Theta."""

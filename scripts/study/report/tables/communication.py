@@ -1,0 +1,30 @@
+"""Our own table: what the traced runs' timelines tell of broadcast and allreduce (icpp2019, sections 4.2.1 and 5.1)."""
+
+from study.report.tables.layout import Table
+from study.report.tables.summary import notes, optional_columns, points
+
+BROADCAST = ["timeline_broadcast_span_s", "timeline_broadcast_skew_s", "timeline_broadcast_transfer_s"]
+ALLREDUCE = ["allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s"]
+FUSED = ["allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb"]
+
+
+def communication(runs, loading):
+    """A row a traced point: the broadcast's span, arrival skew and transfer; an epoch's allreduce by its parts."""
+    chosen = runs[runs["trace"].astype(bool)]
+    table = points(chosen, ["load_s", "load_fastest_s", *BROADCAST, *ALLREDUCE, *FUSED, "slowest_rank_share"])
+    order = ["benchmark", "dataset", "scaling", "batch_size", "gpus", "extra_loads", "loader"]
+    table = table.sort_values(order, ignore_index=True).drop(columns=["power_source", "power_reason"])
+    shown = ["benchmark", "scaling", "gpus", "loader", "extra_loads", "load_fastest_s", "load_s", *BROADCAST,
+             *ALLREDUCE, *FUSED, "slowest_rank_share", "repeats_ok", "repeats_failed", "failures",
+             "oversubscribed"]  # fmt: skip
+    caption = (
+        "traced runs: from the first rank's arrival at the broadcast to its end (span), of that until the last rank's "
+        "arrival (skew), and moving data (transfer); allreduce of an epoch, the first left out where there are "
+        "more: seconds in which any tensor was in it, negotiation before the operation, transfer and fusion copies "
+        "within it; fused operations and the tensors in them, of the whole run; the part of all waiting that was for "
+        "the slowest rank. load is of the slowest and the fastest rank."
+    )
+    remarks = notes(table, "values")
+    if chosen["timeline_lost"].eq(True).any():
+        remarks.append("some timelines were damaged; what could be read of them is here")
+    return Table("communication", caption, table, shown, optional_columns(shown), remarks)

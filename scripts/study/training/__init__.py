@@ -1,0 +1,1 @@
+"""One rank of a run, from start-up to evaluation."""

@@ -1,0 +1,43 @@
+"""Imports go one way: a package imports only those that stand above it in the list."""
+
+import ast
+
+import pytest
+
+from study.core.paths import ROOT
+
+LIBRARY = ROOT / "scripts" / "study"
+# As in docs/extending.md, lowest first.
+ORDER = ("core", "instruments", "data", "models", "machines", "experiment", "training", "launch", "records",
+         "prediction", "report", "plan")  # fmt: skip
+MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
+
+
+def imported(path):
+    """(line, package) of each import of the study's own packages, also those inside functions."""
+    for node in ast.walk(ast.parse((LIBRARY / path).read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            names = [node.module] if node.module != "study" else [f"study.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name.split(".")[1]) for name in names if name.startswith("study."))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.name != "__init__.py" or len(path.parts) > 1], ids=str
+)
+def test_a_package_imports_only_those_above_it(path):
+    own = ORDER.index(path.parts[0].removesuffix(".py"))
+    wrong = [f"{path}:{line} imports study.{package}" for line, package in imported(path) if ORDER.index(package) > own]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_papers_are_not_needed_by_what_all_papers_share():
+    """report/papers/<paper> builds on tables and figures; only the registry imports the papers."""
+    shared = [path for path in MODULES if path.parts[:2] in (("report", "tables"), ("report", "figures"))]
+    for path in shared:
+        if path.as_posix() != "report/tables/__init__.py":
+            assert "study.report.papers" not in (LIBRARY / path).read_text(), path
