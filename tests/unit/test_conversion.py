@@ -260,7 +260,7 @@ def test_memory_stays_flat(tmp_path):
 import sys
 from study.data.conversion import convert
 from study.data.tabular import Form
-from study.memory import peak_memory_mb
+from study.instruments.memory import peak_memory_mb
 before = peak_memory_mb()
 convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))
 print(peak_memory_mb() - before)

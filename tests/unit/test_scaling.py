@@ -66,9 +66,9 @@ def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
     program = f"""
 import re, sys
 import numpy as np
-from study.loaders import map_matrix
-from study.randomness import EpochOrder
-from study.samples import Arrays, batches
+from study.data.loaders import map_matrix
+from study.data.randomness import EpochOrder
+from study.data.samples import Arrays, batches
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1000
 small = np.zeros((40, 8), dtype=np.float32)

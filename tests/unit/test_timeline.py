@@ -203,7 +203,7 @@ def large(path, megabytes):
 
 PEAK = """
 import json, sys
-from study.memory import peak_memory_mb
+from study.instruments.memory import peak_memory_mb
 from study.instruments.timeline.summary import summarize
 found = summarize(sys.argv[1])
 print(json.dumps([peak_memory_mb(), found.summary]))
