@@ -2,8 +2,9 @@
 PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
+TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test status bench faults load setup lock format
+.PHONY: study report test quick status bench faults load setup lock format reference
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -13,19 +14,22 @@ report: setup  ## the default study's report, one HTML page
 	$(BIN)/snakemake --profile profiles/local
 	$(BIN)/snakemake --profile profiles/local --report results/report.html
 
-test: setup  ## all tests
-	$(BIN)/python -m pytest
+test: setup  ## all tests, on two workers; timed tests run alone; twenty minutes on two cores
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME)
+
+quick: setup  ## the unit tests; a minute
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/unit
 
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
-bench: setup  ## what our own ways of loading and measuring gain and cost
+bench: setup  ## what our own loaders and measurements gain and cost
 	$(BIN)/python performance/bench.py
 
-faults: setup  ## dozens of faults put into real runs, files and downloads, each ending as it must
+faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
 
-load: setup  ## a thousand points through a stand-in for a batch system, Snakemake killed on the way; about an hour
+load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
 setup:  ## the environment in .venv
@@ -39,3 +43,6 @@ format: setup  ## put code and rules into their standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile rules
+
+reference: setup  ## docs/reference, from the declarations in the code
+	$(BIN)/python scripts/make_reference.py

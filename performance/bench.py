@@ -1,6 +1,6 @@
 """`make bench`: what this project's own ways gain or cost, each as a ratio of medians over paired, alternating runs.
 
-Files have the paper's sizes (1.6 GB, made up, kept in data/benchmarks/). Writes performance/results.csv and results.md.
+The files have the paper's sizes (1.6 GB, synthetic, in data/benchmarks/). Writes results.csv and results.md here.
 Each part can be run alone: --only loading. Takes under a quarter of an hour on two idle cores.
 """
 

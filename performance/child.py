@@ -86,7 +86,7 @@ def nt3_epochs(how, samples, features, epochs):
 
     spec = configuration.load_named("benchmarks", "nt3")
     keras.utils.set_random_seed(1)
-    model = models.get("nt3", spec).build_model(int(features))
+    model = models.get("nt3", spec).build_model((int(features), 1))
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.SGD(spec["learning_rate"]), metrics=["accuracy"])
     x = np.random.default_rng(1).random((int(samples), int(features), 1), dtype=np.float32)
     y = tf.one_hot(np.arange(int(samples)) % 2, 2).numpy()
@@ -103,7 +103,7 @@ def _p1b2():
     import tf_keras as keras
 
     spec = configuration.load_named("benchmarks", "p1b2")
-    model = models.get("p1b2", spec).build_model(spec["shape"]["features"])
+    model = models.get("p1b2", spec).build_model((spec["shape"]["features"],))
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.RMSprop(spec["learning_rate"]))
     return model, spec
 

@@ -21,7 +21,8 @@ import psutil
 import yaml
 from project import copy_of_project
 
-from study.experiment import grid
+from study.core import paths
+from study.experiment import expansion
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,7 +39,8 @@ class Load:
         self.project = copy_of_project(folder / "project")
         self.state, self.jobs = folder / "state", jobs
         self.state.mkdir()
-        self.points = self._write_study(points)
+        self.runs, self.kills = self._write_study(points), 0
+        self.points = len(self.runs)
         profile = self.project.root / "profiles" / "summit" / "config.yaml"
         profile.write_text(profile.read_text().replace("status-checks: 20", "status-checks: 2"))
         clusters = self.project.root / "tests" / "clusters"
@@ -48,16 +50,16 @@ class Load:
         self.peak_mb = self.cpu_s = 0.0
 
     def _write_study(self, points):
-        """The icpp2019 study on made-up data, with as many repeats as ``points`` need; returns how many it has."""
+        """The icpp2019 study on synthetic data, with as many repeats as ``points`` need; returns its runs."""
         study = yaml.safe_load((self.project.root / "config" / "studies" / "icpp2019.yaml").read_text())
         study |= {"datasets": {name: P1B3 if name == "p1b3" else SYNTHETIC for name in study["datasets"]},
                   "tables": ["scaling"], "figures": [], "loading": []}  # fmt: skip
-        found, repeats = 0, 0
-        while found < points:
+        found, repeats = (), 0
+        while len(found) < points:
             repeats += 1
             for entry in study["runs"]:
                 entry["repeats"] = repeats
-            found = len(grid.expand("load", study, "load").runs)
+            found = expansion.expand("load", study, "load").runs
         self.project.add_study("load", yaml.safe_dump(study))
         return found
 
@@ -68,7 +70,8 @@ class Load:
 
     def outcomes(self):
         """How many runs have ended."""
-        return sum(1 for _ in self.project.root.glob("results/summit/runs/*/*/*/outcome.json"))
+        folder = self.project.root / "results" / "summit"
+        return sum(Path(paths.run_folder(folder, run.directory), "outcome.json").exists() for run in self.runs)
 
     def run(self, until):
         """Snakemake until there are so many outcomes, then SIGKILL to its session; to its end with None."""
@@ -87,6 +90,8 @@ class Load:
             print(f"\r{done}/{self.points} points", end="", file=sys.stderr, flush=True)
             if until is not None and done >= until:
                 os.killpg(process.pid, signal.SIGKILL)
+                self.kills += 1
+                until = None
             time.sleep(LOOK_S)
         self.cpu_s += cpu
         return process.wait()
@@ -108,16 +113,18 @@ def main():
             )
         code = load.run(until=None)
         seconds = time.monotonic() - begun
-        wrong = _what_is_wrong(load, code)
+        wrong = _what_is_wrong(load, code, arguments.kills)
         _report(load, seconds, arguments, wrong)
     sys.exit(1 if wrong else 0)
 
 
-def _what_is_wrong(load, code):
-    """What is not as it must be, a list of texts."""
+def _what_is_wrong(load, code, kills):
+    """What is wrong, a list of texts. kills: how many were asked for."""
+    if load.kills < kills:
+        return [f"Snakemake was killed {load.kills} times instead of {kills}: no outcome was seen in time"]
     if code:
         return [f"Snakemake's last start ended with exit code {code}", *_last_lines(load)]
-    runs = pd.read_csv(load.project.root / "results" / "summit" / "runs.csv")
+    runs = pd.read_csv(paths.study_folder(load.project.root / "results" / "summit", "load") + "/runs.csv")
     calls = [json.loads(line) for line in (load.state / "calls").read_text().splitlines()]
     trained = collections.Counter(line[-1] for line in calls if line[0] == "jsrun")
     wrong = []
@@ -137,7 +144,7 @@ def _last_lines(load):
 def _report(load, seconds, arguments, wrong):
     calls = [json.loads(line)[0] for line in (load.state / "calls").read_text().splitlines()]
     row = {
-        "points": load.points, "kills": arguments.kills, "jobs_at_a_time": arguments.jobs, "cores": os.cpu_count(),
+        "points": load.points, "kills": load.kills, "jobs_at_a_time": arguments.jobs, "cores": os.cpu_count(),
         "wall_s": round(seconds, 1),
         "wall_per_point_s": round(seconds / load.points, 3),
         "overhead_per_point_core_s": round(seconds * os.cpu_count() / load.points, 3),
@@ -147,7 +154,7 @@ def _report(load, seconds, arguments, wrong):
     }  # fmt: skip
     print("\n" + "\n".join([*(f"{name}: {value}" for name, value in row.items()), *wrong]))
     if load.points >= 1000:
-        pd.DataFrame([row]).to_csv(ROOT / "benchmarks" / "load.csv", index=False)
+        pd.DataFrame([row]).to_csv(ROOT / "performance" / "load.csv", index=False)
 
 
 if __name__ == "__main__":

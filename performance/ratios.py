@@ -4,7 +4,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 
-SEED = 2019  # of made-up files
+SEED = 2019  # of synthetic files
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def measure(machine, rate_hz, pairs, seconds):
     step = _training()
     steps = _steps(step, seconds)
     ratios, cpu_s, wall_s = [], 0.0, 0.0
-    with tempfile.TemporaryDirectory() as folder, telemetry.sampled(run, folder, _OneRank):
+    with tempfile.TemporaryDirectory() as folder, telemetry.sampled(run["machine"], folder, _OneRank):
         (sampler,) = [child for child in psutil.Process().children() if "sample_power.py" in " ".join(child.cmdline())]
         for pair in range(pairs):
             found = {}
@@ -91,7 +91,7 @@ def _training():
     import tensorflow as tf
 
     spec = configuration.load_named("benchmarks", "nt3")
-    model = models.get("nt3", spec).build_model(FEATURES)
+    model = models.get("nt3", spec).build_model((FEATURES, 1))
     model.compile(loss=spec["loss"], optimizer=spec["optimizer"])
     seed_dropout(model, 1)
     numbers = np.random.default_rng(1)

@@ -4,6 +4,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from ratios import SEED, alternate, compared, faster
 
@@ -12,10 +13,10 @@ from study.data import feature_scaling
 from study.data.conversion import convert
 from study.data.loaders import map_matrix
 from study.data.tabular import Form
-from study.experiment import definition, grid
+from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.launch import launch
-from study.machines import launchers
+from study.machines import launchers, machine
 from study.models.synthetic import generate
 
 RANKS_ON_TWO_NODES = 3  # two on the first
@@ -39,11 +40,8 @@ def staging_ratios(folder):
     point = {"gpus": RANKS_ON_TWO_NODES, "batch_size": 540}  # an epoch of one step: it is not what is measured
     ways = ("none", "local_copy", "node_broadcast", "job_broadcast")
     runs = {way: _one_epoch(folder, "read_csv", two_nodes, staging=way, **point) for way in ways}
-    line, launchers.LINES["horovodrun"] = launchers.LINES["horovodrun"], _on_two_nodes
-    try:
+    with mock.patch.object(launchers.Horovodrun, "line", _on_two_nodes):
         found = alternate("staging", 2, {way: partial(_launched, run, folder / "run") for way, run in runs.items()})
-    finally:
-        launchers.LINES["horovodrun"] = line
     seconds = {way: [record["load_s"] for record in records] for way, records in found.items()}
     read = {way: [record["shared_read_mb"] for record in records] for way, records in found.items()}
     files_mb = sum(path.stat().st_size for path in map(Path, _paths(runs["none"]))) / 1e6
@@ -54,14 +52,14 @@ def staging_ratios(folder):
         yield compared(f"{name}, read of the shared files", read[way], "their size", [files_mb] * 2, "times")
 
 
-def _on_two_nodes(ranks, machine):
+def _on_two_nodes(launcher, ranks, machine):
     """The ranks of one node by this host's name, those of the other by its address."""
     hosts = f"localhost:{machine['ranks_per_node']},127.0.0.1:{ranks - machine['ranks_per_node']}"
     return [sys.executable, launchers.HOROVODRUN, "--gloo", "-np", str(ranks), "-H", hosts]
 
 
 def _paths(run):
-    return [paths["path"] for paths in run["data"].values()]
+    return [paths["path"] for paths in run.data.values()]
 
 
 def _one_epoch(folder, loader, machine_changes=(), **changes):
@@ -70,8 +68,8 @@ def _one_epoch(folder, loader, machine_changes=(), **changes):
     shape = {"train_samples": 600, "test_samples": 200, "features": spec["shape"]["features"], "seed": SEED}
     point = {"benchmark": "p1b2", "scaling": "weak", "epochs": 1, "gpus": 2, "loader": loader, **changes}
     study = {"description": "", "datasets": {"p1b2": {"source": "synthetic", **shape}}, "runs": [point], "tables": []}
-    (run,) = grid.expand("bench", study, "bench").runs
-    machine = {"name": "local", **configuration.load_named("machines", "local"), **dict(machine_changes)}
+    (run,) = expansion.expand("bench", study, "bench").runs
+    on = machine.load("local") | dict(machine_changes)
     dataset, matrices = run.dataset, {}
     for file, form in spec["files"].items():
         raw, matrix = Path(dataset.raw(folder, file)), Path(dataset.converted(folder, file))
@@ -85,7 +83,7 @@ def _one_epoch(folder, loader, machine_changes=(), **changes):
         numbers, codes = dataset.scaled(folder, file)
         feature_scaling.prepare(matrix[:, 1:], scaler, numbers)
         feature_scaling.save_codes(matrix[:, :1], codes)
-    return definition.run_definition(run, machine, str(folder))
+    return inputs.define(run, on, str(folder))
 
 
 def _launched(run, folder):

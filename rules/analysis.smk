@@ -15,7 +15,7 @@ rule read_timeline:
     params:
         code=code_version.digest("read_timeline.py"),
     message:
-        "Read the timeline of {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader}"
+        "Read the timeline of {wildcards.benchmark}: {wildcards.point}"
     shell:
         'python "$SCRIPTS/read_timeline.py" {input:q} --communication {output.communication:q}'
         " --activity {output.activity:q} 2>&1 | tee {log:q}"
@@ -24,7 +24,7 @@ rule read_timeline:
 rule make_record:
     input:
         outcome=f"{RUN}/outcome.json",
-        communication=lambda wildcards: [f"{RUN}/communication.json"] if wildcards.trace == "true" else [],
+        communication=lambda wildcards: [f"{RUN}/communication.json"] if run_of(wildcards)["trace"] else [],
     output:
         f"{RUN}/record.json",
     log:
@@ -35,8 +35,7 @@ rule make_record:
     params:
         code=code_version.digest("make_record.py"),
     message:
-        "Record {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
-        " staging {wildcards.staging}, repeat {wildcards.repeat}"
+        "Record {wildcards.benchmark}: {wildcards.point}"
     shell:
         'python "$SCRIPTS/make_record.py" {input.outcome:q} --output {output:q} 2>&1 | tee {log:q}'
 
@@ -44,23 +43,23 @@ rule make_record:
 rule collect_records:
     input:
         RECORDS,
-        [paths.loading(RESULTS, measurement.dataset) for measurement in STUDY.loading],
+        [paths.loading(RESULTS, measurement.directory) for measurement in STUDY.loading],
     output:
-        runs=f"{RESULTS}/runs.csv",
-        loading=f"{RESULTS}/loading.csv",
+        runs=f"{OF_STUDY}/runs.csv",
+        loading=f"{OF_STUDY}/loading.csv",
     log:
-        f"{RESULTS}/logs/collect_records.log",
+        f"{OF_STUDY}/logs/collect_records.log",
     localrule: True
     conda:
         ENVIRONMENT
     params:
         study=STUDY.name,
         may_fail=as_json({run.directory: run.may_fail for run in STUDY.runs if run.may_fail}),
-        folder=lambda wildcards, output: os.path.dirname(output.runs),
         code=code_version.digest("collect_records.py"),
         loading_code=code_version.loading_code(),
-        training_code=[code_version.training_code(name) for name in grid.benchmarks_of(STUDY)],
+        training_code=[code_version.training_code(name) for name in STUDY.benchmarks],
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
-        'python "$SCRIPTS/collect_records.py" --study {params.study} --folder {params.folder:q} 2>&1 | tee {log:q}'
+        'python "$SCRIPTS/collect_records.py" --study {params.study} --runs {output.runs:q}'
+        " --loading {output.loading:q} 2>&1 | tee {log:q}"

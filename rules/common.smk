@@ -12,11 +12,12 @@ from study import plan
 from study.core import code_version, configuration, environment, paths
 from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
-from study.experiment import definition, grid
+from study.experiment import expansion, inputs, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, packing, queues
+from study.machines import launchers, machine, packing, queues
 from study.machines.batch_systems import jobs
 from study.models import synthetic
+from study.report.figures.kinds import KINDS
 from study.report.figures.description import describe
 from study.report.tables import TABLES
 
@@ -28,46 +29,51 @@ if paths.ROOT != Path(workflow.basedir):
 
 try:
     configuration.check(config, "config", "config/config.yaml or --config")
-    STUDY = grid.load_study(config["study"])
-    MACHINE = {"name": config["machine"], **configuration.load_named("machines", config["machine"])}
+    STUDY = expansion.load_study(config["study"])
+    MACHINE = machine.load(config["machine"])
     plan.check_tables(STUDY)
     plan.check_figures(STUDY)
     plan.check_files(STUDY)
-    environment.prepare_for_jobs(config)
+    environment.prepare_for_jobs(config.get("account"), workflow.is_main_process)
 except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 ENVIRONMENT = f"{workflow.basedir}/envs/study.yaml"
 DATA = config["data_dir"]
-RESULTS = f"{config['results_dir']}/{config['machine']}"
-RUN = paths.run_folder(RESULTS, grid.run_directory({name: f"{{{name}}}" for name in grid.PARAMETERS}))
-RUNS = {run.directory: run for run in STUDY.runs}
-TRACED = [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in STUDY.runs if run.parameters["trace"]]
+RESULTS = f"{config['results_dir']}/{MACHINE['name']}"
+RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
+LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
+OF_STUDY = paths.study_folder(RESULTS, STUDY.name)
+PRIORITIES = schedule.priorities(STUDY.runs)
+TRACED = [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in STUDY.runs if run["trace"]]
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 RESULT_FILES = [
-    *(f"{RESULTS}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
-    *(f"{RESULTS}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
-    f"{RESULTS}/overview.html",
+    *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
+    *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
+    f"{OF_STUDY}/overview.html",
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
-TIMED_THREADS = 1_000_000 if MACHINE["launcher"] in launchers.ON_THIS_HOST else 1
+TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_this_host else 1
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
-# Of a job that ends without a word (its node died, it was preempted). The members of a packed one are told apart by hand.
+# Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED else 0
 
 
 wildcard_constraints:
-    **{name: "[^/,~]+" for name in grid.PARAMETERS},
+    benchmark="[^/]+",
+    dataset="[^/]+",
+    point="[^/]+",
+    measurement="[^/]+",
     file="[a-z0-9_]+",
     name="[^/]+",
 
 
 def run_of(wildcards):
-    """The study's run that the wildcards of a run folder name."""
-    directory = grid.run_directory(dict(wildcards.items()))
-    if directory not in RUNS:
+    """The study's run that the wildcards of a run's directory name."""
+    directory = f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.point}"
+    if directory not in STUDY.run_at:
         raise WorkflowError(f"study {STUDY.name} has no run {directory}")
-    return RUNS[directory]
+    return STUDY.run_at[directory]
 
 
 def dataset_of(wildcards):
@@ -79,7 +85,10 @@ def dataset_of(wildcards):
 
 def measurement_of(wildcards):
     """The study's loading measurement that the wildcards name."""
-    return definition.measurement_of(STUDY, wildcards.benchmark, wildcards.dataset)
+    directory = f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.measurement}"
+    if directory not in STUDY.measurement_at:
+        raise WorkflowError(f"study {STUDY.name} has no loading measurement {directory}")
+    return STUDY.measurement_at[directory]
 
 
 def as_json(value):

@@ -6,6 +6,7 @@ rule fetch_dataset:
         f"{DATA}/raw/{{benchmark}}/{{dataset}}/{{name}}",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fetch_{{name}}.log",
+    priority: schedule.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -29,11 +30,12 @@ rule convert_dataset:
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}.log",
+    priority: schedule.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        expected=lambda wildcards: definition.expected_options(dataset_of(wildcards), wildcards.file),
+        expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file),
         form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
         version=conversion.CONVERTER_VERSION,
     message:
@@ -45,16 +47,17 @@ rule convert_dataset:
 
 rule fit_scalers:
     input:
-        lambda wildcards: definition.scaler_files(dataset_of(wildcards), DATA).values(),
+        lambda wildcards: inputs.scaler_files(dataset_of(wildcards), DATA).values(),
     output:
         f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fit_scalers.log",
+    priority: schedule.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        files=lambda wildcards: as_json(definition.scaler_files(dataset_of(wildcards), DATA)),
+        files=lambda wildcards: as_json(inputs.scaler_files(dataset_of(wildcards), DATA)),
         version=feature_scaling.SCALING_VERSION,
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
@@ -73,6 +76,7 @@ rule scale_file:
         codes=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.codes.npy",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/scale_{{file}}.log",
+    priority: schedule.PREPARE
     localrule: True
     conda:
         ENVIRONMENT

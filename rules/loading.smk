@@ -3,11 +3,11 @@
 
 rule measure_loading:
     input:
-        lambda wildcards: definition.loading_inputs(dataset_of(wildcards), DATA),
+        lambda wildcards: inputs.loading_inputs(dataset_of(wildcards), DATA),
     output:
-        f"{RESULTS}/loading/benchmark~{{benchmark}}/dataset~{{dataset}}/loading.json",
+        LOADING,
     log:
-        f"{RESULTS}/logs/loading/{{benchmark}}_{{dataset}}.log",
+        f"{RESULTS}/logs/loading/{{benchmark}}/{{dataset}}/{{measurement}}.log",
     retries: RETRIES
     group:
         lambda wildcards: packing.group(1, MACHINE)
@@ -17,7 +17,7 @@ rule measure_loading:
     resources:
         **queues.resources(lambda wildcards: 1, MACHINE, os.environ),
     params:
-        files=lambda wildcards: as_json(definition.loading_files(dataset_of(wildcards), DATA)),
+        files=lambda wildcards: as_json(inputs.loading_files(dataset_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,
         page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
         repeats=lambda wildcards: measurement_of(wildcards).repeats,

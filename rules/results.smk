@@ -3,28 +3,29 @@
 
 rule make_table:
     input:
-        runs=f"{RESULTS}/runs.csv",
-        loading=f"{RESULTS}/loading.csv",
+        runs=f"{OF_STUDY}/runs.csv",
+        loading=f"{OF_STUDY}/loading.csv",
         published=paths.published(workflow.basedir),
     output:
-        csv=f"{RESULTS}/tables/{{table}}.csv",
-        markdown=f"{RESULTS}/tables/{{table}}.md",
-        latex=f"{RESULTS}/tables/{{table}}.tex",
+        csv=f"{OF_STUDY}/tables/{{table}}.csv",
+        markdown=f"{OF_STUDY}/tables/{{table}}.md",
+        latex=f"{OF_STUDY}/tables/{{table}}.tex",
         html=report(
-            f"{RESULTS}/tables/{{table}}.html",
+            f"{OF_STUDY}/tables/{{table}}.html",
             category="Tables",
             caption="report/result.rst",
             labels=lambda wildcards: {"name": wildcards.table, "shows": TABLES[wildcards.table].title},
         ),
     log:
-        f"{RESULTS}/logs/tables/{{table}}.log",
+        f"{OF_STUDY}/logs/tables/{{table}}.log",
     localrule: True
     conda:
         ENVIRONMENT
     params:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
-        paper=as_json(definition.paper_workloads(STUDY)),
+        paper=as_json(inputs.paper_workloads(STUDY)),
+        declared=as_json(inputs.paper_values(STUDY)),
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"
@@ -36,20 +37,20 @@ rule make_table:
 
 rule make_figure:
     input:
-        runs=f"{RESULTS}/runs.csv",
-        loading=f"{RESULTS}/loading.csv",
-        activity=lambda wildcards: TRACED if describe(wildcards.figure).is_timeline else [],
+        runs=f"{OF_STUDY}/runs.csv",
+        loading=f"{OF_STUDY}/loading.csv",
+        activity=lambda wildcards: TRACED if KINDS[describe(wildcards.figure).kind].reads_timelines else [],
         published=paths.published(workflow.basedir),
     output:
         svg=report(
-            f"{RESULTS}/figures/{{figure}}.svg",
+            f"{OF_STUDY}/figures/{{figure}}.svg",
             category="Figures",
             caption="report/result.rst",
             labels=lambda wildcards: {"name": wildcards.figure, "shows": describe(wildcards.figure).title},
         ),
-        pdf=f"{RESULTS}/figures/{{figure}}.pdf",
+        pdf=f"{OF_STUDY}/figures/{{figure}}.pdf",
     log:
-        f"{RESULTS}/logs/figures/{{figure}}.log",
+        f"{OF_STUDY}/logs/figures/{{figure}}.log",
     localrule: True
     conda:
         ENVIRONMENT
@@ -67,17 +68,17 @@ rule make_figure:
 
 rule make_overview:
     input:
-        runs=f"{RESULTS}/runs.csv",
-        loading=f"{RESULTS}/loading.csv",
+        runs=f"{OF_STUDY}/runs.csv",
+        loading=f"{OF_STUDY}/loading.csv",
     output:
         report(
-            f"{RESULTS}/overview.html",
+            f"{OF_STUDY}/overview.html",
             category="About this study",
             caption="report/overview.rst",
             labels={"name": "overview", "shows": "Machine, failures, every run"},
         ),
     log:
-        f"{RESULTS}/logs/make_overview.log",
+        f"{OF_STUDY}/logs/make_overview.log",
     localrule: True
     conda:
         ENVIRONMENT

@@ -3,31 +3,28 @@
 
 rule train:
     input:
-        lambda wildcards: definition.run_inputs(run_of(wildcards), DATA),
+        lambda wildcards: inputs.run_inputs(run_of(wildcards), DATA),
     output:
         f"{RUN}/outcome.json",
     log:
         f"{RUN}/train.log",
+    priority: lambda wildcards: PRIORITIES[run_of(wildcards).directory]
     retries: RETRIES
     group:
-        lambda wildcards: packing.group(int(wildcards.gpus), MACHINE)
+        lambda wildcards: packing.group(run_of(wildcards).gpus, MACHINE)
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **queues.resources(lambda wildcards: int(wildcards.gpus), MACHINE, os.environ),
+        **queues.resources(lambda wildcards: run_of(wildcards).gpus, MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
         stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
         jobs_lost=lambda wildcards, attempt: attempt - 1,
     params:
-        # Tells Snakemake when a run is no longer the same, and the command, which makes the definition anew.
-        fingerprint=lambda wildcards: definition.fingerprint(
-            definition.run_definition(run_of(wildcards), MACHINE, DATA)
-        ),
+        # All that the run needs, without defaults: where it changes, Snakemake trains again.
+        definition=lambda wildcards: as_json(inputs.handed_over(inputs.define(run_of(wildcards), MACHINE, DATA))),
     message:
-        "Train {wildcards.benchmark}: {wildcards.scaling} scaling, {wildcards.gpus} ranks, {wildcards.loader},"
-        " staging {wildcards.staging}, batch {wildcards.batch_size}, repeat {wildcards.repeat}"
+        "Train {wildcards.benchmark}: {wildcards.point}"
     shell:
-        'python "$SCRIPTS/launch_training.py" --study $STUDY --machine $MACHINE --data-dir "$DATA_DIR"'
-        " --fingerprint {params.fingerprint} --time-limit-s {resources.time_limit_s} --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost}"
-        " --outcome {output:q}"
+        'python "$SCRIPTS/launch_training.py" --definition {params.definition:q} --time-limit-s {resources.time_limit_s}'
+        " --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost} --outcome {output:q}"

@@ -1,16 +1,16 @@
-"""Submit Snakemake's jobs to LSF, Cobalt or PBS, tell what became of them, cancel them; called by the profiles."""
+"""Submit, query and cancel Snakemake's jobs on LSF, Cobalt or PBS; called by the profiles."""
 
 import argparse
 import os
 import sys
 
-from study.core import configuration
 from study.core.errors import StudyError, exit_with_message
 from study.machines import packing
-from study.machines.batch_systems import SCHEDULERS, jobs
+from study.machines.batch_systems import BATCH_SYSTEMS, jobs
+from study.machines.machine import load
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -29,9 +29,9 @@ def main():
 
 
 def _submit(given):
-    machine, account = configuration.load_named("machines", given.machine), os.environ.get("STUDY_ACCOUNT")
-    if machine.get("scheduler") not in SCHEDULERS:
-        raise StudyError(f"config/machines/{given.machine}.yaml: scheduler: must be one of {', '.join(SCHEDULERS)}")
+    machine, account = load(given.machine), os.environ.get("STUDY_ACCOUNT")
+    if machine.get("scheduler") not in BATCH_SYSTEMS:
+        raise StudyError(f"config/machines/{given.machine}.yaml: scheduler: must be one of {', '.join(BATCH_SYSTEMS)}")
     if not account:
         raise StudyError("STUDY_ACCOUNT is not set: which account or project is the job charged to?")
     options = machine.get("job_options", [])
@@ -42,7 +42,7 @@ def _submit(given):
 def _status(given):
     try:
         print(jobs.status(given.job))
-    except Exception as error:  # noqa: BLE001  Snakemake would end the study
+    except Exception as error:  # noqa: BLE001  a failing status command ends the study
         print(f"the state of job {given.job} could not be found out: {error!r}", file=sys.stderr)
         print(jobs.RUNNING)
 

@@ -2,44 +2,30 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from study.core import code_version, paths
 from study.core.errors import exit_with_message
 from study.core.files import written_aside
-from study.experiment import grid
+from study.experiment.expansion import load_study
 from study.records.tidy import loading_frame, runs_frame
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", required=True)
-    parser.add_argument("--folder", required=True, type=Path, help="the machine's results folder")
+    parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
+    parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
     arguments = parser.parse_args()
-    study = grid.load_study(arguments.study)
-    measurements = [paths.loading(arguments.folder, measurement.dataset) for measurement in study.loading]
-    code = {name: code_version.training_code(name) for name in grid.benchmarks_of(study)}
-    runs = runs_frame(study.runs, code, arguments.folder)
-    loading = loading_frame(measurements, code_version.loading_code(), arguments.folder)
-    _remove_results_of_others(study, arguments.folder)
-    for frame, name in ((runs, "runs.csv"), (loading, "loading.csv")):
-        with written_aside(arguments.folder / name) as aside:
+    study, results = load_study(arguments.study), paths.machine_folder(arguments.runs)
+    measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
+    code = {name: code_version.training_code(name) for name in study.benchmarks}
+    runs = runs_frame(study.runs, code, results)
+    loading = loading_frame(measurements, code_version.loading_code(), results)
+    for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
+        with written_aside(path) as aside:
             frame.to_csv(aside, index=False)
-    _report(runs, loading, arguments.folder)
-
-
-def _remove_results_of_others(study, folder):
-    """Results that only another study has are of runs that runs.csv no longer lists; that study makes them again."""
-    kinds = {
-        "tables": (study.tables, (".csv", ".md", ".tex", ".html")),
-        "figures": (study.figures, (".svg", ".pdf")),
-    }
-    for kind, (names, suffixes) in kinds.items():
-        for path in sorted((folder / kind).glob("*")):
-            if path.suffix in suffixes and path.stem not in names:
-                path.unlink()
-                print(f"removed {path}, of another study", file=sys.stderr)
+    _report(runs, loading, results)
 
 
 def _report(runs, loading, folder):

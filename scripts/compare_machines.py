@@ -1,40 +1,45 @@
-"""Tables over the results of several machines side by side, each row with its machine."""
+"""Make tables of one study's results on several machines, with the machine in each row."""
 
 import argparse
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
+from study.core import paths
 from study.core.errors import StudyError, exit_with_message
 from study.records import tidy
 from study.report.tables import TABLES
-from study.report.tables.layout import Table
-
-ONE_MACHINE = {"icpp2019_claims"}  # sets a machine's own runs against each other
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="results/<machine>, each with runs.csv and loading.csv")
+    parser.add_argument(
+        "results", nargs="+", type=Path, help="results/<machine>/studies/<study>, each with runs.csv and loading.csv"
+    )
     parser.add_argument("--output", required=True, type=Path, help="folder for the tables")
     arguments = parser.parse_args()
     _refuse_twice(arguments.results)
-    runs, loading = (_joined(arguments.results, name) for name in ("runs.csv", "loading.csv"))
+    runs, loading = (
+        _joined(arguments.results, tidy.read_runs, "runs.csv"),
+        _joined(arguments.results, tidy.read_loading, "loading.csv"),
+    )
     for name in _in_all(arguments.results):
         table = TABLES[name].make(runs, loading)
         shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        machines = ", ".join(folder.name for folder in arguments.results)
-        whole = Table(name, f"{machines}: {table.caption}", table.frame, shown, table.optional, table.notes)
+        machines = ", ".join(_machine(folder) for folder in arguments.results)
+        whole = dataclasses.replace(table, caption=f"{machines}: {table.caption}", shown=shown)
         whole.write(*(arguments.output / f"{name}.{form}" for form in ("csv", "md", "tex", "html")))
         print(arguments.output / f"{name}.md")
 
 
-def _refuse_twice(folders):
-    """Runs of two folders with one machine's name would be taken for repeats."""
+def _refuse_twice(folders: list[Path]) -> None:
+    """Refuse two folders of one machine: their runs would be counted as repeats."""
     seen = {}
     for folder in folders:
-        for machine in _joined([folder], "runs.csv").get("machine", pd.Series(dtype=object)).unique():
+        for machine in _joined([folder], tidy.read_runs, "runs.csv").get("machine", pd.Series(dtype=object)).unique():
             if machine in seen:
                 raise StudyError(
                     f"{seen[machine]} and {folder} are both of machine {machine}; give each machine's once"
@@ -42,7 +47,7 @@ def _refuse_twice(folders):
             seen[machine] = folder
 
 
-def _joined(folders, name):
+def _joined(folders: list[Path], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:
     """One tidy table of all machines; ``record`` then begins with the machine's folder."""
     frames = []
     for folder in folders:
@@ -50,15 +55,20 @@ def _joined(folders, name):
             raise StudyError(
                 f"{folder / name}: is not there; run the study on that machine, or copy its whole results folder"
             )
-        frame = tidy.read_frame(folder / name)
-        frames.append(frame.assign(record=f"{folder.name}/" + frame["record"]) if len(frame) else frame)
+        frame = read(folder / name)
+        frames.append(frame.assign(record=f"{_machine(folder)}/" + frame["record"]) if len(frame) else frame)
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
 
-def _in_all(folders):
-    """The tables that every machine has."""
+def _machine(folder: Path) -> str:
+    """The machine whose results a study's folder is part of."""
+    return paths.machine_folder(folder.resolve() / "runs.csv").name
+
+
+def _in_all(folders: list[Path]) -> list[str]:
+    """The tables that every machine has, except those that compare runs of one machine."""
     found = set.intersection(*({path.stem for path in (folder / "tables").glob("*.csv")} for folder in folders))
-    tables = [name for name in TABLES if name in found - ONE_MACHINE]
+    tables = [name for name in TABLES if name in found and not TABLES[name].compares_runs]
     if not tables:
         raise StudyError(f"{' and '.join(map(str, folders))} have no table in common; run the same study on each")
     return tables

@@ -8,7 +8,7 @@ from study.data.conversion import convert
 from study.data.tabular import Form
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", help="the text table")

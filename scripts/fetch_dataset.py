@@ -1,4 +1,4 @@
-"""Bring one file of a dataset into the data folder: download it or make it up."""
+"""Put one file of a dataset into the data folder: download it or generate it."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from study.data import download
 from study.models import synthetic
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)

@@ -8,11 +8,11 @@ from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import feature_scaling
 from study.data.loaders import map_matrix, read_sidecar
-from study.experiment.definition import sidecar
+from study.experiment.inputs import sidecar
 from study.models.base import Table
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)

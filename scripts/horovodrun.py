@@ -1,7 +1,7 @@
-"""Horovod's own launcher, without its question whether Horovod has Gloo.
+"""Horovod's own launcher, without its check whether Horovod was built with Gloo.
 
-To answer it horovodrun imports TensorFlow in a process that it then ends: three seconds before any rank starts. The
-set-up asks once, and a rank of a Horovod without Gloo says so itself.
+For this check horovodrun imports TensorFlow in a separate process, which takes three seconds before any rank starts.
+The set-up checks once, and a rank without Gloo reports the problem itself.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Load one file with one loader and print, as JSON, time, peak memory (after it, and before it) and CRC-32."""
+"""Load one file with one loader; print time, peak memory (before and after) and CRC-32 as JSON."""
 
 import argparse
 import json
@@ -6,14 +6,14 @@ import time
 import zlib
 
 from study.core.errors import exit_with_message
-from study.data.loaders import MEASURED, import_for, load, touch
+from study.data.loaders import LOADERS, import_for, load, touch
 from study.instruments.memory import peak_memory_mb
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loader", choices=MEASURED)
+    parser.add_argument("loader", choices=list(LOADERS))
     parser.add_argument("path", help="the file, or the matrix in the format of this name")
     parser.add_argument("sidecar", help="the converted file's")
     parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
@@ -22,11 +22,11 @@ def main():
     imported = peak_memory_mb()
     begun = time.perf_counter()
     matrix = load(arguments.loader, arguments.path, arguments.sidecar, arguments.form)
-    if arguments.loader == "mapped":
+    if LOADERS[arguments.loader].is_mapped:
         touch(matrix)
     seconds = time.perf_counter() - begun
     peak = peak_memory_mb()
-    # The arrays may differ in memory order, which is no difference to who uses them.
+    # Row by row: arrays that differ only in memory order have the same checksum.
     checksum = 0
     for row in matrix:
         checksum = zlib.crc32(row.tobytes(), checksum)

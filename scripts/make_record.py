@@ -8,7 +8,7 @@ from study.core.files import write_json
 from study.records.record import make_record
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("outcome", type=Path, help="outcome.json in the run's directory")

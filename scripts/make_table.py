@@ -1,4 +1,4 @@
-"""Make one table, as CSV, Markdown and LaTeX, from the tidy tables."""
+"""Make one table, as CSV, Markdown, LaTeX and HTML, from the tidy tables."""
 
 import argparse
 import dataclasses
@@ -8,7 +8,7 @@ from study.records import tidy
 from study.report.tables import TABLES
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, choices=list(TABLES))
@@ -18,7 +18,7 @@ def main():
     for form in ("csv", "markdown", "latex", "html"):
         parser.add_argument(f"--{form}", required=True, help="a file to write")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table].make(tidy.read_frame(arguments.runs), tidy.read_frame(arguments.loading))
+    table = TABLES[arguments.table].make(tidy.read_runs(arguments.runs), tidy.read_loading(arguments.loading))
     table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 

@@ -5,14 +5,14 @@ import json
 
 from study.core.errors import exit_with_message
 from study.data.loader_timing import measure
-from study.data.loaders import MEASURED
+from study.data.loaders import LOADERS
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
-    parser.add_argument("--loader", required=True, nargs="+", choices=MEASURED)
+    parser.add_argument("--loader", required=True, nargs="+", choices=list(LOADERS))
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=int)
     parser.add_argument("--machine", required=True)

@@ -1,4 +1,4 @@
-"""Read a traced run's timeline: what it tells of the run's communication, and its activity over time."""
+"""Read a traced run's timeline; write a summary of the run's communication, and its activity over time."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from study.core.files import write_json, written_aside
 from study.instruments.timeline.run import communication_of
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("outcome", type=Path, help="outcome.json in the run's directory")

@@ -7,17 +7,18 @@ import sys
 
 from study.core.errors import exit_with_message
 from study.instruments.power import sampler, sensors
+from study.instruments.power.readings import SENSORS
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sensor", nargs="*", default=[], choices=list(sensors.SENSORS))
+    parser.add_argument("--sensor", nargs="*", default=[], choices=list(SENSORS))
     parser.add_argument("--model", type=json.loads, help="idle_w and peak_w, as JSON, for a modelled power")
     parser.add_argument("--rate-hz", type=float, default=10)
     parser.add_argument("--output", required=True, help="the CSV file")
     arguments = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; it ends when they have
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; the sampler ends after them
         signal.signal(number, signal.SIG_IGN)
     devices, reasons = sensors.find(arguments.sensor, arguments.model)
     told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]

@@ -1,4 +1,4 @@
-"""Scale the numbers of one converted file, for the loader that maps them, and put its categories beside them."""
+"""Scale the numbers of one converted file for the loader ``mapped``, and store its categories separately."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from study.data import feature_scaling
 from study.data.loaders import map_matrix, read_sidecar
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", help="the file's name in the benchmark's YAML")

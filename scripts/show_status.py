@@ -1,4 +1,4 @@
-"""How far a study is: points done, running, failed and why. Reads the results only, so it may be asked at any time."""
+"""Show a study's progress: runs done, running and failed, with reasons. Only reads results, so it is always safe."""
 
 import argparse
 import collections
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from study.core import configuration, paths
 from study.core.errors import exit_with_message
-from study.experiment import grid
+from study.experiment.expansion import load_study
 
 
-def main():
+def main() -> None:
     """Read the command line and do it."""
     config = configuration.load(configuration.CONFIG / "config.yaml", "config")
     parser = argparse.ArgumentParser(description=__doc__)
@@ -18,22 +18,22 @@ def main():
     parser.add_argument("--machine", default=config["machine"])
     parser.add_argument("--results-dir", default=config["results_dir"])
     arguments = parser.parse_args()
-    study = grid.load_study(arguments.study)
+    study = load_study(arguments.study)
     folder = f"{arguments.results_dir}/{arguments.machine}"
     found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
     counts = collections.Counter(state for _, state, _ in found)
     told = ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "failed", "to do") if counts[state])
     print(f"study {study.name} on {arguments.machine}: {len(found)} runs: {told}")
-    measured = sum(Path(paths.loading(folder, entry.dataset)).exists() for entry in study.loading)
+    measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")
     for run, state, why in found:
         if state in ("running", "failed"):
-            print(f"  {state}: {_label(run)}{why}")
+            print(f"  {state}: {run.directory}{why}")
 
 
 def _state(folder):
-    """(done, running, failed or to do; what is to be said of it) of a run's directory."""
+    """(state, details) of a run's directory; states are done, running, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
         ended = json.loads(outcome.read_text(encoding="utf-8"))
@@ -42,11 +42,6 @@ def _state(folder):
         failure = ended["failure"]
         return "failed", f": {failure['kind']} in {failure['phase']}: {failure['message']}"
     return ("running" if (folder / "ranks").exists() else "to do"), ""
-
-
-def _label(run):
-    p = run.parameters
-    return f"{p['benchmark']}, {p['scaling']} scaling, {p['gpus']} ranks, {p['loader']}, repeat {p['repeat']}"
 
 
 if __name__ == "__main__":

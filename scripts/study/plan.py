@@ -1,28 +1,34 @@
-"""What a study will do on a machine, told before anything is started."""
+"""The plan of a study on a machine, shown before anything starts."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.experiment.study import PlannedRun, Study
 from study.machines import launchers, packing, queues
-from study.report.figures.description import describe, has_runs, needs
+from study.machines.machine import submit_program
+from study.report.figures.description import describe
+from study.report.figures.kinds import KINDS
 from study.report.tables import TABLES
 
-SUBMIT = {"lsf": "bsub", "cobalt": "qsub", "slurm": "sbatch", "pbs": "qsub"}
+Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
-def summary(study, machine, components):
-    """A few lines: runs by benchmark and scaling, the largest, and what the machine would refuse.
+def summary(study: Study, machine: Machine, components: dict[str, int]) -> str:
+    """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
-    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see `machines.packing`.
+    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
+    `study.machines.packing`.
     """
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
-    groups = {}
+    groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
-        groups.setdefault((run.parameters["benchmark"], run.parameters["scaling"]), []).append(run)
+        groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)
     for (benchmark, scaling), chosen in groups.items():
         ranks = sorted({run.gpus for run in chosen})
-        loaders = dict.fromkeys(run.parameters["loader"] for run in chosen)
+        loaders = dict.fromkeys(run["loader"] for run in chosen)
         lines.append(
             f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
             f"loaders {', '.join(loaders)}{_staged(chosen)}{_expected_failures(chosen)}"
@@ -40,13 +46,13 @@ def summary(study, machine, components):
     return "\n".join(lines)
 
 
-def _batch_jobs(study, machine, components):
-    """What the study asks of a batch system; nothing for a machine without."""
+def _batch_jobs(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+    """The batch jobs that the study needs; empty for a machine without a batch system."""
     if "scheduler" not in machine:
         return []
-    modes = {}
+    modes: dict[str, list[int]] = {}
     for run in study.runs:
-        modes.setdefault(run.parameters["scaling"], []).append(run.gpus)
+        modes.setdefault(run["scaling"], []).append(run.gpus)
     if study.loading:
         modes["loading"] = [1] * len(study.loading)
     hours = {
@@ -74,29 +80,29 @@ def _batch_jobs(study, machine, components):
     return lines
 
 
-def _ranks(study):
-    """Ranks of each timed job: runs, and loading measurements of one."""
+def _ranks(study: Study) -> list[int]:
+    """Ranks of each timed job: each run's, and one for a loading measurement."""
     return [run.gpus for run in study.runs] + [1] * len(study.loading)
 
 
-def _staged(runs):
-    ways = dict.fromkeys(run.parameters["staging"] for run in runs)
+def _staged(runs: list[PlannedRun]) -> str:
+    ways = dict.fromkeys(run["staging"] for run in runs)
     return "" if list(ways) == ["none"] else f", staging {', '.join(ways)}"
 
 
-def _expected_failures(runs):
+def _expected_failures(runs: list[PlannedRun]) -> str:
     number = sum(run.may_fail is not None for run in runs)
     return f"; {number} may fail" if number else ""
 
 
-def refused(study, machine, components):
-    """Why some of the study's points cannot run on the machine, or could not be started here: a line a reason."""
+def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+    """Reasons why some of the study's points cannot run on the machine, or cannot be started here, one per line."""
     where = f"config/machines/{machine['name']}.yaml"
-    program = SUBMIT[machine["scheduler"]] if "scheduler" in machine else machine["launcher"]
-    lines = []
+    program = submit_program(machine)
+    lines: list[str] = []
     if study.runs and not launchers.is_installed(program):
         lines.append(f"{where}: {program} is not on PATH here")
-    if "node_storage" not in machine and any(run.parameters["staging"] == "local_copy" for run in study.runs):
+    if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
@@ -109,8 +115,8 @@ def refused(study, machine, components):
     return lines
 
 
-def check_account(machine, variables):
-    """Raise `StudyError` where the machine's jobs are charged to somebody and nobody is named."""
+def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
+    """Raise `StudyError` if the machine's jobs need an account and none is set."""
     if "scheduler" in machine and not variables.get("STUDY_ACCOUNT"):
         raise StudyError(
             f"machine {machine['name']} submits batch jobs: name the account or project that they are charged to, with "
@@ -118,46 +124,41 @@ def check_account(machine, variables):
         )
 
 
-def check_tables(study):
-    """Raise `StudyError` for a table that there is not, or that the study has nothing for."""
+def check_tables(study: Study) -> None:
+    """Raise `StudyError` for a table that does not exist, or for which the study has no runs or measurements."""
     where = f"config/studies/{study.name}.yaml: tables"
-    for table in study.tables:
-        if table not in TABLES:
+    for name in study.tables:
+        if name not in TABLES:
             raise StudyError(
-                f"{where}: {table!r} is not one of {', '.join(TABLES)}{configuration.nearest(table, TABLES)}"
+                f"{where}: {name!r} is not one of {', '.join(TABLES)}{configuration.nearest(name, TABLES)}"
             )
-        if not TABLES[table].there(study):
-            raise StudyError(f"{where}: {table} needs {TABLES[table].needs}; the study has none")
+        if not TABLES[name].is_there(study):
+            raise StudyError(f"{where}: {name} needs {TABLES[name].needs}; the study has none")
 
 
-def check_figures(study):
-    """Raise `StudyError` for a figure that there is not, or that the study has no runs for."""
+def check_figures(study: Study) -> None:
+    """Raise `StudyError` for a figure that does not exist, or for which the study has no runs or measurements."""
+    where = f"config/studies/{study.name}.yaml: figures"
     for name in study.figures:
         try:
             description = describe(name)
         except StudyError as error:
-            raise StudyError(f"config/studies/{study.name}.yaml: figures: {error}") from None
-        has_them = has_runs(description, [run.parameters for run in study.runs])
-        if not (TABLES["formats"].there(study) if description.is_of_formats else has_them):
-            raise StudyError(
-                f"config/studies/{study.name}.yaml: figures: {name} needs {needs(description)}; the study has none"
-            )
+            raise StudyError(f"{where}: {error}") from None
+        kind = KINDS[description.kind]
+        if not kind.is_there(description, study):
+            raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")
 
 
-def check_files(study):
-    """Raise `StudyError` for a ``path`` dataset whose file is not there."""
+def check_files(study: Study) -> None:
+    """Raise `StudyError` for a ``path`` dataset with a missing file."""
     for dataset in study.datasets.values():
         if dataset.definition["source"] != "path":
             continue
         for name in dataset.files:
-            file = Path(dataset.definition[name])
-            if set("{}") & set(str(file)):
+            where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
+            if set("{}") & set(file):
                 raise StudyError(
-                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}: {file}: Snakemake takes braces "
-                    "for its own; give the file another name or a link"
+                    f"{where}: {file}: Snakemake takes braces for its own; give the file another name or a link"
                 )
-            if not file.is_file():
-                raise StudyError(
-                    f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}: there is no file {file} "
-                    f"(relative paths are taken from {Path.cwd()})"
-                )
+            if not Path(file).is_file():
+                raise StudyError(f"{where}: there is no file {file} (relative paths are taken from {Path.cwd()})")

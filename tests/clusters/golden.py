@@ -9,13 +9,11 @@ import collections
 import shlex
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
-from study.core import configuration
-from study.experiment import grid
-from study.machines import launchers, packing, queues  # noqa: E402
-from study.machines.batch_systems import SCHEDULERS  # noqa: E402
-from study.machines.batch_systems.base import Job  # noqa: E402
+from study.experiment.expansion import load_study
+from study.machines import launchers, packing, queues
+from study.machines.batch_systems import BATCH_SYSTEMS
+from study.machines.batch_systems.base import Job
+from study.machines.machine import load
 
 MACHINES = ("summit", "theta", "polaris_prod", "perlmutter", "frontier")
 FOLDER = Path(__file__).parent / "golden"
@@ -24,17 +22,17 @@ PROGRAM = ["python", "scripts/train.py", "RUN"]
 
 def lines_of(name):
     """The text of one machine's file: a paragraph for each number of ranks, with the runs that it is of."""
-    machine = {"name": name, **configuration.load_named("machines", name)}
+    machine = load(name)
     by_ranks = collections.defaultdict(collections.Counter)
-    for run in grid.load_study("icpp2019").runs:
-        by_ranks[run.gpus][f"{run.parameters['benchmark']} {run.parameters['scaling']}"] += 1
+    for run in load_study("icpp2019").runs:
+        by_ranks[run.gpus][f"{run['benchmark']} {run['scaling']}"] += 1
     return "\n".join(_paragraph(ranks, runs, machine) for ranks, runs in sorted(by_ranks.items()))
 
 
 def _paragraph(ranks, runs, machine):
     told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
     refused = launchers.refusal(ranks, machine) or queues.refusal(ranks, machine, {})
-    started = shlex.join(launchers.LINES[machine["launcher"]](ranks, machine) + PROGRAM)
+    started = shlex.join(launchers.of(machine).line(ranks, machine) + PROGRAM)
     return "\n".join(
         [
             f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
@@ -56,7 +54,7 @@ def _packed(ranks, machine):
 
 
 def _submit_line(nodes, ranks, machine):
-    if machine["scheduler"] not in SCHEDULERS:
+    if machine["scheduler"] not in BATCH_SYSTEMS:
         asked = queues.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
         told = {name: value(None) if callable(value) else value for name, value in asked.items()}
         return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
@@ -64,7 +62,7 @@ def _submit_line(nodes, ranks, machine):
         "train", "JOB.sh", "JOB.output", nodes, queues.job_minutes(machine), "PROJECT",
         tuple(machine.get("job_options", ())),
     )  # fmt: skip
-    return shlex.join(SCHEDULERS[machine["scheduler"]]().submit_line(job))
+    return shlex.join(BATCH_SYSTEMS[machine["scheduler"]]().submit_line(job))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ refused, and in which words, is what the real system refuses; nothing else is ac
 command lines need.
 
 STANDIN_START_S        a job waits that long (1)
-STANDIN_MINUTE_S       how long a minute of walltime is (60)
 STANDIN_FORGET_S       an ended job is known that long (3)
 STANDIN_ANSWER_S       how long a command takes to answer (0)
 STANDIN_STATE/faults   {"command": n}: the next n calls of that command crash
+STANDIN_STATE/hold     while there is such a file no job starts
+STANDIN_STATE/N.over   once there is such a file job N is at its walltime
 """
 
 import contextlib
@@ -25,9 +26,9 @@ from pathlib import Path
 HOROVODRUN = str(Path(__file__).resolve().parents[2] / "scripts" / "horovodrun.py")
 STATE = Path(os.environ.get("STANDIN_STATE", "/nonexistent"))
 START_S = float(os.environ.get("STANDIN_START_S", 1))
-MINUTE_S = float(os.environ.get("STANDIN_MINUTE_S", 60))
 FORGET_S = float(os.environ.get("STANDIN_FORGET_S", 3))
 ANSWER_S = float(os.environ.get("STANDIN_ANSWER_S", 0))
+LOOK_S = 0.1
 
 
 def refuse(*lines, code=255):
@@ -149,6 +150,8 @@ def _locked():
 def _run(number):
     """The life of a job."""
     time.sleep(START_S)
+    while (STATE / "hold").exists() and not job(number).get("cancelled"):
+        time.sleep(LOOK_S)
     known = job(number)
     if not known.get("cancelled"):
         with open(known["output"], "ab") as output:
@@ -157,11 +160,15 @@ def _run(number):
                 start_new_session=True, env={**os.environ, "STANDIN_JOB": str(number)},
             )  # fmt: skip
         save(number, state="running", pid=process.pid)
-        try:
-            code, state = process.wait(known["minutes"] * MINUTE_S), None
-        except subprocess.TimeoutExpired:
-            _end(process.pid)
-            code, state = process.wait(), "timeout"
+        over, state = STATE / f"{number}.over", None
+        deadline = time.monotonic() + 60 * known["minutes"]
+        while process.poll() is None:
+            if over.exists() or time.monotonic() > deadline:
+                _end(process.pid)
+                state = "timeout"
+                break
+            time.sleep(LOOK_S)
+        code = process.wait()
     else:
         code, state = 143, None
     if job(number).get("cancelled"):

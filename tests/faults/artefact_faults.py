@@ -7,7 +7,7 @@ import sys
 
 import pandas as pd
 import yaml
-from place import SCRIPTS, one_line_error
+from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
 
@@ -164,7 +164,7 @@ def diverging(place):
     folder = place.folder / "run"
     line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "diverging.yaml"]
     place.injected()
-    subprocess.run([*line, "--outcome", folder / "outcome.json"], check=True, capture_output=True, timeout=120)
+    subprocess.run([*line, "--outcome", folder / "outcome.json"], check=True, capture_output=True, timeout=WAIT_S)
     subprocess.run(record_line(folder), check=True, capture_output=True)
     place.detected()
     record = json.loads((folder / "record.json").read_text())

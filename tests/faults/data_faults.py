@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-from place import SCRIPTS, one_line_error
+from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
@@ -124,13 +123,29 @@ def big_source(place, megabytes):
     return path
 
 
+HELD_CONVERSION = """
+import pathlib, runpy, sys, time
+import tqdm
+def update(*_):
+    pathlib.Path({written!r}).touch()
+    time.sleep(36_000)
+tqdm.tqdm.update = update  # what a conversion calls after each block that it has written
+sys.argv[0] = {program!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @fault("the converting process is killed", "disk")
 def conversion_killed(place):
     """Nothing has the name of a converted file; the next conversion is whole."""
     big_source(place, 60)
-    process = subprocess.Popen(conversion(place), stderr=subprocess.DEVNULL, start_new_session=True)
-    place.wait_until(lambda: list(place.folder.glob(".out.npy.*.part")), "the conversion to write")
-    time.sleep(0.2)
+    program, *arguments = conversion(place)[1:]
+    held = HELD_CONVERSION.format(program=str(program), written=str(place.folder / "written"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", held, *arguments], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    place.wait_until((place.folder / "written").exists, "the conversion to write")
+    assert list(place.folder.glob(".out.npy.*.part")) and process.poll() is None
     place.injected()
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -206,7 +221,7 @@ def disk_full_in_a_run(place):
                     break
         place.wait_until(lambda: len(place.ranks("disk/run")) == 2, "the ranks")
         os.kill(place.ranks("disk/run")[1].pid, signal.SIGKILL)
-        _, errors = launch.communicate(timeout=120)
+        _, errors = launch.communicate(timeout=WAIT_S)
         place.detected()
         said_so = launch.returncode == 1 and "No space left" in errors and "Traceback" not in errors
         recorded = place.has_outcome("disk/run") and place.outcome("disk/run")["status"] == "failed"

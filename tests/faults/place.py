@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from project import copy_of_project
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -16,13 +17,14 @@ SCRIPTS = ROOT / "scripts"
 from study.core import configuration
 from study.data.conversion import convert
 from study.data.tabular import Form
-from study.experiment import definition, grid
+from study.experiment import expansion, inputs
 from study.instruments import phases
+from study.machines import machine
 from study.models.synthetic import generate
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}
-WAIT_S = 120
+WAIT_S = 600  # only keeps what is broken from hanging
 
 
 class Place:
@@ -31,7 +33,7 @@ class Place:
     def __init__(self, folder, data):
         self.folder, self.data = Path(folder), Path(data)
         self.seconds = None
-        self._since = None
+        self._since = self._copy = None
 
     def injected(self):
         """The fault is in from now on."""
@@ -43,13 +45,20 @@ class Place:
 
     def definition(self, **changes):
         """The content of a ``run.yaml``; changes: of `POINT`, or ``data``, ``machine``: of those parts."""
-        machine = {"name": "local", **configuration.load_named("machines", "local"), **changes.pop("machine", {})}
+        on = machine.load("local") | changes.pop("machine", {})
         data = changes.pop("data", {})
         content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [{**POINT, **changes}], "tables": []}
-        (run,) = grid.expand("faults", content, "faults").runs
-        run = definition.run_definition(run, machine, str(self.data))
+        (run,) = expansion.expand("faults", content, "faults").runs
+        run = inputs.define(run, on, str(self.data)).as_dict()
         run["data"] |= data
         return run
+
+    @property
+    def copy(self):
+        """A copy of the project, for faults that need ranks of another code; from then on runs are launched from it."""
+        if self._copy is None:
+            self._copy = copy_of_project(self.folder / "project")
+        return self._copy
 
     def launch(self, name="run", options=(), **changes):
         """Start a run in ``folder/name``; returns the launching process."""
@@ -57,10 +66,12 @@ class Place:
         folder.parent.mkdir(parents=True, exist_ok=True)
         given = self.folder / f"{folder.name}.yaml"
         given.write_text(yaml.safe_dump(self.definition(**changes)))
-        line = [sys.executable, SCRIPTS / "launch_training.py", "--run", given, "--outcome", folder / "outcome.json"]
+        root = self._copy.root if self._copy else ROOT
+        program = root / "scripts" / "launch_training.py"
+        line = [sys.executable, program, "--run", given, "--outcome", folder / "outcome.json"]
         return subprocess.Popen(
-            [*line, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
+            [*line, *options], cwd=root, env=self._copy and self._copy.variables,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored behind a shell's &
         )  # fmt: skip
 
@@ -115,6 +126,14 @@ class Place:
             lambda: log.exists() and any(e["phase"] == phase for e in phases.read(log)), f"rank {rank} in {phase}"
         )
 
+    def seconds_in(self, phase, rank, name="run"):
+        """How long a rank of a run that has ended was in a phase."""
+        edges = [
+            e for e in phases.read(self.folder / name / "phases.jsonl") if (e["phase"], e["rank"]) == (phase, rank)
+        ]
+        begin, end = (next(e["monotonic_ns"] for e in edges if e["edge"] == edge) for edge in ("begin", "end"))
+        return (end - begin) / 1e9
+
     def nothing_is_left(self, name="run"):
         """Whether within a few seconds no process of a run is there any more."""
         self.wait_until(lambda: self.processes(name) == [], "its processes to end")
@@ -132,11 +151,11 @@ def make_data(folder):
     """The synthetic files that all faults' runs read, raw and converted."""
     spec = configuration.load_named("benchmarks", "nt3")
     content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [POINT], "tables": []}
-    (run,) = grid.expand("faults", content, "faults").runs
+    (run,) = expansion.expand("faults", content, "faults").runs
     for file, form in spec["files"].items():
         raw, matrix = run.dataset.raw(folder, file), run.dataset.converted(folder, file)
         generate(raw, "nt3", spec, SYNTHETIC, file)
-        convert(raw, matrix, definition.sidecar(matrix), Form.of(form))
+        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
     return folder
 
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from project import copy_of_project
+from place import WAIT_S
+from project import FOR_EVER, copy_of_project
 from registry import fault
 
 STUDY = """
@@ -25,7 +26,7 @@ class Project:
 
     def __init__(self, place, study=STUDY):
         copy = copy_of_project(place.folder / "project")
-        self.root, self.variables = copy.root, copy.variables
+        self.copy, self.root, self.variables = copy, copy.root, copy.variables
         (self.root / "config" / "studies" / "fault.yaml").write_text(study.replace("EPOCHS", "1"))
 
     def start(self, *arguments):
@@ -39,14 +40,19 @@ class Project:
     def run(self, *arguments):
         """(exit code, what it said)."""
         process = self.start(*arguments)
-        said, _ = process.communicate(timeout=180)
+        said, _ = process.communicate(timeout=WAIT_S)
         return process.returncode, said
 
     def runs(self):
-        return pd.read_csv(self.root / "results" / "local" / "runs.csv")
+        return pd.read_csv(self.root / "results" / "local" / "studies" / "fault" / "runs.csv")
 
     def outcomes(self):
-        return list(self.root.glob("results/local/runs/*/*/*/*/outcome.json"))
+        return list((self.root / "results" / "local").rglob("outcome.json"))
+
+    def trains(self, epoch):
+        """Whether a run has told the end of an epoch."""
+        logs = (self.root / "results" / "local").rglob("train.log")
+        return any(f"epoch {epoch}/" in path.read_text() for path in logs)
 
 
 def refused(place, study, words):
@@ -98,15 +104,17 @@ def foreign_target(place):
 @fault("Snakemake is killed while a run trains", "workflow")
 def snakemake_killed(place):
     """Nothing looks whole; the next Snakemake makes every point once, and its tables."""
-    project = Project(place, STUDY.replace("EPOCHS", "300"))
+    project = Project(place, STUDY.replace("EPOCHS", "2"))
+    project.copy.hold_training(after=1)
     process = project.start()
-    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/*/ranks/phases-*")), "a run")
+    place.wait_until(lambda: project.trains(epoch=1), "a run")
     place.injected()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     place.wait_until(lambda: not _ranks_of(project), "its ranks to end")
     place.detected()
     assert project.outcomes() == []
+    project.copy.release_training()
     assert project.run("--unlock")[0] == 0
     code, said = project.run()
     assert code == 0, said[-1500:]
@@ -122,14 +130,19 @@ def _ranks_of(project):
 @fault("two Snakemakes at once", "workflow")
 def two_snakemakes(place):
     """The second is refused, the first ends well, and every point was made once."""
-    project = Project(place, STUDY.replace("EPOCHS", "100"))
+    project = Project(place, STUDY.replace("EPOCHS", "2"))
+    project.copy.hold_training(after=1)
     first = project.start()
-    place.wait_until(lambda: list(project.root.glob("results/local/runs/*/*/*/*/ranks/phases-*")), "a run")
-    place.injected()
-    code, said = project.run()
-    place.detected()
-    assert code == 1 and "cannot be locked" in said and "Traceback" not in said, said[-800:]
-    said, _ = first.communicate(timeout=180)
+    place.wait_until(lambda: project.trains(epoch=1), "a run")
+    try:
+        place.injected()
+        code, said = project.run()
+        place.detected()
+        assert code == 1 and "cannot be locked" in said and "Traceback" not in said, said[-800:]
+        assert first.poll() is None
+    finally:
+        project.copy.release_training()
+    said, _ = first.communicate(timeout=WAIT_S)
     assert first.returncode == 0, said[-1500:]
     assert project.runs().status.tolist() == ["ok", "ok"]
 
@@ -143,12 +156,13 @@ def one_run_fails(place):
     assert code == 0, said[-1500:]
     project.outcomes()[0].unlink()
     machine.write_text(machine.read_text().replace("time_limit_s: 3600", "time_limit_s: 1"))
+    project.copy.in_ranks(FOR_EVER)
     place.injected()
     code, said = project.run()
     place.detected()
     assert code == 0, said[-1500:]
     assert sorted(project.runs().status) == ["failed", "ok"]
-    table = pd.read_csv(project.root / "results" / "local" / "tables" / "scaling.csv").iloc[0]
+    table = pd.read_csv(project.root / "results" / "local" / "studies" / "fault" / "tables" / "scaling.csv").iloc[0]
     assert (table.repeats_ok, table.repeats_failed, table.failures) == (1, 1, "1 x timeout")
     assert "Nothing to be done" in project.run()[1]
 

@@ -7,11 +7,9 @@ import json
 import pandas as pd
 import pytest
 import timelines
-import yaml
+from examples import define
 
-from study.core import configuration
 from study.core.files import number_or_none, sha256, write_json
-from study.experiment import definition
 from study.instruments.timeline.run import communication_of
 
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
@@ -32,11 +30,12 @@ def make_run(tmp_path):
         machine="local",
         loss=0.5,
         resumed=None,
+        started=1,
+        session="s",
     ):
-        values = {"name": machine, **configuration.load_named("machines", machine)}
         folder = tmp_path / machine / "runs" / run.directory
         folder.mkdir(parents=True)
-        (folder / "run.yaml").write_text(yaml.safe_dump(definition.run_definition(run, values, "data")))
+        define(run, machine).write(folder / "run.yaml")
         shape = run.dataset.shape or {"test_samples": 1000, "features": run.spec["workload"]["features"]}
         provenance = {
             "training_code": "c0de",
@@ -44,6 +43,8 @@ def make_run(tmp_path):
             "git": {"commit": "abc", "dirty": False},
             "packages": {"tensorflow": "2"},
             "host": {"name": "n1", "cores_allowed": 2},
+            "session": session,
+            "steering": {"OMP_NUM_THREADS": "1"},
         }
         (folder / "provenance.json").write_text(json.dumps(provenance))
         edges = [
@@ -78,19 +79,20 @@ def make_run(tmp_path):
                 "resumed_after_epoch": resumed,
             }
             (folder / "metrics.json").write_text(json.dumps(metrics))
-        if run.parameters["trace"]:
+        if run["trace"]:
             (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-        if run.parameters["profile"]:
+        if run["profile"]:
             recorder = cProfile.Profile()
             recorder.runcall(json.dumps, {})
             recorder.dump_stats(folder / "profile.pstats")
         failure = (
             {"kind": kind, "phase": "train", "rank": 0, "message": "no memory", "log": []} if status != "ok" else None
         )
-        outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": 1, "runtime_s": runtime}
+        outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": started}
+        outcome["runtime_s"] = runtime
         outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
         (folder / "outcome.json").write_text(json.dumps(outcome))
-        if run.parameters["trace"]:
+        if run["trace"]:
             write_json(folder / "communication.json", communication_of(folder).summary)
         return folder
 

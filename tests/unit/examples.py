@@ -1,8 +1,9 @@
-"""Runs of a small made-up study."""
+"""Runs of a small study."""
 
 import copy
 
-from study.experiment import grid
+from study.experiment import expansion, inputs
+from study.machines import machine
 
 STUDY = {
     "description": "a test",
@@ -18,4 +19,9 @@ def expand(**point):
     if point.pop("full_size", False):
         content["datasets"]["nt3"] = full
     content["runs"] = [{"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 2, "loader": "read_csv", **point}]
-    return grid.expand("test", content, "test.yaml").runs
+    return expansion.expand("test", content, "test.yaml").runs
+
+
+def define(planned, on="local", data_dir="data"):
+    """The definition of a planned run on a machine."""
+    return inputs.define(planned, machine.load(on), data_dir)

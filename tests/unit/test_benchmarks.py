@@ -10,7 +10,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from test_training import FakeRanks, make_data
+from examples import define
+from fake_communicator import FakeCommunicator
+from test_training import make_data
 
 from study import models
 from study.core import configuration
@@ -18,7 +20,7 @@ from study.core.errors import StudyError
 from study.data import feature_scaling
 from study.data.randomness import EpochOrder
 from study.data.samples import Arrays, Joined, batches, part
-from study.experiment import definition, grid
+from study.experiment.expansion import load_study
 from study.instruments import phases
 from study.models.base import Table
 from study.training import rank
@@ -34,17 +36,17 @@ def dense(*widths):
 
 
 @pytest.mark.parametrize(
-    ("name", "features", "parameters"),
+    ("name", "shape", "parameters"),
     [
         # Two convolutions, pools of 1 and 10 (60,483 -> 60,464 -> 60,455 -> 6,045), three dense layers.
-        ("nt3", 60_483, (20 * 1 * 128 + 128) + (10 * 128 * 128 + 128) + dense(6_045 * 128, 200, 20, 2)),
-        ("p1b1", 60_483, dense(60_483, 2000, 600, 2, 600, 2000, 60_483)),
-        ("p1b2", 28_204, dense(28_204, 1024, 512, 256, 10)),
-        ("p1b3", 1_000, dense(1_001, 1000, 500, 100, 50, 1)),
+        ("nt3", (60_483, 1), (20 * 1 * 128 + 128) + (10 * 128 * 128 + 128) + dense(6_045 * 128, 200, 20, 2)),
+        ("p1b1", (60_483,), dense(60_483, 2000, 600, 2, 600, 2000, 60_483)),
+        ("p1b2", (28_204,), dense(28_204, 1024, 512, 256, 10)),
+        ("p1b3", (1_001,), dense(1_001, 1000, 500, 100, 50, 1)),
     ],
 )
-def test_parameters_at_full_width(name, features, parameters):
-    assert benchmark(name).build_model(features).count_params() == parameters
+def test_parameters_at_full_width(name, shape, parameters):
+    assert benchmark(name).build_model(shape).count_params() == parameters
 
 
 def test_those_sums_worked_out():
@@ -60,13 +62,13 @@ def kinds(model):
 
 
 def test_nt3_s_layers():
-    model = benchmark("nt3").build_model(100)
+    model = benchmark("nt3").build_model((100, 1))
     assert kinds(model) == ["Conv1D", "MaxPooling1D"] * 2 + ["Flatten"] + ["Dense", "Dropout"] * 2 + ["Dense"]
     assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.1, 0.1]
 
 
 def test_activations_and_regularisation():
-    p1b1, p1b2, p1b3 = (benchmark(name).build_model(30) for name in ("p1b1", "p1b2", "p1b3"))
+    p1b1, p1b2, p1b3 = (benchmark(name).build_model((30,)) for name in ("p1b1", "p1b2", "p1b3"))
     assert [layer.activation.__name__ for layer in p1b1.layers] == ["relu"] * 5 + ["sigmoid"]
     assert [layer.activation.__name__ for layer in p1b2.layers] == ["sigmoid"] * 4
     l2 = [(layer.kernel_regularizer, layer.activity_regularizer) for layer in p1b2.layers]
@@ -79,9 +81,9 @@ def test_activations_and_regularisation():
 def test_fewest_features_are_the_fewest_that_build():
     nt3 = benchmark("nt3")
     assert nt3.minimum_features == 38
-    assert nt3.build_model(38).count_params() > 0
+    assert nt3.build_model((38, 1)).count_params() > 0
     with pytest.raises(ValueError, match="[Nn]egative|[Nn]on-positive|dimension"):
-        nt3.build_model(28)
+        nt3.build_model((28, 1))
 
 
 def array(rows):
@@ -238,17 +240,18 @@ def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():
 
 
 def trained(tmp_path, run):
-    machine = {"name": "local", **configuration.load_named("machines", "local")}
-    content = definition.run_definition(run, machine, str(tmp_path / "data"))
     make_data(run, tmp_path / "data")
-    rank.run_rank(content, tmp_path / "run", phases.now(), FakeRanks)
+    communicator = FakeCommunicator()
+    rank.run_rank(
+        define(run, data_dir=str(tmp_path / "data")), tmp_path / "run", phases.now(), lambda **_: communicator
+    )
     tested = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     return pd.read_csv(tmp_path / "run" / "history.csv"), tested
 
 
 def laptop_run(name):
     """The longest one-rank run of a benchmark in the laptop study."""
-    runs = [run for run in grid.load_study("laptop").runs if run.dataset.benchmark == name and run.gpus == 1]
+    runs = [run for run in load_study("laptop").runs if run.dataset.benchmark == name and run.gpus == 1]
     return max(runs, key=lambda run: run.epochs_per_rank)
 
 

@@ -46,14 +46,61 @@ def test_digest(scripts, changed, entries, same):
     assert (code_version.digest(*entries) == before) is same
 
 
-def test_training_code_covers_the_benchmark_the_loaders_and_the_launch():
+def covered(*entries):
+    """The files whose change changes a digest."""
     found = {}
-    code_version._collect(code_version.SCRIPTS / "train.py", found)
-    assert {
-        "study/training/rank.py",
-        "study/training/communicator.py",
-        "study/data/loaders.py",
-        "study/instruments/phases.py",
-    } <= set(found)
-    assert not any(name.startswith("study/report") for name in found)
+    for entry in entries:
+        collect = code_version._collect_module if not entry.endswith(".py") else None
+        collect(entry, found) if collect else code_version._collect(code_version.SCRIPTS / entry, found)
+    return set(found)
+
+
+def test_a_run_s_code_is_what_can_change_its_numbers():
+    """The training process, the sampler's process with every sensor, and what starts and times the ranks."""
+    found = covered(*code_version.RUN, "study.models.nt3")
+    folder = "study/instruments/power/sensors"
+    sensors = {f"{folder}/{path.name}" for path in (code_version.SCRIPTS / folder).glob("*.py")}
+    assert len(sensors) > 5
+    assert (
+        sensors
+        | {
+            "train.py",
+            "sample_power.py",
+            "horovodrun.py",
+            "study/training/rank.py",
+            "study/training/communicator.py",
+            "study/training/staging.py",
+            "study/data/loaders.py",
+            "study/data/samples.py",
+            "study/experiment/definition.py",
+            "study/instruments/phases.py",
+            "study/instruments/power/sampler.py",
+            "study/launch/guard.py",
+            "study/launch/supervision.py",
+            "study/launch/variables.py",
+            "study/machines/launchers.py",
+            "study/models/nt3.py",
+        }
+        <= found
+    )
     assert len(code_version.training_code("nt3")) == 12
+
+
+def test_a_run_s_code_is_nothing_else():
+    """Neither planning, tables nor declarations, nor another benchmark's model."""
+    found = covered(*code_version.RUN, "study.models.nt3")
+    for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/packing",
+                 "study/machines/batch_systems", "study/experiment/parameter", "study/experiment/study",
+                 "study/experiment/expansion", "study/experiment/inputs", "study/models/p1b", "study/launch/failure",
+                 "study/core/configuration"):  # fmt: skip
+        assert not [name for name in found if name.startswith(part)], part
+
+
+def test_declarations_are_in_no_digest():
+    for entry in ("make_record.py", "collect_records.py", "make_table.py", "make_figure.py", "make_overview.py"):
+        assert "study/experiment/parameters.py" not in covered(entry)
+    assert "study/experiment/parameter.py" in covered("make_table.py"), "how they are used is"
+
+
+def test_a_package_that_imports_all_its_modules_is_covered_whole():
+    assert {"study/report/papers/sc18/tables.py", "study/report/tables/staging.py"} <= covered("make_table.py")

@@ -22,12 +22,13 @@ def compared(make_run, tmp_path, monkeypatch, capsys):
             folder = make_run(run, runtime=runtime, machine=machine)
             write_json(folder / "record.json", make_record(folder))
             results = tmp_path / machine
-            runs_frame([run], {"nt3": "c0de"}, results).to_csv(results / "runs.csv", index=False)
-            loading_frame([], "c0de", results).to_csv(results / "loading.csv", index=False)
-            (results / "tables").mkdir()
+            made = results / "studies" / "one"
+            (made / "tables").mkdir(parents=True)
+            runs_frame([run], {"nt3": "c0de"}, results).to_csv(made / "runs.csv", index=False)
+            loading_frame([], "c0de", results).to_csv(made / "loading.csv", index=False)
             for table in tables:
-                (results / "tables" / f"{table}.csv").write_text("")
-        given = [str(tmp_path / name) for name in folders or runtimes]
+                (made / "tables" / f"{table}.csv").write_text("")
+        given = [str(tmp_path / name / "studies" / "one") for name in folders or runtimes]
         monkeypatch.setattr(sys, "argv", ["compare", *given, "--output", str(tmp_path / "both")])
         compare_machines.main()
         return tmp_path / "both"

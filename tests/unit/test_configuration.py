@@ -8,6 +8,10 @@ import yaml
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.experiment import schemas
+from study.machines import machine
+from study.records import record
+from study.report.figures import description
 
 STUDY = """\
 description: a test
@@ -30,13 +34,24 @@ tables: [scaling, icpp2019_table2]
 def test_schemas_are_schemas(schema):
     import jsonschema
 
-    jsonschema.Draft202012Validator.check_schema(configuration.schema(schema))
+    jsonschema.Draft202012Validator.check_schema(configuration.named_schema(schema))
 
 
-@pytest.mark.parametrize("kind", ["benchmarks", "studies", "machines"])
+SCHEMAS = {"benchmarks": configuration.named_schema("benchmarks"), "studies": schemas.studies(),
+           "machines": machine.schema()}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_shipped_files_fit_their_schema(kind):
     for path in (configuration.CONFIG / kind).glob("*.yaml"):
-        configuration.load_named(kind, path.stem)
+        configuration.load_named(kind, path.stem, SCHEMAS[kind])
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS.values(), record.schema(), description.schema()])
+def test_derived_schemas_are_schemas(schema):
+    import jsonschema
+
+    jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_a_machine_has_what_its_base_has_but_its_own():
@@ -50,7 +65,7 @@ def machines(tmp_path, monkeypatch):
     """A function that writes a machine's file beside the shipped ones."""
     shutil.copytree(configuration.CONFIG / "machines", tmp_path / "machines")
     monkeypatch.setattr(configuration, "ROOT", tmp_path)
-    configuration.schema("machines")
+    configuration.named_schema("machines")
     monkeypatch.setattr(configuration, "CONFIG", tmp_path)
     return lambda text: (tmp_path / "machines" / "mine.yaml").write_text(text)
 
@@ -76,7 +91,7 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
     path = tmp_path / "broken.yaml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError) as error:
-        configuration.load(path, kind)
+        configuration.load(path, SCHEMAS[kind])
     assert "\n" not in str(error.value)
     assert "broken.yaml" in str(error.value)
     return str(error.value)
@@ -116,7 +131,7 @@ def test_the_line_is_named(tmp_path):
 def test_an_empty_file(tmp_path):
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     with pytest.raises(StudyError, match="empty.yaml: the file is empty"):
-        configuration.load(tmp_path / "empty.yaml", "studies")
+        configuration.load(tmp_path / "empty.yaml", SCHEMAS["studies"])
 
 
 def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):
@@ -140,7 +155,7 @@ def test_yaml_is_loaded_safely(tmp_path):
     path = tmp_path / "evil.yaml"
     path.write_text("description: !!python/object/apply:os.system ['true']")
     with pytest.raises(StudyError, match="not valid YAML"):
-        configuration.load(path, "studies")
+        configuration.load(path, SCHEMAS["studies"])
 
 
 def test_the_config_file_itself():

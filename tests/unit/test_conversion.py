@@ -11,7 +11,7 @@ from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import conversion, loaders, wide
 from study.data.conversion import convert
-from study.data.loaders import CONVERTED, LOADERS, load
+from study.data.loaders import LOADERS, TRAINING_LOADERS, load
 from study.data.tabular import Form
 
 SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
@@ -168,10 +168,10 @@ def test_faults_in_named_files(tmp_path, text, words):
         converted(tmp_path, text, NAMED)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("loader", TRAINING_LOADERS)
 def test_loaders_read_named_files_alike(tmp_path, loader):
     matrix, _ = converted(tmp_path, NAMED_TEXT, NAMED)
-    path = tmp_path / ("m.npy" if loader in CONVERTED else "data.csv")
+    path = tmp_path / ("m.npy" if LOADERS[loader].reads != "raw" else "data.csv")
     assert load(loader, path, tmp_path / "m.json", NAMED_SPEC).tobytes() == matrix.tobytes()
 
 
@@ -212,8 +212,8 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
     rows = data.draw(st.lists(st.lists(number, min_size=columns, max_size=columns), min_size=1, max_size=6))
     text = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows))
     matrix, _ = converted(folder, text)
-    for name in LOADERS:
-        loaded = load(name, folder / ("m.npy" if name in CONVERTED else "data.csv"), folder / "m.json", SPEC)
+    for name in TRAINING_LOADERS:
+        loaded = load(name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC)
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
 

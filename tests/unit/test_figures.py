@@ -16,19 +16,19 @@ from matplotlib.figure import Figure
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.experiment import grid
+from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.axes import readable, set_value_axis
-from study.report.figures.description import FILE, describe, has_runs, names, needs
+from study.report.figures.description import columns, describe, figures, filters, has_runs, schema
 from study.report.figures.drawing import draw, write
-from study.report.figures.selection import IDENTITY, select
+from study.report.figures.selection import select
 
 REASON = "no power sensor is configured for machine local"
 RUN = {
     "machine": "local", "benchmark": "nt3", "dataset": "candle", "scaling": "strong", "epochs": 384, "gpus": 1,
     "batch_size": 20, "batch_scaling": "none", "learning_rate_scaling": "linear", "loader": "read_csv",
     "staging": "none", "input_pipeline": "tf_data", "sharding": "none",
-    "extra_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
+    "straggler_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
     "status": "ok", "failure_kind": None, "runtime_s": 20.0, "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5,
     "shared_read_mb": 160.0, "accuracy": 0.9, "loss": 0.4,
     "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
@@ -81,7 +81,7 @@ def crosses(axes):
     return [line for line in axes.lines if line.get_marker() == "x"]
 
 
-@pytest.mark.parametrize("name", [name for name in names() if describe(name).shows == "runs"])
+@pytest.mark.parametrize("name", [name for name in figures() if describe(name).kind == "points"])
 def test_every_figure_draws(name, tmp_path):
     data = select(describe(name), any_runs(name), "tiny")
     write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
@@ -260,7 +260,7 @@ def test_the_one_published_accuracy_of_p1b3():
 
 
 def test_published_values_stand_only_beside_the_same_quantity():
-    panels = [each for name in names() for each in describe(name).panels if "published" in each]
+    panels = [each for name in figures() for each in describe(name).panels if "published" in each]
     assert len(panels) == 6
     for content in panels:
         for entry in content["published"]:
@@ -399,7 +399,7 @@ def test_both_files_or_none(tmp_path, monkeypatch):
 
 
 def test_an_unknown_figure():
-    with pytest.raises(StudyError, match="icpp2019.yaml: there is no figure 'icpp2019_figure7'; did you mean"):
+    with pytest.raises(StudyError, match="no figure 'icpp2019_figure7' in config/figures.yaml, .*; did you mean"):
         describe("icpp2019_figure7")
 
 
@@ -412,8 +412,8 @@ def test_no_runs_for_a_figure(runs):
 
 def test_planning():
     description = describe("icpp2019_figure10")
-    assert needs(description) == "runs with benchmark p1b3, scaling batch, loader read_csv"
-    fitting = {"benchmark": "p1b3", "scaling": "batch", "loader": "read_csv", "trace": False, "gpus": 1}
+    assert filters(description) == " with benchmark p1b3, scaling batch, loader read_csv"
+    fitting = {"benchmark": "p1b3", "scaling": "batch", "loader": "read_csv", "trace": False, "profile": False}
     assert has_runs(description, [{**fitting, "loader": "npy"}, fitting])
     assert not has_runs(description, [{**fitting, "loader": "npy"}, {**fitting, "scaling": "weak"}])
     assert not has_runs(description, [{**fitting, "trace": True}])
@@ -422,7 +422,7 @@ def test_planning():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"file": "table2.csv"}, "table2.csv: there is no such file in config/published; known files: icpp2019_claims"),
+    [({"file": "table2.csv"}, "table2.csv: there is no such file in config/papers; known files: icpp2019_claims"),
      ({"y": "time"}, "there is no column 'time'; the file has: machine"),
      ({"where": {"batch_size": 30}}, "no row fits {'batch_size': 30}")],
 )  # fmt: skip
@@ -441,14 +441,16 @@ def test_published_values_that_are_not_there(changes, words):
      ("runs: {benchmark: nt3", "runs: {benchmak: nt3", "'benchmak' is not one of .*; did you mean 'benchmark'")],
 )  # fmt: skip
 def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
-    (tmp_path / "figures.yaml").write_text(FILE.read_text().replace(old, new, 1))
+    text = (configuration.CONFIG / "papers" / "icpp2019" / "figures.yaml").read_text()
+    (tmp_path / "figures.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError, match=words):
-        configuration.load(tmp_path / "figures.yaml", "figures")
+        configuration.load(tmp_path / "figures.yaml", schema())
 
 
 def run_script(monkeypatch, runs, tmp_path, name="icpp2019_figure6"):
     outputs = ["--svg", str(tmp_path / "out/f.svg"), "--pdf", str(tmp_path / "out/f.pdf")]
     loading = runs.with_name("loading.csv")
+    loading.write_text("\n")
     line = [
         "make_figure.py",
         "--figure",
@@ -480,4 +482,4 @@ def test_the_script_without_any_run(tmp_path, monkeypatch):
 
 def test_every_grid_parameter_tells_experiments_apart():
     """One that were missing here would be averaged over in silence."""
-    assert set(IDENTITY) == set(grid.PARAMETERS) - {"gpus", "extra_loads", "trace", "profile", "repeat"}
+    assert set(columns()) == set(PARAMETERS) - {"gpus", "trace", "profile", "repeat"}

@@ -1,7 +1,10 @@
 """Grids expand to the runs the paper means, and what cannot run is refused with file, key and reason."""
 
 import copy
+import dataclasses
+import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -9,7 +12,10 @@ from hypothesis import strategies as st
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.experiment import grid
+from study.experiment import expansion, identity, inputs, schedule, schemas
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import scaled_batch_size
+from study.machines import machine
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
 BASE = {
@@ -23,7 +29,7 @@ BASE = {
 def study(**changes):
     content = copy.deepcopy(BASE)
     content["runs"][0].update(changes)
-    return grid.expand("test", content, "test.yaml")
+    return expansion.expand("test", content, "test.yaml")
 
 
 def test_a_grid_is_the_product_of_its_axes_and_repeats():
@@ -40,7 +46,7 @@ def test_epochs_a_rank(scaling, expected):
 def test_equal_points_of_two_grids_are_one_run():
     content = copy.deepcopy(BASE)
     content["runs"].append({**content["runs"][0], "gpus": [2, 8]})
-    runs = grid.expand("test", content, "test.yaml").runs
+    runs = expansion.expand("test", content, "test.yaml").runs
     assert sorted({run.gpus for run in runs}) == [1, 2, 4, 8]
     assert len(runs) == 4 * 2
 
@@ -51,7 +57,7 @@ def test_defaults_come_from_the_benchmark():
     content["runs"] = [
         {"benchmark": "nt3", "scaling": scaling, "gpus": 1, "loader": "npy"} for scaling in ("strong", "weak")
     ]
-    strong, weak = grid.expand("test", content, "test.yaml").runs
+    strong, weak = expansion.expand("test", content, "test.yaml").runs
     assert (strong.parameters["epochs"], weak.parameters["epochs"]) == (384, 8)
     assert strong.parameters["batch_size"] == 20
 
@@ -69,13 +75,13 @@ def test_defaults_come_from_the_benchmark():
     ],
 )
 def test_batch_scaling(batch, gpus, scaling, expected):
-    assert grid.scaled_batch_size(batch, gpus, scaling) == expected
+    assert scaled_batch_size(batch, gpus, scaling) == expected
 
 
 @given(batch=st.integers(1, 10_000), gpus=st.integers(1, 10_000))
 def test_batch_scaling_roots_are_floors(batch, gpus):
     for scaling, power in (("square_root", 2), ("cubic_root", 3)):
-        scaled = grid.scaled_batch_size(batch, gpus, scaling)
+        scaled = scaled_batch_size(batch, gpus, scaling)
         assert scaled**power <= batch**power * gpus < (scaled + 1) ** power
         assert math.isclose(scaled, batch * gpus ** (1 / power), rel_tol=1e-6, abs_tol=1)
 
@@ -94,19 +100,19 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
         ({"scaling": "batch"}, ["runs[0].batch_scaling", "linear, square_root, cubic_root"]),
         ({"scaling": "weak", "warmup_epochs": 9}, ["runs[0].warmup_epochs: 9 is more than the 8 epochs"]),
         ({"warmup_epochs": 1, "learning_rate_scaling": "none"}, ["runs[0].warmup_epochs: there is nothing to warm up"]),
-        ({"trace": True, "profile": True}, ["runs[0].profile", "traced and profiled at once"]),
-        ({"extra_loads": 2}, ["runs[0].extra_loads", "needs trace: true"]),
+        ({"trace": True, "profile": True, "gpus": 2}, ["runs[0].profile", "traced and profiled at once"]),
+        ({"straggler_loads": 2}, ["runs[0].straggler_loads", "needs trace: true"]),
         ({"checkpoint_epochs": 1, "profile": True}, ["runs[0].checkpoint_epochs", "has no checkpoints"]),
         (
-            {"staging": "local_copy", "trace": True, "gpus": 2, "extra_loads": 1},
-            ["runs[0].extra_loads", "staging: none"],
+            {"staging": "local_copy", "trace": True, "gpus": 2, "straggler_loads": 1},
+            ["runs[0].straggler_loads", "staging: none"],
         ),
         ({"staging": "job_broadcast", "trace": True, "gpus": 2}, ["runs[0].trace", "staging: none or local_copy"]),
         (
             {"input_pipeline": "keras_arrays", "checkpoint_epochs": 1},
-            ["runs[0].checkpoint_epochs", "Keras's own", "tf_data"],
+            ["runs[0].checkpoint_epochs", "Keras keeps the order", "tf_data"],
         ),
-        ({"gpus": 1, "trace": True}, ["runs[0].gpus: 1", "no communication to trace"]),
+        ({"gpus": 1, "trace": True}, ["runs[0].trace", "no communication to trace"]),
         ({"dataset": "nt4"}, ["runs[0].dataset", "no dataset 'nt4'", "nt3"]),
     ],
 )
@@ -122,21 +128,108 @@ def test_samples_that_are_joined_cannot_be_handed_to_keras():
     content["datasets"] = {"p1b3": SYNTHETIC}
     point = {"benchmark": "p1b3", "scaling": "weak", "epochs": 1, "gpus": 1, "batch_size": 10, "loader": "npy"}
     content["runs"] = [{**point, "input_pipeline": ["tf_data", "keras_arrays"]}]
-    with pytest.raises(StudyError, match=r"runs\[0\].input_pipeline: p1b3's samples are joined a batch at a time"):
-        grid.expand("test", content, "test.yaml")
+    with pytest.raises(StudyError, match=r"runs\[0\].input_pipeline: p1b3's samples are joined one batch at a time"):
+        expansion.expand("test", content, "test.yaml")
 
 
-def test_no_part_of_a_run_s_directory_is_longer_than_a_file_s_name_may_be():
+def test_a_point_s_name_has_what_differs_from_the_defaults():
+    content = copy.deepcopy(BASE)
+    content["datasets"]["nt3"] = {"source": "url"}
+    point = {"benchmark": "nt3", "scaling": "strong", "gpus": 4, "loader": "chunked"}
+    content["runs"] = [point, {**point, "epochs": 8, "batch_size": 50, "sharding": "by_rank", "repeats": 2}]
+    default, first, second = expansion.expand("test", content, "test.yaml").runs
+    assert default.directory == "nt3/candle/strong+gpus~4+loader~chunked"
+    assert first.directory == "nt3/candle/strong+epochs~8+gpus~4+batch_size~50+loader~chunked+sharding~by_rank"
+    assert second.directory == first.directory + "+repeat~2"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (configuration.CONFIG / "studies").glob("*.yaml")))
+def test_no_wildcard_holds_a_comma(name):
+    """Snakemake splits the wildcards of a batch job at commas."""
+    found = expansion.load_study(name)
+    assert not [each.directory for each in (*found.runs, *found.loading) if "," in each.directory]
+
+
+def test_a_long_name_is_shortened_and_stays_unique():
     """With the longest value of each key that has names for values, and numbers of eight digits."""
-    definitions = configuration.schema("studies")["$defs"]
-    values = dict.fromkeys(grid.PARAMETERS, 99_999_999)
-    for name, schema in definitions["grid"]["properties"].items():
-        if name in grid.PARAMETERS:
-            choices = definitions.get(name, schema).get("enum", [])
-            values[name] = max(choices, key=len, default=values[name])
-    values |= {"benchmark": "b" * 60, "dataset": "d" * 120, "trace": True, "profile": False, "repeat": 1000}
-    assert {values["staging"], values["loader"]} == {"node_broadcast", "read_csv"}
-    assert max(len(part) for part in grid.run_directory(values).split("/")) <= 255
+    names = set()
+    for repeat in (999, 1000):
+        values = {}
+        for name, parameter in PARAMETERS.items():
+            choices = getattr(parameter.kind, "values", None)
+            values[name] = max(choices, key=len) if choices else 99_999_999
+        values |= {"trace": True, "profile": True, "repeat": repeat}
+        name = identity.point_name(values, configuration.load_named("benchmarks", "nt3"))
+        assert len(name.encode()) <= 200
+        assert re.search(r"\+~[0-9a-f]{12}$", name), name
+        names.add(name)
+    assert len(names) == 2
+
+
+@given(st.dictionaries(st.sampled_from(["warmup_epochs", "straggler_loads", "checkpoint_epochs"]), st.integers(0, 3)))
+def test_equal_runs_have_one_name_and_unlike_ones_two(changes):
+    """Whether a default is given or left out."""
+    spec, base = configuration.load_named("benchmarks", "nt3"), study().runs[0].parameters
+    same = all(value == PARAMETERS[name].default for name, value in changes.items())
+    assert (identity.point_name({**base, **changes}, spec) == identity.point_name(base, spec)) is same
+    assert identity.filled(identity.differing({**base, **changes})) == {**base, **changes}
+
+
+def test_every_key_may_be_a_list():
+    axes = {
+        "scaling": ["strong", "weak"],
+        "learning_rate_scaling": ["linear", "none"],
+        "sharding": ["none", "by_rank"],
+        "epochs": [4, 8],
+        "checkpoint_epochs": [0, 2],
+        "batch_size": [5, 10],
+        "gpus": [1, 2],
+    }
+    content = copy.deepcopy(BASE)
+    content["runs"][0] |= axes
+    configuration.check(content, schemas.studies(), "test.yaml")
+    runs = expansion.expand("test", content, "test.yaml").runs
+    assert len(runs) == 2**7 * 2
+    assert len({run.directory for run in runs}) == len(runs)
+
+
+def test_the_fingerprint_has_what_training_reads():
+    """The benchmark's values, the dataset, the machine's settings; not where the data lie."""
+    run, on = study().runs[0], machine.load("local")
+    spec = {**run.dataset.spec, "learning_rate": 0.5}
+    other = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, spec=spec))
+    fingerprint = inputs.define(run, on, "data").fingerprint
+    assert inputs.define(run, on, "elsewhere").fingerprint == fingerprint
+    assert inputs.define(other, on, "data").fingerprint != fingerprint
+    assert inputs.define(run, {**on, "cores_per_rank": 2}, "data").fingerprint != fingerprint
+    assert inputs.define(run, {**on, "environment": {"A": "1"}}, "data").fingerprint != fingerprint
+
+
+def test_what_is_handed_to_a_step_comes_back_whole():
+    defined = inputs.define(study().runs[0], machine.load("local"), "data")
+    handed = inputs.handed_over(defined)
+    assert "staging" not in handed["parameters"]
+    assert inputs.taken_over(json.loads(json.dumps(handed))) == defined
+
+
+def test_blocks_follow_one_another_to_and_fro():
+    runs = study(repeats=3, gpus=[1, 2], loader="npy").runs
+    ordered = schedule.in_order(runs)
+    assert [(run.repeat, run.gpus) for run in ordered] == [(1, 1), (1, 2), (2, 2), (2, 1), (3, 1), (3, 2)]
+    priorities = schedule.priorities(runs)
+    assert [priorities[run.directory] for run in ordered] == [6, 5, 4, 3, 2, 1]
+    assert max(priorities.values()) < schedule.PREPARE
+
+
+def test_two_studies_share_a_loading_measurement_only_where_they_ask_for_the_same():
+    def directory(**changes):
+        content = copy.deepcopy(BASE)
+        content["loading"] = [{"benchmark": "nt3", "loader": ["read_csv", "npy"], "repeats": 2, **changes}]
+        return expansion.expand("test", content, "test.yaml").loading[0].directory
+
+    assert directory() == directory(page_cache="warm")
+    changes = ({}, {"repeats": 3}, {"loader": "npy"}, {"page_cache": ["warm", "cold"]})
+    assert len({directory(**change) for change in changes}) == 4
 
 
 def test_one_dataset_under_two_names_measured_twice_is_refused():
@@ -144,26 +237,26 @@ def test_one_dataset_under_two_names_measured_twice_is_refused():
     content["datasets"]["again"] = {**SYNTHETIC, "benchmark": "nt3"}
     content["loading"] = [{"benchmark": "nt3", "dataset": d, "loader": "npy", "repeats": 1} for d in ("nt3", "again")]
     with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'again' is measured by another entry"):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_a_point_that_may_fail_says_so_whichever_grid_has_it():
     content = copy.deepcopy(BASE)
     content["runs"] += [{**content["runs"][0], "may_fail": "because"}, content["runs"][0]]
-    assert {run.may_fail for run in grid.expand("test", content, "test.yaml").runs} == {"because"}
+    assert {run.may_fail for run in expansion.expand("test", content, "test.yaml").runs} == {"because"}
 
 
 def test_a_dataset_measured_twice_is_refused():
     content = copy.deepcopy(BASE)
     content["loading"] = [{"benchmark": "nt3", "loader": "npy", "repeats": n} for n in (1, 2)]
     with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'nt3' is measured by another entry"):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_too_few_epochs_for_the_benchmark(monkeypatch):
     spec = copy.deepcopy(configuration.load_named("benchmarks", "nt3"))
     spec["epochs"]["minimum_per_rank"] = 4
-    monkeypatch.setattr(configuration, "load_named", lambda kind, name: spec)
+    monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
     with pytest.raises(StudyError, match=r"runs\[0\].gpus: 4: 2 epochs a rank; nt3 needs at least 4"):
         study()
 
@@ -173,12 +266,12 @@ def test_a_mode_without_default_epochs_asks_for_them():
         content = copy.deepcopy(BASE)
         del content["runs"][0]["epochs"]
         content["runs"][0] |= {"scaling": "batch", "batch_scaling": "linear", "batch_size": 10}
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_batch_scaling_is_an_axis_and_keeps_the_epochs():
     runs = study(scaling="batch", batch_size=10, batch_scaling=["linear", "square_root"], loader="npy").runs
-    found = {(r.parameters["batch_scaling"], r.gpus): (r.epochs_per_rank, r.batch_size_per_rank) for r in runs}
+    found = {(r["batch_scaling"], r.gpus): (r.epochs_per_rank, r.batch_size_per_rank) for r in runs}
     assert found[("linear", 4)] == (8, 40)
     assert found[("square_root", 4)] == (8, 20)
     assert len(found) == 6
@@ -189,7 +282,7 @@ def test_validation_samples_are_not_trained_on():
     content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 300}}
     content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 271}]
     with pytest.raises(StudyError, match="larger than the 270 training samples"):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_too_few_rows_to_validate_are_refused():
@@ -197,7 +290,7 @@ def test_too_few_rows_to_validate_are_refused():
     content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 9}}
     content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 1}]
     with pytest.raises(StudyError, match="train_samples: 9 leave no validation sample"):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 @pytest.mark.parametrize(
@@ -211,21 +304,21 @@ def test_files_of_one_s_own_are_the_benchmark_s(files, words):
     content = copy.deepcopy(BASE)
     content["datasets"]["nt3"] = {"source": "path", **files}
     with pytest.raises(StudyError, match=words):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_too_narrow_a_dataset_for_the_layers():
     content = copy.deepcopy(BASE)
     content["datasets"]["nt3"]["features"] = 37
     with pytest.raises(StudyError, match=r"datasets.nt3.features: 37 is too few: nt3's layers need 38"):
-        grid.expand("test", content, "test.yaml")
+        expansion.expand("test", content, "test.yaml")
 
 
 def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
     def identity(**changes):
         content = copy.deepcopy(BASE)
         content["datasets"]["nt3"].update(changes)
-        return grid.expand("test", content, "test.yaml").runs[0].directory
+        return expansion.expand("test", content, "test.yaml").runs[0].directory
 
     assert identity() == identity()
     assert len({identity(), identity(seed=2), identity(features=61), identity(test_samples=21)}) == 4
@@ -233,16 +326,35 @@ def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
 
 @pytest.mark.parametrize("name", ["laptop", "icpp2019"])
 def test_shipped_studies_expand(name):
-    assert grid.load_study(name).runs
+    assert expansion.load_study(name).runs
 
 
 def test_icpp2019_has_every_published_nt3_point():
     import pandas as pd
 
-    runs = grid.load_study("icpp2019").runs
-    planned = {(r.parameters["scaling"], r.parameters["batch_size"], r.gpus, r.parameters["loader"]) for r in runs}
-    folder = configuration.CONFIG / "published"
+    runs = expansion.load_study("icpp2019").runs
+    planned = {(r["scaling"], r["batch_size"], r.gpus, r["loader"]) for r in runs}
+    folder = configuration.CONFIG / "papers" / "icpp2019"
     table2 = pd.read_csv(folder / "icpp2019_table2_nt3_strong.csv")
     table6 = pd.read_csv(folder / "icpp2019_table6_nt3_weak.csv")
     assert {("strong", b, g, "read_csv") for b, g in zip(table2.batch_size, table2.gpus, strict=True)} <= planned
     assert {("weak", 20, g, loader) for loader, g in zip(table6.loader, table6.gpus, strict=True)} <= planned
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "changes", "words"),
+    [
+        ("p1b3", {"feature_subsample": -5}, "p1b3.yaml: model.feature_subsample: -5 is less than the minimum of 1"),
+        ("p1b1", {"encoder": []}, "p1b1.yaml: model.encoder"),
+        ("p1b2", {"danse": [1]}, "p1b2.yaml: model.danse: unknown key; did you mean 'dense'?"),
+        ("nt3", {"dropout": 1.5}, "nt3.yaml: model.dropout: 1.5 is greater than or equal to the maximum of 1"),
+    ],
+)
+def test_a_model_s_values_are_checked(monkeypatch, benchmark, changes, words):
+    spec = copy.deepcopy(configuration.load_named("benchmarks", benchmark))
+    spec["model"] |= changes
+    monkeypatch.setattr(configuration, "load_named", lambda *_: spec)
+    content = {**copy.deepcopy(BASE), "datasets": {benchmark: {**SYNTHETIC, "train_samples": 300}}}
+    content["runs"] = [{"benchmark": benchmark, "scaling": "weak", "epochs": 1, "gpus": 1, "loader": "npy"}]
+    with pytest.raises(StudyError, match=re.escape(words)):
+        expansion.expand("test", content, "test.yaml")

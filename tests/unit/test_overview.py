@@ -6,14 +6,15 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import configuration, provenance
+from study.core import provenance
 from study.core.files import write_json
-from study.experiment import grid
+from study.experiment.study import Study
+from study.machines import machine
 from study.records import tidy
 from study.records.record import make_record
 from study.report.overview import overview
 
-MACHINE = {"name": "local", **configuration.load_named("machines", "local")}
+MACHINE = machine.load("local")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def made(make_run, tmp_path):
             record["files"] = {}
             write_json(folder / "record.json", record)
         frame = tidy.runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local")
-        study = grid.Study("test", "a <small> study", {}, runs)
+        study = Study("test", "a <small> study", {}, runs)
         return overview(study, MACHINE, frame, tidy.loading_frame([], "c0de", tmp_path), tmp_path / "local")
 
     return make
@@ -68,7 +69,7 @@ def test_the_top_of_a_profile_is_told(made, make_run, tmp_path):
     full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
     provenance_file.write_text(json.dumps(full))
     loads = tidy.loading_frame([], "c0de", tmp_path)
-    page = overview(grid.Study("test", "", {}, [run]), MACHINE, frame, loads, tmp_path / "local")
+    page = overview(Study("test", "", {}, [run]), MACHINE, frame, loads, tmp_path / "local")
     assert "json/__init__.py" in page.split("The profiles")[1]
 
 
@@ -77,7 +78,7 @@ def test_a_study_of_loads_alone(tmp_path):
     write_json(tmp_path / "loading.json", content)
     loads = pd.DataFrame([{"record": "loading.json", "status": "failed", "loader": "dask", "benchmark": "nt3",
                            "file": "train", "message": "exit code 1: no"}])  # fmt: skip
-    page = overview(grid.Study("test", "loads", {}), MACHINE, pd.DataFrame(), loads, tmp_path)
+    page = overview(Study("test", "loads", {}), MACHINE, pd.DataFrame(), loads, tmp_path)
     assert "dask on nt3 train: exit code 1: no" in page
     assert "This study has no runs." in page
     assert "1 loads: loading.json" in page

@@ -47,16 +47,9 @@ def run(tmp_path):
         gpus = ["nvml-gpu" if gpus_per_rank else None] * ranks
         (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
         (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
-        content = {
-            "parameters": {"gpus": ranks},
-            "machine": {
-                "name": "m",
-                "gpus_per_rank": gpus_per_rank,
-                "power_sensors": ["nvml", "cray", "rapl"],
-                "sampling_hz": 10,
-            },
-        }
-        return summarize(tmp_path, content, edges(hosts, last))
+        sensors = ["nvml", "cray", "rapl"]
+        machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
+        return summarize(tmp_path, machine, ranks, edges(hosts, last))
 
     return make
 

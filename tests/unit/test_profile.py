@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from study.core.paths import ROOT
 from study.instruments import profiler
 
 FILES = {
@@ -22,7 +23,7 @@ CODE = {
     "training": "def fit():\n  sleep(0.03)\n  on_epoch_end()\n  compute_gradients()",
     "optimizer": "def compute_gradients():\n  sleep(0.01)\n  allreduce()\ndef allreduce():\n  horovod_allreduce()",
     "generated": "def horovod_allreduce():\n  sleep(0.02)\ndef horovod_broadcast():\n  sleep(0.01)",
-    "communication": "def broadcast():\n  sleep(0.04)\n  horovod_broadcast()",
+    "communication": "def broadcast_variables():\n  sleep(0.04)\n  horovod_broadcast()",
 }
 
 
@@ -34,7 +35,7 @@ def profiled(tmp_path):
         exec(compile(code, FILES[key], "exec"), names)  # noqa: S102
 
     def job():
-        for function in ("read", "broadcast", "fit"):
+        for function in ("read", "broadcast_variables", "fit"):
             names[function]()
 
     recorder = cProfile.Profile()
@@ -85,4 +86,14 @@ def test_the_top_is_by_own_time_and_tells_files_without_their_folders(profiled):
     assert "time.sleep" in profiled["top"][0]["function"]
     shown = [entry["function"] for entry in profiled["top"]]
     assert any(re.fullmatch(r"tf_keras/src/engine/training\.py:1 fit", function) for function in shown)
-    assert any(re.fullmatch(r"study/communication\.py:1 broadcast", function) for function in shown)
+    assert any(re.fullmatch(r"study/training/communicator\.py:1 broadcast_variables", function) for function in shown)
+
+
+def test_each_own_function_of_a_column_is_defined_once_in_the_library():
+    """Columns find our functions by name, in whichever module: one that is renamed would silently empty its column."""
+    own = [each.name for functions in profiler.COLUMNS.values() for each in functions if each.file == profiler.OWN]
+    assert own
+    sources = [path.read_text() for path in (ROOT / "scripts" / "study" / "training").rglob("*.py")]
+    for name in own:
+        definitions = sum(len(re.findall(rf"^ +def {name}\(", source, re.M)) for source in sources)
+        assert definitions == (2 if "broadcast" in name else 1), name  # the protocol's and Horovod's

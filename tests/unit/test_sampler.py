@@ -28,13 +28,14 @@ def rows(path):
         return list(csv.DictReader(handle))
 
 
-def wait_for(condition, seconds=10):
+def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
+@pytest.mark.timed
 def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     process = start(tmp_path / "t.csv", rate=20)
     told = json.loads(process.stdout.readline())
@@ -42,7 +43,7 @@ def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     time.sleep(2)
     process.stdin.close()
     closed = time.monotonic_ns()
-    assert process.wait(5) == 0
+    assert process.wait(120) == 0
     found = rows(tmp_path / "t.csv")
     times = [int(row["monotonic_ns"]) for row in found]
     assert 30 <= len(found) <= 50
@@ -52,6 +53,7 @@ def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     assert abs(int(found[0]["wall_ns"]) - time.time_ns()) < 60e9
 
 
+@pytest.mark.timed
 def test_a_kill_loses_less_than_a_second(tmp_path):
     process = start(tmp_path / "t.csv", rate=10)
     process.stdout.readline()
@@ -67,10 +69,11 @@ def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
     process.stdout.readline()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         process.send_signal(number)
-    time.sleep(0.3)
+    found = len(rows(tmp_path / "t.csv"))
+    wait_for(lambda: len(rows(tmp_path / "t.csv")) > found + 3)
     assert process.poll() is None
     process.stdin.close()
-    assert process.wait(5) == 0
+    assert process.wait(120) == 0
 
 
 PARENT = """
@@ -78,7 +81,7 @@ import sys, time
 from types import SimpleNamespace
 from study.instruments.power import telemetry
 machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
-with telemetry.sampled({{"machine": machine}}, {folder!r}, SimpleNamespace(local_rank=0, rank=3)):
+with telemetry.sampled(machine, {folder!r}, SimpleNamespace(local_rank=0, rank=3)):
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -101,12 +104,11 @@ def test_a_host_s_first_rank_alone_samples(tmp_path):
     from types import SimpleNamespace
 
     machine = {"power_sensors": ["rapl"], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    with telemetry.sampled({"machine": machine}, tmp_path, SimpleNamespace(local_rank=1, rank=1)):
+    with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=1, rank=1)):
         pass
     assert list(tmp_path.iterdir()) == []
-    with telemetry.sampled({"machine": machine}, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
-        time.sleep(0.2)
-    assert len(rows(tmp_path / "telemetry-00000.csv")) >= 2
+    with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
+        wait_for(lambda: len(rows(tmp_path / "telemetry-00000.csv")) >= 2)
     told = json.loads((tmp_path / "telemetry-00000.json").read_text())
     assert told["rank"] == 0
     assert told["devices"][-1]["sensor"] == "modelled"
@@ -146,7 +148,7 @@ def test_a_device_that_fails_leaves_no_row(tmp_path):
 def test_every_sensor_answers_or_says_why_not(tmp_path, name):
     """On whatever machine this is: devices, or a reason in words."""
     line = [*PROGRAM[:2], "--sensor", name, "--output", str(tmp_path / "t.csv")]
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     told = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert bool(told["devices"]) != (name in told["reasons"])

@@ -8,7 +8,7 @@ import pytest
 
 from study.core.errors import StudyError
 from study.machines import queues
-from study.machines.batch_systems import SCHEDULERS, jobs
+from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import Job, State
 
 JOB = Job("train", "/w/job.sh", "/w/job.output", 64, 125, "ABC123", ())
@@ -27,7 +27,7 @@ JOB = Job("train", "/w/job.sh", "/w/job.output", 64, 125, "ABC123", ())
 )  # fmt: skip
 def test_submit_lines(name, options, line):
     job = Job(**{**JOB.__dict__, "options": tuple(options)})
-    assert SCHEDULERS[name]().submit_line(job) == line.split("|")
+    assert BATCH_SYSTEMS[name]().submit_line(job) == line.split("|")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_submit_lines(name, options, line):
     ],
 )
 def test_job_ids(name, answer, job_id):
-    assert SCHEDULERS[name]().job_id(answer) == job_id
+    assert BATCH_SYSTEMS[name]().job_id(answer) == job_id
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_job_ids(name, answer, job_id):
     ],
 )
 def test_answers(name, code, output, errors, state):
-    assert SCHEDULERS[name]().state(code, output, errors) is state
+    assert BATCH_SYSTEMS[name]().state(code, output, errors) is state
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_answers(name, code, output, errors, state):
 )
 def test_cobalt_s_log(tmp_path, text, state):
     (tmp_path / "job.cobaltlog").write_text(text)
-    assert SCHEDULERS["cobalt"]().record("7", tmp_path) is state
+    assert BATCH_SYSTEMS["cobalt"]().record("7", tmp_path) is state
 
 
 @pytest.fixture
@@ -260,5 +260,5 @@ def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
     job = {"id": "7", "ends_s": 1000.0}
     assert queues.lost(job, 990e9)[0] == "timeout"
     kind, message = queues.lost(job, 500e9)
-    assert (kind, "its batch job 7 ended without a word" in message) == ("killed", True)
+    assert (kind, "its batch job 7 was lost" in message) == ("killed", True)
     assert queues.lost(None, 500e9)[0] == "killed"

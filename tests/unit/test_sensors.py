@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from study.instruments.power import cray, gpus, modelled, nvml, occ, rapl, sensors
-from study.instruments.power.readings import Counter, Unavailable
+from study.instruments.power import gpus, sensors
+from study.instruments.power.readings import SENSORS, Counter, Unavailable
+from study.instruments.power.sensors import cray, modelled, nvml, occ, rapl
 
 
 def write(root, files):
@@ -206,8 +207,8 @@ def test_the_model_is_labelled_as_what_it_is():
 
 def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
     write(tmp_path, CRAY)
-    monkeypatch.setitem(sensors.SENSORS, "cray", lambda: cray.find(tmp_path))
-    monkeypatch.setitem(sensors.SENSORS, "rapl", lambda: rapl.find(tmp_path / "none"))
+    monkeypatch.setitem(SENSORS._entries, "cray", lambda: cray.find(tmp_path))
+    monkeypatch.setitem(SENSORS._entries, "rapl", lambda: rapl.find(tmp_path / "none"))
     devices, reasons = sensors.find(["cray", "rapl"])
     assert [device.kind for device in devices] == ["node", "cpu", "memory"]
     assert reasons == {"rapl": f"RAPL: no zones in {tmp_path / 'none'}"}

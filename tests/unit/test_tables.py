@@ -1,5 +1,6 @@
 """Tables: the numbers in them, worked out by hand from made-up runs."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def test_another_workload_has_no_ratio_but_a_reason(frame):
         ({"sharding": "by_rank"}, "sharding by_rank instead of none"),
         ({"staging": "job_broadcast"}, "staging job_broadcast instead of none"),
         ({"warmup_epochs": 2}, "warm-up epochs 2 instead of 0"),
+        ({"input_pipeline": "keras_arrays"}, "input pipeline keras_arrays instead of tf_data"),
+        ({"checkpoint_epochs": 2}, "epochs between checkpoints 2 instead of 0"),
     ],
 )
 def test_another_way_to_train_has_no_ratio(frame, changes, words):
@@ -401,6 +404,76 @@ def test_sc18_with_other_epochs_has_no_ratio(frame):
     row = by_gpus(TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)).loc[2]
     assert math.isnan(row.ratio_total_s)
     assert row.ratio_reason == "epochs 8 instead of 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"staging": "local_copy"}, "staging local_copy instead of none"),
+        ({"sharding": "by_rank"}, "sharding by_rank instead of none"),
+        ({"warmup_epochs": 1}, "warm-up epochs 1 instead of 0"),
+        ({"loader": "chunked"}, "loader chunked instead of read_csv"),
+        ({"input_pipeline": "keras_arrays"}, "input pipeline keras_arrays instead of tf_data"),
+    ],
+)
+def test_sc18_with_another_way_to_train_has_no_ratio(frame, changes, words):
+    (run,) = expand(scaling="weak", gpus=2, epochs=1, full_size=True, profile=True, **changes)
+    row = by_gpus(TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)).loc[2]
+    assert math.isnan(row.ratio_total_s)
+    assert row.ratio_reason == words
+
+
+UNLIKE = {
+    "learning_rate_scaling": ["linear", "none"],
+    "warmup_epochs": [0, 1],
+    "staging": ["none", "local_copy"],
+    "sharding": ["none", "by_rank"],
+    "checkpoint_epochs": [0, 2],
+    "batch_size": [10, 20],
+    "epochs": [4, 8],
+}
+
+
+@pytest.mark.parametrize("name", ["scaling", "icpp2019_table1", "icpp2019_table2", "icpp2019_table5", "staging"])
+@pytest.mark.parametrize("key", UNLIKE)
+def test_any_two_rows_differ_in_a_shown_column(frame, name, key):
+    values = UNLIKE[key]
+    runs = [expand(gpus=2, **{key: value})[0] for value in values]
+    table = TABLES[name].make(frame(*((run, {}) for run in runs)), NO_LOADING)
+    if len(table.frame) == 1:  # Table 1 has the benchmark's sizes only
+        return
+    header = next(line for line in table.markdown().splitlines() if line.startswith("|"))
+    shown = [cell.strip() for cell in header.split("|") if cell.strip() in table.identity]
+    assert not table.frame[shown].duplicated().any(), shown
+
+
+def test_two_datasets_are_two_rows_that_say_so(frame):
+    (run,) = expand(gpus=2)
+    other = dataclasses.replace(run, parameters={**run.parameters, "dataset": "synthetic-other"})
+    other = dataclasses.replace(other, dataset=dataclasses.replace(run.dataset, id="synthetic-other"))
+    runs = frame((run, {}), (other, {}))
+    assert "synthetic-other" in TABLES["scaling"].make(runs, NO_LOADING).markdown()
+    assert "dataset" not in TABLES["scaling"].make(runs[:1], NO_LOADING).markdown()
+
+
+def test_speedups_say_how_sure_they_are(frame):
+    """Three blocks, run to and fro: the interval is that of the ratios within blocks."""
+    runs = expand(gpus=[1, 2], epochs=4, repeats=3)
+    starts = {(1, 1): 1, (2, 1): 2, (2, 2): 3, (1, 2): 4, (1, 3): 5, (2, 3): 6}
+    facts = [{"runtime": 30.0 * run.repeat / run.gpus, "started": starts[run.gpus, run.repeat]} for run in runs]
+    table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING))
+    assert table.loc[2].speedup == pytest.approx(2)
+    assert (table.loc[2].speedup_low, table.loc[2].speedup_high) == pytest.approx((2, 2)), "each block's ratio is 2"
+    assert (table.loc[2].pairing, table.loc[1].pairing) == ("paired", None)
+
+
+def test_a_point_that_was_added_later_is_unpaired(frame):
+    runs = expand(gpus=[1, 2], epochs=4, repeats=2)
+    facts = [{"runtime": 10.0, "started": 10 * run.gpus + run.repeat} for run in runs]
+    table = TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING)
+    assert by_gpus(table).loc[2].pairing == "unpaired"
+    assert math.isnan(by_gpus(table).loc[2].speedup_low)
+    assert "unpaired" in table.markdown()
 
 
 def test_loads_by_old_code_are_told(tmp_path):

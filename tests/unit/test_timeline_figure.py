@@ -19,7 +19,7 @@ STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the 
 ROW = {
     "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
     "staging": "none",
-    "extra_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
+    "straggler_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",
 }  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_of_many_ranks_the_first_and_the_last_to_load(tmp_path):
 
 
 def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_path):
-    rows = [add_run(tmp_path, "a", loader="chunked", extra_loads=3), add_run(tmp_path, "b", extra_loads=3)]
+    rows = [add_run(tmp_path, "a", loader="chunked", straggler_loads=3), add_run(tmp_path, "b", straggler_loads=3)]
     figure = draw(selected(tmp_path, *rows))
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_title(loc="left")]
     assert titles == [
@@ -131,8 +131,9 @@ def test_only_failed_runs_still_make_a_figure(tmp_path):
 def test_a_study_without_traced_runs_is_refused(tmp_path):
     with pytest.raises(StudyError, match="needs traced runs; the study"):
         selected(tmp_path, {**ROW, "trace": False})
-    assert has_runs(FIGURE, [{"benchmark": "p1b1", "trace": True}])
-    assert not has_runs(FIGURE, [{"benchmark": "nt3", "trace": False}])
+    traced = {"benchmark": "p1b1", "trace": True, "profile": False}
+    assert has_runs(FIGURE, [traced], traced=True)
+    assert not has_runs(FIGURE, [{**traced, "trace": False}], traced=True)
 
 
 def test_a_small_file(tmp_path):

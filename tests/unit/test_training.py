@@ -10,7 +10,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from examples import expand
+from examples import define, expand
+from fake_communicator import FakeCommunicator
 
 from study import models
 from study.core import configuration
@@ -18,7 +19,7 @@ from study.core.errors import StudyError
 from study.data import loaders
 from study.data.conversion import convert
 from study.data.tabular import Form
-from study.experiment import definition
+from study.experiment import inputs
 from study.instruments import phases
 from study.models.synthetic import generate
 from study.training import learning_rate, rank
@@ -27,63 +28,31 @@ SPEC = configuration.load_named("benchmarks", "nt3")
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
-class FakeRanks:
-    """The other ranks agree with this one, or, with ``agree=False``, do not; nothing is sent anywhere."""
-
-    def __init__(self, size=1, agree=True, in_groups=False):
-        self.rank, self.size, self.local_rank, self.local_size = 0, size, 0, size
-        self.agree = agree
-        self.wrapped = self.broadcasted = 0
-        self.closed = False
-        self.groups = []
-
-    def distributed_optimizer(self, optimizer):
-        self.wrapped += 1
-        return optimizer
-
-    def broadcast(self, variables):
-        self.broadcasted += len(variables)
-
-    def split(self, groups):
-        self.groups = groups
-
-    def broadcast_matrix(self, matrix, members):
-        assert members[0] == self.rank
-
-    def gather(self, value):
-        others = value if self.agree else "something else"
-        return [value, *[others] * (self.size - 1)]
-
-    def close(self):
-        self.closed = True
-
-
 def make_data(run, data_dir):
     """The synthetic files of a run, raw and converted."""
     for file, form in run.spec["files"].items():
         raw, matrix = run.dataset.raw(data_dir, file), run.dataset.converted(data_dir, file)
         generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
-        convert(raw, matrix, definition.sidecar(matrix), Form.of(form))
+        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
 
 
 @pytest.fixture
-def rank(tmp_path):
-    """Run rank 0 of a made-up run: ``rank(ranks, **point)`` returns the run and its folder."""
+def run_rank(tmp_path):
+    """Run rank 0 of a small run: ``run_rank(communicator, **point)`` returns the run and its folder."""
 
-    def run_rank(ranks, **point):
-        (run,) = expand(gpus=ranks.size, **point)
-        machine = {"name": "local", **configuration.load_named("machines", "local")}
-        content = definition.run_definition(run, machine, str(tmp_path / "data"))
-        make_data(run, tmp_path / "data")
-        rank.run_rank(content, tmp_path / "run", phases.now(), lambda in_groups: ranks)
-        return content, tmp_path / "run"
+    def run_it(communicator, **point):
+        (planned,) = expand(gpus=communicator.size, **point)
+        run = define(planned, data_dir=str(tmp_path / "data"))
+        make_data(planned, tmp_path / "data")
+        rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: communicator)
+        return run, tmp_path / "run"
 
-    return run_rank
+    return run_it
 
 
-def test_a_rank_from_start_to_end(rank):
-    ranks = FakeRanks(size=2)
-    run, folder = rank(ranks, loader="npy")
+def test_a_rank_from_start_to_end(run_rank):
+    ranks = FakeCommunicator(size=2)
+    run, folder = run_rank(ranks, loader="npy")
     history = pd.read_csv(folder / "history.csv")
     assert list(history.epoch) == [1, 2]
     assert (history.time_s > 0).all()
@@ -94,23 +63,24 @@ def test_a_rank_from_start_to_end(rank):
     assert metrics["initial_weights_crc32"] != metrics["ranks"][0]["final_weights_crc32"]
     edges = phases.read(folder / "ranks" / "phases-00000.jsonl")
     assert [(e["phase"], e["edge"]) for e in edges] == [(p, e) for p in phases.PHASES for e in ("begin", "end")]
-    assert ranks.wrapped == 1
-    assert ranks.broadcasted >= 10
+    assert len(ranks.optimizers) == 1
+    ((variables, members),) = ranks.broadcasts
+    assert (variables >= 10, members) == (True, None)
     assert ranks.closed
 
 
-def test_a_training_that_diverges_is_written_down(rank, monkeypatch):
+def test_a_training_that_diverges_is_written_down(run_rank, monkeypatch):
     monkeypatch.setattr(learning_rate, "scaled", lambda *_: 1e12)
-    _, folder = rank(FakeRanks())
+    _, folder = run_rank(FakeCommunicator())
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["test"]["loss"] is None
     assert len(pd.read_csv(folder / "history.csv")) == 4
 
 
-def test_arrays_handed_to_keras(rank):
+def test_arrays_handed_to_keras(run_rank):
     """As many steps of the same batches' sizes, the learning rate as ever; the order of the samples is Keras's."""
-    ranks = FakeRanks(size=2)
-    _, folder = rank(ranks, loader="npy", input_pipeline="keras_arrays", scaling="weak", epochs=4)
+    ranks = FakeCommunicator(size=2)
+    _, folder = run_rank(ranks, loader="npy", input_pipeline="keras_arrays", scaling="weak", epochs=4)
     history = pd.read_csv(folder / "history.csv")
     assert list(history.epoch) == [1, 2, 3, 4]
     assert history.loss.iloc[-1] < history.loss.iloc[0]
@@ -118,54 +88,59 @@ def test_arrays_handed_to_keras(rank):
 
 
 @pytest.mark.parametrize(("scaling", "size", "rate"), [("linear", 1, 0.001), ("linear", 4, 0.004), ("none", 4, 0.001)])
-def test_the_learning_rate_used(rank, scaling, size, rate):
-    _, folder = rank(FakeRanks(size=size), learning_rate_scaling=scaling)
+def test_the_learning_rate_used(run_rank, scaling, size, rate):
+    _, folder = run_rank(FakeCommunicator(size=size), learning_rate_scaling=scaling)
     assert pd.read_csv(folder / "history.csv").learning_rate.iloc[-1] == pytest.approx(rate)
 
 
-def test_warm_up_reaches_the_scaled_rate_in_equal_steps(rank):
+def test_warm_up_reaches_the_scaled_rate_in_equal_steps(run_rank):
     """Five steps an epoch: the rate after each epoch of a warm-up of two, from 0.001 to 0.004."""
-    _, folder = rank(FakeRanks(size=4), scaling="weak", epochs=3, warmup_epochs=2)
+    _, folder = run_rank(FakeCommunicator(size=4), scaling="weak", epochs=3, warmup_epochs=2)
     rates = pd.read_csv(folder / "history.csv").learning_rate.tolist()
     assert rates == pytest.approx([0.0025, 0.004, 0.004])
 
 
-def test_each_rank_trains_on_a_part_of_its_own(rank):
-    _, folder = rank(FakeRanks(size=3), scaling="weak", sharding="by_rank")
+def test_each_rank_trains_on_a_part_of_its_own(run_rank):
+    _, folder = run_rank(FakeCommunicator(size=3), scaling="weak", sharding="by_rank")
     workload = json.loads((folder / "metrics.json").read_text())["workload"]
     assert (workload["train_samples"], workload["samples_per_rank"]) == (100, 33)
 
 
-def test_ranks_that_differ_after_the_broadcast_are_refused(rank):
+def test_ranks_that_differ_after_the_broadcast_are_refused(run_rank):
     with pytest.raises(StudyError, match="weights differ after the broadcast"):
-        rank(FakeRanks(size=2, agree=False))
+        run_rank(FakeCommunicator(size=2, agree=False))
 
 
-def test_another_number_of_ranks_than_planned_is_refused(rank):
-    ranks = FakeRanks(size=2)
-    ranks.size = 2
-    (run,) = expand(gpus=4)
-    machine = {"name": "local", **configuration.load_named("machines", "local")}
+def test_another_number_of_ranks_than_planned_is_refused(run_rank):
+    (planned,) = expand(gpus=4)
     with pytest.raises(StudyError, match="started 2 ranks, the run has 4"):
-        rank._check_ranks(definition.run_definition(run, machine, "data"), ranks)
+        rank._check_ranks(define(planned), FakeCommunicator(size=2))
 
 
-def test_a_file_that_is_not_the_converted_one_is_refused(rank, tmp_path, monkeypatch):
-    monkeypatch.setitem(loaders.CSV_LOADERS, "read_csv", lambda path, form: pd.DataFrame(np.zeros((3, 4))))
+def test_a_file_that_is_not_the_converted_one_is_refused(run_rank, tmp_path, monkeypatch):
+    other = loaders.Loader("raw", lambda *_: np.zeros((3, 4), np.float32))
+    monkeypatch.setitem(loaders.LOADERS._entries, "read_csv", other)
     with pytest.raises(StudyError, match=r"\(3, 4\) float32 was loaded"):
-        rank(FakeRanks())
+        run_rank(FakeCommunicator())
 
 
-def test_the_seed_is_the_rank_s_and_the_repeat_s(rank):
+def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
     benchmark = models.get("nt3", SPEC)
-    machine = {"name": "local", **configuration.load_named("machines", "local")}
 
     def weights(repeat, number):
-        run = expand(repeats=2)[repeat - 1]
-        ranks = FakeRanks(size=2)
-        ranks.rank = number
-        model = rank.compile_model(benchmark, definition.run_definition(run, machine, "data"), ranks, 60)
+        run = define(expand(repeats=2)[repeat - 1])
+        model = rank.compile_model(benchmark, run, FakeCommunicator(size=2, rank=number), (60, 1))
         return rank._checksum(model)
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4
+
+
+def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):
+    """All ranks by default; else the learning rate is scaled by the set's size, and only its members are asked."""
+    run, communicator = define(expand(gpus=4)[0]), FakeCommunicator(size=4, rank=1)
+    communicator.create_process_sets([(1, 3)])
+    model = rank.compile_model(models.get("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
+    assert communicator.optimizers[0][1] == (1, 3)
+    assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.002)
+    assert rank.agreed_checksum(model, communicator, (1, 3)) == rank._checksum(model)

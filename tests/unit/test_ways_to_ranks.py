@@ -6,38 +6,26 @@ import socket
 
 import numpy as np
 import pytest
+from fake_communicator import FakeCommunicator
 
 from study.core.errors import StudyError
 from study.data import loaders
 from study.data.conversion import convert
 from study.data.tabular import Form
+from study.experiment.definition import RunDefinition
 from study.instruments import io_counters
 from study.training import staging
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 MB = 1e6
 ALONE = ((socket.gethostname(), 0),)
+CONVERTED = [name for name, loader in loaders.LOADERS.items() if loader.reads in ("converted", "scaled")]
 PASSES = {"parallel": 2}  # over the file: the first looks for the ends of its lines
 
 
-class Ranks:
-    """One rank whose companions say what is made up here."""
-
-    def __init__(self, rank=0, places=ALONE):
-        self.rank, self.size, self.places = rank, len(places), places
-        self.local_rank = places[rank][1]
-        self.sent = []
-
-    def gather(self, value):
-        if isinstance(value, tuple):
-            return list(self.places)
-        return [value] * self.size
-
-    def split(self, groups):
-        self.groups = groups
-
-    def broadcast_matrix(self, matrix, members):
-        self.sent.append((matrix.shape, members))
+def alone(rank=0, places=ALONE):
+    """A communicator of ranks at ``places``."""
+    return FakeCommunicator(rank=rank, places=list(places))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +38,7 @@ class Ranks:
     ],
 )
 def test_which_ranks_share_a_node(places, nodes):
-    assert staging.nodes(Ranks(places=places)) == nodes
+    assert staging.nodes(alone(places=places)) == [tuple(members) for members in nodes]
 
 
 @pytest.fixture
@@ -63,13 +51,16 @@ def run(tmp_path):
     (tmp_path / "node").mkdir()
 
     def made(way, loader, node_storage=tmp_path / "node"):
-        path = tmp_path / ("m.npy" if loader in loaders.CONVERTED else "raw.csv")
-        return {
-            "parameters": {"staging": way, "loader": loader},
-            "data": {"train": {"path": str(path), "sidecar": str(tmp_path / "m.json")}},
-            "benchmark": {"files": {"train": FORM}},
-            "machine": {"node_storage": str(node_storage)},
-        }
+        path = tmp_path / ("m.npy" if loader in CONVERTED else "raw.csv")
+        return RunDefinition(
+            fingerprint="",
+            parameters={"staging": way, "loader": loader},
+            derived=None,
+            benchmark={"files": {"train": FORM}},
+            dataset={},
+            data={"train": {"path": str(path), "sidecar": str(tmp_path / "m.json")}},
+            machine={"node_storage": str(node_storage)},
+        )
 
     return made
 
@@ -83,15 +74,15 @@ def loaded(run, ranks=None):
         seen.append(name)
         yield
 
-    found = staging.tables(run, ranks or Ranks(), phases, reads, staged)
+    found = staging.tables(run, ranks or alone(), phases, reads, staged)
     return found["train"], reads, seen, staged
 
 
-@pytest.mark.parametrize("loader", loaders.LOADERS)
+@pytest.mark.parametrize("loader", loaders.TRAINING_LOADERS)
 def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_path, loader):
     loaders.import_for(loader)  # or that would be counted
     first, reads, _, _ = loaded(run("none", loader))
-    size = (tmp_path / ("m.npy" if loader in loaders.CONVERTED else "raw.csv")).stat().st_size
+    size = (tmp_path / ("m.npy" if loader in CONVERTED else "raw.csv")).stat().st_size
     assert reads.as_mb()["shared_read_mb"] == pytest.approx(PASSES.get(loader, 1) * size / MB, rel=0.05)
     table, reads, seen, staged = loaded(run("local_copy", loader))
     assert table.matrix.tobytes() == first.matrix.tobytes()
@@ -119,14 +110,14 @@ def test_a_copy_that_finds_no_room(run, monkeypatch):
 def test_node_storage_that_is_no_folder_of_the_node_s(run, monkeypatch, named):
     monkeypatch.setenv("EMPTY", "")
     defined = run("local_copy", "npy")
-    defined["machine"]["node_storage"] = named
+    defined.machine["node_storage"] = named
     with pytest.raises(StudyError, match=r"is no folder here with an absolute path \(node_storage"):
         loaded(defined)
 
 
 def test_a_file_that_is_gone_is_no_fault_of_the_storage(run):
     defined = run("local_copy", "npy")
-    defined["data"]["train"]["path"] += ".gone"
+    defined.data["train"]["path"] += ".gone"
     with pytest.raises(OSError, match="gone"):
         loaded(defined)
 
@@ -142,10 +133,10 @@ def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
 
 
 def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
-    ranks = Ranks(1, [(socket.gethostname(), 0), (socket.gethostname(), 1)])
+    ranks = alone(1, [(socket.gethostname(), 0), (socket.gethostname(), 1)])
     for path in ("/proc/999999999/fd/3", "/proc/self/exe"):  # not there; there, but something else
         hidden = [("train", "path", path, (1, 2, 3))]
-        monkeypatch.setattr(ranks, "gather", lambda value, hidden=hidden: ranks.places if value else [hidden, hidden])
+        ranks.gathered = [ranks.places, [hidden, hidden]]
         with pytest.raises(StudyError, match="rank 1 does not see the copy that rank 0 made.*node_broadcast"):
             loaded(run("local_copy", "npy"), ranks)
 
@@ -154,10 +145,10 @@ def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
 def test_only_the_first_of_a_group_reads(run, way, rank, reader):
     places = [("a", 0), ("b", 0), ("b", 1)]
     for rank in (reader, 2):
-        ranks = Ranks(rank, places)
+        ranks = alone(rank, places)
         table, reads, _, _ = loaded(run(way, "npy"), ranks)
-        members = [1, 2] if way == "node_broadcast" else [0, 1, 2]
-        assert ranks.sent == [((300, 1001), members)]
+        members = (1, 2) if way == "node_broadcast" else (0, 1, 2)
+        assert ranks.matrices == [((300, 1001), members)]
         assert table.matrix.shape == (300, 1001)
         assert (reads.as_mb()["shared_read_mb"] > 1) == (rank == reader)
 

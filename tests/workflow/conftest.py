@@ -1,5 +1,6 @@
 """The tiny study, run once for real: Snakemake, Horovod, TensorFlow."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -12,10 +13,17 @@ from project import BIN, ROOT, TINY, Project, copy_of_project
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """The tiny study, run once from nothing. Tests that change something use ``project``."""
-    project = copy_of_project(tmp_path_factory.mktemp("finished") / "project")
-    project.add_study("tiny", TINY)
-    project.snakemake()
+    """The tiny study, run once from nothing for all workers. Tests that change something use ``project``."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    project, done = Project(folder / "finished" / "project"), folder / "finished.done"
+    with open(folder / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            copy_of_project(project.root)
+            project.add_study("tiny", TINY)
+            project.snakemake()
+            done.touch()
     return project
 
 

@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +30,32 @@ tables: [scaling, icpp2019_table2, icpp2019_table3, icpp2019_table6, icpp2019_cl
 figures: [icpp2019_figure6, icpp2019_figure11_13, icpp2019_figure18]
 """
 
+FOR_EVER = "import time\ntime.sleep(36_000)\n"  # for `Project.in_ranks`
+HELD = """import contextlib, pathlib, time
+import tf_keras
+callbacks = tf_keras.callbacks.CallbackList
+began, ended = callbacks.on_epoch_begin, callbacks.on_train_batch_end
+def on_epoch_begin(self, epoch, logs=None):
+    self.epochs_done = epoch
+    began(self, epoch, logs)
+def on_train_batch_end(self, batch, logs=None):
+    ended(self, batch, logs)
+    with contextlib.suppress(OSError, ValueError):
+        while int(pathlib.Path({file!r}).read_text()) <= self.epochs_done:
+            time.sleep(0.02)
+callbacks.on_epoch_begin, callbacks.on_train_batch_end = on_epoch_begin, on_train_batch_end
+"""
+
 
 @dataclass
 class Project:
     """A copy of the repository's files, with results of its own."""
 
     root: Path
+    study: str = "tiny"  # the last one that was run, or planned
 
     def snakemake(self, *arguments, study="tiny", check=True, timeout=600):
+        self.study = study or self.study
         line = [BIN / "snakemake", "--profile", "profiles/local", *arguments]
         if study:
             line += ["--config", f"study={study}"]
@@ -46,12 +66,16 @@ class Project:
 
     def plan(self, *arguments, study="tiny"):
         """What Snakemake would do: {rule: number of jobs}, from its own dry run; without the target rule."""
+        return self.planned(*arguments, study=study)[0]
+
+    def planned(self, *arguments, study="tiny"):
+        """(`plan`, all that Snakemake says)."""
         text = self.snakemake("--dry-run", *arguments, study=study)
         output = text.stdout + text.stderr
         assert "Nothing to be done" in output or "Job stats" in output
         table = re.search(r"Job stats:\njob +count\n[- ]+\n(.*?)\n\n", output + "\n\n", re.S)
         jobs = dict(line.split() for line in table.group(1).splitlines()) if table else {}
-        return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}
+        return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}, output
 
     @property
     def variables(self):
@@ -60,7 +84,13 @@ class Project:
 
     @property
     def results(self):
+        """What the machine's runs and loading measurements left; records are named relative to it."""
         return self.root / "results" / "local"
+
+    @property
+    def made(self):
+        """What was made of them for the last study: tidy tables, tables, figures."""
+        return self.results / "studies" / self.study
 
     def add_study(self, name, text):
         (self.root / "config" / "studies" / f"{name}.yaml").write_text(text)
@@ -70,6 +100,27 @@ class Project:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new, 1))
+
+    def in_ranks(self, code):
+        """Have each rank of this copy's runs do this, lines of Python, before all else."""
+        main = 'if __name__ == "__main__":\n'
+        self.change("scripts/train.py", main, main + textwrap.indent(code, "    "))
+
+    def hold_training(self, after):
+        """From now on a run of this copy waits in the first step after so many epochs, until `release_training`."""
+        if not self._hold.exists():
+            self.in_ranks(HELD.format(file=str(self._hold)))
+        aside = self._hold.with_suffix(".part")
+        aside.write_text(str(after))
+        aside.replace(self._hold)
+
+    def release_training(self):
+        """Let runs that wait go on, and later ones not wait at all."""
+        self._hold.write_text("released")
+
+    @property
+    def _hold(self):
+        return self.root.parent / f"{self.root.name}.hold"
 
 
 def copy_of_project(folder):
@@ -89,3 +140,12 @@ def has_mpi():
     """Whether Horovod was built for MPI here."""
     built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
     return "[X] MPI" in built.split("Available Tensor Operations")[0]
+
+
+def wait_for(condition, what="waited too long", seconds=600):
+    """Wait until a condition holds; what it gives then. The limit only keeps a broken test from hanging."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return found

@@ -7,6 +7,7 @@ import numpy as np
 
 from study import models
 from study.core import configuration
+from study.experiment.definition import Derived, RunDefinition
 from study.training import rank
 from study.training.communicator import Horovod  # before TensorFlow: it chooses Keras 2
 
@@ -20,16 +21,17 @@ def main():
     spec = configuration.load_named("benchmarks", "nt3")
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
-    run = {"benchmark": spec, "parameters": {"learning_rate_scaling": "none"}, "derived": {"seed": 100_003}}
+    derived = Derived(epochs_per_rank=1, batch_size_per_rank=BATCH, nodes=1, seed=100_003)
+    run = RunDefinition("", {"learning_rate_scaling": "none"}, derived, spec, {}, {}, {})
     benchmark = models.get("nt3", spec)
     if not averaging:
-        ranks.distributed_optimizer = lambda optimizer: optimizer
-    model = rank.compile_model(benchmark, run, ranks, features=60)
-    ranks.broadcast([*model.variables, *model.optimizer.variables])
+        ranks.distributed_optimizer = lambda optimizer, members: optimizer
+    model = rank.compile_model(benchmark, run, ranks, shape=(60, 1))
+    ranks.broadcast_variables([*model.variables, *model.optimizer.variables])
 
     alone = Horovod.__new__(Horovod)
-    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer: optimizer
-    whole = rank.compile_model(benchmark, run, alone, features=60)
+    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer, members: optimizer
+    whole = rank.compile_model(benchmark, run, alone, shape=(60, 1))
     whole.set_weights(model.get_weights())
     start = model.get_weights()
 

@@ -3,17 +3,17 @@
 The machines' files are as shipped but for their GPUs, which are not here. See tests/clusters/standin.py.
 """
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
-import time
 
 import pandas as pd
 import psutil
 import pytest
-from project import BIN, ROOT
+from project import BIN, FOR_EVER, ROOT, wait_for
 
 ONE_RUN = """
 description: a test
@@ -23,11 +23,16 @@ runs:
   - {benchmark: nt3, scaling: weak, epochs: 1, gpus: 2, loader: npy}
 tables: [scaling]
 """
+# Each way of starting things through a batch system once: a run, and a measurement on one node.
+ONE_OF_EACH = (
+    ONE_RUN.replace("[scaling]", "[scaling, icpp2019_table3]")
+    + "loading:\n  - {benchmark: nt3, loader: [read_csv, npy], repeats: 1}\n"
+)
 SITES = {"lsf": ("summit", "summit"), "cobalt": ("theta", "theta_debug"), "pbs": ("pbs", "polaris")}
 
 
 class Site:
-    """A fresh copy of the project on a machine whose batch system is a stand-in."""
+    """A copy of the project on a machine whose batch system is a stand-in."""
 
     def __init__(self, project, folder, scheduler, **variables):
         self.project, self.state = project, folder / "state"
@@ -42,6 +47,7 @@ class Site:
         for old, new in (("status-checks: 20", "status-checks: 1"), ("latency-wait: 60", "latency-wait: 10")):
             project.change(f"profiles/{self.profile}/config.yaml", old, new)
         project.add_study("one", ONE_RUN)
+        project.add_study("each", ONE_OF_EACH)
 
     def line(self, study, *arguments):
         config = [f"study={study}", f"machine={self.machine}"]
@@ -73,47 +79,70 @@ class Site:
     def fault(self, **times):
         (self.state / "faults").write_text(json.dumps(times))
 
+    def hold(self):
+        """Let no job start before `release`."""
+        (self.state / "hold").touch()
+
+    def release(self):
+        (self.state / "hold").unlink()
+
+    def reach_walltime(self):
+        """Have all jobs ended as at their walltime."""
+        for job in self.state.glob("*.job"):
+            job.with_suffix(".over").touch()
+
+    def said(self):
+        """The last that a Snakemake of `start` said."""
+        return (self.state / "snakemake.log").read_text()[-3000:]
+
+    def log(self):
+        """What the ranks have said."""
+        said = ""
+        for path in self.results.rglob("train.log"):
+            with contextlib.suppress(OSError):  # removed for the next attempt
+                said += path.read_text()
+        return said
+
     @property
     def results(self):
         return self.project.root / "results" / self.machine
 
+    @property
+    def made(self):
+        """What was made for the one study that was run."""
+        (folder,) = (self.results / "studies").iterdir()
+        return folder
+
     def runs(self):
-        return pd.read_csv(self.results / "runs.csv")
+        return pd.read_csv(self.made / "runs.csv")
 
 
 @pytest.fixture
-def site(fresh, tmp_path):
-    """``site("lsf", STANDIN_START_S=2, ...)``."""
-    return lambda scheduler, **variables: Site(fresh, tmp_path, scheduler, **variables)
-
-
-def wait_for(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.2)
+def site(project, tmp_path):
+    """``site("lsf", STANDIN_ANSWER_S=2, ...)``; the data of its runs are there, converted."""
+    return lambda scheduler, **variables: Site(project, tmp_path, scheduler, **variables)
 
 
 @pytest.mark.parametrize(
     ("scheduler", "submit", "launcher"),
     [("lsf", "bsub", "jsrun"), ("cobalt", "qsub", "aprun"), ("pbs", "qsub", "mpiexec")],
 )
-def test_the_smoke_study_from_end_to_end(site, scheduler, submit, launcher):
-    there = site(scheduler)
-    done = there.snakemake("smoke", "--jobs", "1" if scheduler != "lsf" else "2")
+def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
+    there = Site(fresh, tmp_path, scheduler)
+    done = there.snakemake("each", "--jobs", "1" if scheduler != "lsf" else "2")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = there.runs()
-    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
-    assert len(there.calls(submit)) == 4 + 2, "four runs and two loading measurements, nothing run twice"
+    assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
+    assert len(there.calls(submit)) == 1 + 1, "a run and a loading measurement, nothing run twice"
     started = [" ".join(line) for line in there.calls(launcher)]
-    assert sum("scripts/train.py" in line for line in started) == 4
-    on_a_node = 2 if launcher in ("jsrun", "aprun") else 0  # elsewhere the job's script is on a node itself
-    assert sum("measure_loading.py" in line for line in started) == on_a_node == len(started) - 4
-    assert (there.results / "tables" / "icpp2019_table3.md").exists()
+    assert sum("scripts/train.py" in line for line in started) == 1
+    on_a_node = 1 if launcher in ("jsrun", "aprun") else 0  # elsewhere the job's script is on a node itself
+    assert sum("measure_loading.py" in line for line in started) == on_a_node == len(started) - 1
+    assert (there.made / "tables" / "icpp2019_table3.md").exists()
     for record in runs.record:
         provenance = json.loads((there.results / record).with_name("provenance.json").read_text())
         assert provenance["launch_line"][0] == launcher
-    again = there.snakemake("smoke")
+    again = there.snakemake("each")
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
@@ -136,32 +165,33 @@ def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
     assert there.calls("qsub") == []
 
 
-def test_a_submission_that_fails_twice_and_then_works(site):
+def test_commands_that_fail_for_a_while_end_nothing(site):
+    """Two submissions that are refused and then one that is not; a status command that crashes."""
     there = site("lsf")
-    there.fault(bsub=2)
-    assert there.snakemake("one").returncode == 0
-    assert there.runs().status.tolist() == ["ok"]
-    assert len(there.calls("bsub")) == 3
-
-
-def test_a_status_command_that_crashes_ends_nothing(site):
-    there = site("lsf")
-    there.fault(bjobs=4)
+    there.fault(bsub=2, bjobs=4)
     done = there.snakemake("one")
     assert done.returncode == 0, done.stderr[-3000:]
     assert there.runs().status.tolist() == ["ok"]
-    assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1)
+    assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (2 + 1, 1)
+    assert json.loads((there.state / "faults").read_text()) == {"bsub": 0, "bjobs": 0}, "each of them was met"
 
 
 def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(site):
     """Nothing may look whole, nothing is lost: the third job trains no more, it writes the failure down."""
-    there = site("lsf", STANDIN_MINUTE_S=0.08)  # 120 minutes: 10 seconds
-    there.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 4000"))
-    done = there.snakemake("one")
-    assert done.returncode == 0, done.stderr[-3000:]
+    there = site("lsf")
+    there.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 2"))
+    there.project.hold_training(after=1)
+    study = there.start("one")
+    try:
+        for number in (1, 2):
+            wait_for(lambda n=number: len(there.calls("jsrun")) == n and "epoch 1/" in there.log())
+            there.reach_walltime()
+        assert study.wait(600) == 0, there.said()
+    finally:
+        _kill(study)
     run = there.runs().iloc[0]
     assert (run.status, run.failure_kind) == ("failed", "killed")
-    assert "ended without a word" in run.failure_message
+    assert "was lost (no exit status)" in run.failure_message
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (3, 2)
     wait_for(lambda: _processes_of(there) == [])
     assert "Nothing to be done" in there.snakemake("one").stderr
@@ -172,14 +202,18 @@ def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(site):
     there = site("lsf")
     script = there.project.root / "scripts" / "study" / "machines" / "queues.py"
     script.write_text(re.sub(r"LAST_S = 90 ", "LAST_S = 120 * 60 - 10 ", script.read_text()))  # leaves 10 of 7200 s
+    there.project.in_ranks(FOR_EVER)
     there.snakemake("one")
     run = there.runs().iloc[0]
     assert (run.status, run.failure_kind) == ("failed", "timeout")
-    assert run.runtime_s < 25
+    assert run.failure_message == "the run reached its time limit and was ended"
+    assert run.runtime_s < 60, "ten seconds, not what the machine's file allows a run"
+    assert len(there.calls("bsub")) == 1, "the job itself ended well"
 
 
 def test_a_job_that_vanishes_runs_again(site):
-    there = site("lsf", STANDIN_START_S=15)
+    there = site("lsf")
+    there.hold()
     study = there.start("one")
     try:
         wait_for(lambda: there.calls("bjobs"))
@@ -188,7 +222,8 @@ def test_a_job_that_vanishes_runs_again(site):
                 process.kill()
         for job in there.state.glob("*.job"):
             job.unlink()
-        assert study.wait(180) == 0, (there.state / "snakemake.log").read_text()[-3000:]
+        there.release()
+        assert study.wait(600) == 0, there.said()
     finally:
         _kill(study)
     assert there.runs().status.tolist() == ["ok"]
@@ -204,12 +239,23 @@ runs:
 tables: [scaling]
 """
 
+# A run waits for the other one of as many ranks; one that were to run after it would find it gone.
+MEETING = """import os, pathlib, sys, time, zlib
+place = pathlib.Path("{folder}", os.environ["HOROVOD_SIZE"])
+place.mkdir(parents=True, exist_ok=True)
+(place / str(zlib.crc32(sys.argv[1].encode()))).touch()
+deadline = time.monotonic() + 120
+while len(list(place.iterdir())) < 2 and time.monotonic() < deadline:
+    time.sleep(0.1)
+"""
 
-def test_small_runs_share_a_batch_job(site):
+
+def test_small_runs_share_a_batch_job(site, tmp_path):
     """Theta's queue takes no job below 128 nodes: two runs of one node and two of two nodes are two jobs, not four."""
     there = site("cobalt")
     there.machine = "theta"
     there.project.add_study("packed", PACKED)
+    there.project.in_ranks(MEETING.format(folder=tmp_path / "begun"))
     plan = there.snakemake("packed", "-n")
     (advice,) = [line.strip() for line in plan.stderr.splitlines() if "can share one: snakemake" in line]
     packs = advice.split("snakemake ")[1].split()
@@ -233,14 +279,21 @@ def _window(record):
 
 
 def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
-    there = site("lsf", STANDIN_START_S=20)
+    there = site("lsf")
+    there.hold()
     study = there.start("one")
     wait_for(lambda: there.calls("bjobs"))
     _kill(study)
     unlocked = there.snakemake("one", "--unlock")
     assert unlocked.returncode == 0
-    done = there.snakemake("one")
-    assert done.returncode == 0, done.stderr[-3000:]
+    asked = len(there.calls("bjobs"))
+    study = there.start("one")
+    try:
+        wait_for(lambda: len(there.calls("bjobs")) > asked)
+        there.release()
+        assert study.wait(600) == 0, there.said()
+    finally:
+        _kill(study)
     assert there.runs().status.tolist() == ["ok"]
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1), (
         "the job that was queued is the one that ran"
@@ -248,11 +301,13 @@ def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
 
 
 def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
-    there = site("lsf", STANDIN_START_S=5)
+    there = site("lsf")
+    there.hold()
     study = there.start("one")
     wait_for(lambda: there.calls("bjobs"))
     _kill(study)
-    wait_for(lambda: list(there.results.glob("runs/*/*/*/*/outcome.json")))
+    there.release()
+    wait_for(lambda: list(there.results.rglob("outcome.json")))
     wait_for(lambda: list(there.project.root.glob(".cluster/*/exit_code")))
     assert there.snakemake("one", "--unlock").returncode == 0
     done = there.snakemake("one")
@@ -264,17 +319,17 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
 @pytest.mark.parametrize("answer_s", [0, 3])
 def test_ctrl_c_cancels_the_jobs(site, answer_s):
     """Where answers take time it comes while Snakemake asks for a state: then its own cancelling finds no jobs."""
-    there = site("lsf", STANDIN_START_S=600, STANDIN_ANSWER_S=answer_s)
+    there = site("lsf", STANDIN_ANSWER_S=answer_s)
+    there.hold()
     study = there.start("one")
     try:
         wait_for(lambda: there.calls("bjobs"))
         study.send_signal(signal.SIGINT)
-        study.wait(60)
+        study.wait(120)
     finally:
         _kill(study)
     wait_for(lambda: there.calls("bkill"))
-    (job,) = there.state.glob("*.job")
-    wait_for(lambda: json.loads(job.read_text()).get("cancelled"))
+    wait_for(lambda: [json.loads(job.read_text()).get("cancelled") for job in there.state.glob("*.job")] == [True])
 
 
 def _state_of(process):

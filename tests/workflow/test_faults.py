@@ -1,4 +1,4 @@
-"""The quick half of ``make faults``: real runs, files and downloads with something wrong, each ending as it must."""
+"""The quick half of ``make faults``: real runs, files and downloads with something wrong, each ending as expected."""
 
 import artefact_faults  # noqa: F401  these register their faults
 import data_faults

@@ -45,12 +45,12 @@ class Benchmark(base.Benchmark):
         first = len(train) - self.validation_samples(len(train))
         return base.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
 
-    def build_model(self, features):
+    def build_model(self, shape):
         """Dense layers."""
         from tf_keras import Sequential, layers
 
         hidden = [layers.Dense(units) for units in self.spec["model"]["dense"]]
-        return Sequential([layers.Input((features,)), *hidden, layers.Dense(1)])
+        return Sequential([layers.Input(shape), *hidden, layers.Dense(1)])
 
     def metrics(self):
         """A metric of its own, which nothing else knows."""
@@ -74,12 +74,12 @@ def test_a_fifth_benchmark_is_two_files(fresh):
     (fresh.root / "scripts" / "study" / "models" / "wave.py").write_text(CODE)
     fresh.add_study("waves", STUDY)
     fresh.snakemake(study="waves")
-    runs = pd.read_csv(fresh.results / "runs.csv")
+    runs = pd.read_csv(fresh.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert runs.train_samples.tolist() == [90] * 4
     assert runs.samples_per_rank.tolist() == [90, 90, 45, 45]
     assert {"mae", "validation_mae", "test_mae"} <= set(runs)
     assert (runs.loss < 1).all()
     for table in ("scaling", "icpp2019_table1", "icpp2019_table3", "icpp2019_table6"):
-        assert "| wave" in (fresh.results / "tables" / f"{table}.md").read_text()
+        assert "| wave" in (fresh.made / "tables" / f"{table}.md").read_text()
     assert fresh.plan(study="waves") == {}

@@ -27,7 +27,7 @@ PARAMETERS = {"nt3": 154_922_918, "p1b1": 244_400_085, "p1b2": 29_540_618, "p1b3
 def test_full_width(fresh):
     fresh.add_study("full", STUDY)
     fresh.snakemake(study="full", timeout=3600)
-    runs = pd.read_csv(fresh.results / "runs.csv")
+    runs = pd.read_csv(fresh.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert (runs.peak_memory_mb * runs.gpus < 20 * 1024**3 / 1e6).all(), runs[["benchmark", "peak_memory_mb"]]
     for run in runs.itertuples():
@@ -36,7 +36,7 @@ def test_full_width(fresh):
         history = pd.read_csv((fresh.results / run.record).with_name("history.csv"))
         if len(history) > 1:
             assert history.loss.iloc[-1] < history.loss.iloc[0]
-    table = pd.read_csv(fresh.results / "tables" / "icpp2019_table1.csv").set_index("benchmark")
+    table = pd.read_csv(fresh.made / "tables" / "icpp2019_table1.csv").set_index("benchmark")
     assert table.loc["p1b3", "train_samples"] == table.loc["p1b3", "published_train_samples"] == 900_100
     assert table.loc["p1b3", "features"] == table.loc["p1b3", "published_features"] == 1_000
     assert table.loc["p1b3", "train_mb"] == pytest.approx(318, rel=0.03)

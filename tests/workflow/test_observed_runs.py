@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from project import Project, has_mpi
 
+pytestmark = pytest.mark.timed
+
 OBSERVED = """
 description: a test
 datasets:
@@ -16,7 +18,7 @@ datasets:
   small: {benchmark: nt3, source: synthetic, train_samples: 40, test_samples: 10, features: 60, seed: 1}
 runs:
   - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, sharding: by_rank, loader: [read_csv, npy], trace: true,
-     extra_loads: 30}
+     straggler_loads: 30}
   - {benchmark: nt3, dataset: small, scaling: weak, epochs: 1, gpus: 2, loader: chunked, profile: true}
 tables: [communication, sc18_table2_3]
 figures: [icpp2019_figure7_12_19]
@@ -35,7 +37,7 @@ def observed(finished, tmp_path_factory):
 
 def test_slow_uneven_loading_makes_the_broadcast_wait_and_fast_loading_hardly(observed):
     """icpp2019, sections 4.2.1 and 5.1: what the ranks load longer, they are late for the broadcast."""
-    table = pd.read_csv(observed.results / "tables" / "communication.csv").set_index("loader")
+    table = pd.read_csv(observed.made / "tables" / "communication.csv").set_index("loader")
     slow, fast = table.loc["read_csv"], table.loc["npy"]
     assert slow.timeline_broadcast_skew_s > 2 * fast.timeline_broadcast_skew_s
     later = slow.load_s - slow.load_fastest_s
@@ -44,7 +46,7 @@ def test_slow_uneven_loading_makes_the_broadcast_wait_and_fast_loading_hardly(ob
 
 
 def test_communication_is_whole(observed):
-    runs = pd.read_csv(observed.results / "runs.csv")
+    runs = pd.read_csv(observed.made / "runs.csv")
     traced = runs[runs.trace]
     assert (traced.status == "ok").all()
     assert not traced.timeline_lost.any()
@@ -60,17 +62,17 @@ def test_communication_is_whole(observed):
 
 
 def test_the_kept_trace_is_json_that_a_viewer_opens(observed):
-    for path in observed.results.glob("runs/*/*/*/*trace~true*/timeline.json.gz"):
+    for path in observed.results.glob("runs/*/*/*trace~true*/timeline.json.gz"):
         with gzip.open(path) as handle:
             events = json.load(handle)
         assert {"B", "E", "M", "X"} <= {event["ph"] for event in events}
 
 
 def test_the_figure_shows_both_loaders_on_one_clock(observed):
-    figure = (observed.results / "figures" / "icpp2019_figure7_12_19.svg").read_text()
+    figure = (observed.made / "figures" / "icpp2019_figure7_12_19.svg").read_text()
     assert "read_csv (base), last rank loads 31 times" in figure
     assert "npy (converted), last rank loads 31 times" in figure
-    for record in pd.read_csv(observed.results / "runs.csv").query("trace").record:
+    for record in pd.read_csv(observed.made / "runs.csv").query("trace").record:
         activity = pd.read_csv((observed.results / record).with_name("activity.csv"))
         outcome = json.loads((observed.results / record).with_name("outcome.json").read_text())
         seconds = (activity.wall_ns - outcome["started_wall_ns"]) / 1e9
@@ -89,12 +91,12 @@ def test_the_figure_shows_both_loaders_on_one_clock(observed):
 
 
 def test_a_profile_becomes_a_row_of_sc18_s_table(observed):
-    row = pd.read_csv(observed.results / "tables" / "sc18_table2_3.csv").iloc[0]
+    row = pd.read_csv(observed.made / "tables" / "sc18_table2_3.csv").iloc[0]
     assert 0 < row.method_read_s < row.model_fit_s < row.total_s
     assert 0 < row.broadcast_s <= row.horovod_callbacks_s < row.total_s
     assert 0 < row.allreduce_s <= row.distributed_optimizer_s < row.model_fit_s
     assert 0 < row.tensorflow_s < row.total_s
-    run = pd.read_csv(observed.results / "runs.csv").query("profile").iloc[0]
+    run = pd.read_csv(observed.made / "runs.csv").query("profile").iloc[0]
     assert row.total_s < run.runtime_s
     record = json.loads((observed.results / run.record).read_text())
     assert record["profile"]["top"][0]["own_s"] > 0
@@ -117,7 +119,7 @@ def test_mpi_s_timeline_tells_the_same_kinds_of_things(observed, monkeypatch):
     lines = [line for line in OBSERVED.splitlines() if "profile" not in line]
     observed.add_study("mpi", "\n".join(lines).replace("[read_csv, npy]", "npy").replace(", sc18_table2_3", ""))
     observed.snakemake("--config", "study=mpi", "machine=local_mpi", study=None)
-    run = pd.read_csv(observed.root / "results" / "local_mpi" / "runs.csv").iloc[0]
+    run = pd.read_csv(observed.root / "results" / "local_mpi" / "studies" / "mpi" / "runs.csv").iloc[0]
     assert run.status == "ok"
     assert run.allreduce_transfer_s > 0
     assert run.timeline_broadcast_transfer_s > 0

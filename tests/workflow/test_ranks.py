@@ -7,7 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
-from project import BIN, STRONG, TINY, has_mpi
+from project import BIN, FOR_EVER, STRONG, TINY, has_mpi
 
 
 def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks):
@@ -24,7 +24,7 @@ def test_that_comparison_would_notice_ranks_that_do_not_average(ranks):
 
 
 def test_a_broadcast_that_does_nothing_is_noticed(ranks, project, monkeypatch):
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/strong+epochs~4+gpus~2+loader~read_csv"))
     monkeypatch.chdir(project.root)
     done = ranks(2, "ranks_without_broadcast.py", folder)
     assert done.returncode != 0
@@ -34,11 +34,12 @@ def test_a_broadcast_that_does_nothing_is_noticed(ranks, project, monkeypatch):
 def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
     """The launcher and its ranks are ended for real; the study goes on to its tables."""
     project.change("config/machines/local.yaml", "time_limit_s: 3600", "time_limit_s: 5")
+    project.in_ranks(FOR_EVER)
     project.change(
         "config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
     )
     project.snakemake()
-    table = pd.read_csv(project.results / "tables" / "icpp2019_table2.csv").set_index("gpus")
+    table = pd.read_csv(project.made / "tables" / "icpp2019_table2.csv").set_index("gpus")
     assert table.loc[4].failures == "1 x timeout"
     assert pd.isna(table.loc[4].time_per_epoch_s)
     still = subprocess.run(["pgrep", "-f", str(project.root)], capture_output=True, text=True).stdout
@@ -47,7 +48,7 @@ def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
 
 def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
     """A reviewer repeats one run: same code, data and seed give the same weights."""
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/strong+epochs~4+gpus~2+loader~read_csv"))
     line = [sys.executable, project.root / "scripts" / "launch_training.py", "--run", folder / "run.yaml"]
     subprocess.run([*line, "--outcome", tmp_path / "again" / "outcome.json"], cwd=project.root, check=True)
     first, again = (json.loads((f / "metrics.json").read_text()) for f in (folder, tmp_path / "again"))
@@ -60,11 +61,10 @@ def test_a_run_by_hand_from_its_own_definition(project, tmp_path):
     [
         (["--run", "run.yaml", "--outcome", "again.json"], "must be named outcome.json"),
         (["--run", "none.yaml", "--outcome", "x/outcome.json"], "none.yaml: cannot be read"),
-        (["--run", "run.yaml", "--outcome", "x/outcome.json", "--fingerprint", "0"], "the configuration changed"),
     ],
 )
 def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
-    folder = next(project.results.glob("runs/*/*/scaling~strong*gpus~2*/*repeat~1"))
+    folder = next(project.results.glob("runs/*/*/strong+epochs~4+gpus~2+loader~read_csv"))
     before = sorted(path.name for path in folder.iterdir())
     line = [sys.executable, project.root / "scripts" / "launch_training.py", *arguments]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
@@ -74,6 +74,7 @@ def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.timed
 def test_modelled_power_is_labelled_all_the_way(project):
     """From the sampler beside real ranks to the table; the machine's own sensors are not asked."""
     sensors = "power_sensors: [nvml, rapl]"
@@ -81,7 +82,7 @@ def test_modelled_power_is_labelled_all_the_way(project):
     runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
     project.add_study("modelled", runs_only + "tables: [scaling]\n")
     project.snakemake(study="modelled")
-    run = pd.read_csv(project.results / "runs.csv").iloc[0]
+    run = pd.read_csv(project.made / "runs.csv").iloc[0]
     assert run.power_source == "modelled", run.power_reason
     assert 40 <= run.power_per_gpu_w * run.gpus <= 140
     load_to_end = run.load_s + run.preprocess_s + run.broadcast_s + run.train_s + run.evaluate_s
@@ -90,7 +91,7 @@ def test_modelled_power_is_labelled_all_the_way(project):
     telemetry = pd.read_csv(folder / "telemetry.csv")
     assert set(telemetry.sensor) == {"modelled"}
     assert 1e9 / telemetry.monotonic_ns.diff().median() == pytest.approx(10, rel=0.2)
-    assert "power and energy are modelled" in (project.results / "tables" / "scaling.md").read_text()
+    assert "power and energy are modelled" in (project.made / "tables" / "scaling.md").read_text()
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
@@ -103,8 +104,8 @@ def test_mpirun(project, tmp_path, monkeypatch):
     project.add_study("mpi", runs_only + "tables: [scaling]\n")
     line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=mpi", "machine=local_mpi"]
     subprocess.run(line, cwd=project.root, check=True, env=project.variables)
-    runs = pd.read_csv(project.root / "results" / "local_mpi" / "runs.csv")
+    runs = pd.read_csv(project.root / "results" / "local_mpi" / "studies" / "mpi" / "runs.csv")
     assert runs.status.tolist() == ["ok"]
-    gloo = pd.read_csv(project.results / "runs.csv")
+    gloo = pd.read_csv(project.made / "runs.csv")
     gloo = gloo[(gloo.scaling == "weak") & (gloo.loader == "npy")]
     assert runs.test_loss.tolist() == pytest.approx(gloo.test_loss.tolist(), rel=1e-5)

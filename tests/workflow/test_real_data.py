@@ -36,9 +36,9 @@ def test_the_chain_on_real_files(fresh):
     loaded = np.load(matrix)
     assert loaded.shape == (82, 12_534)
     assert np.array_equal(loaded, np.loadtxt(FOLDER / "nt_train2.csv", delimiter=",", dtype=np.float32))
-    run = pd.read_csv(fresh.results / "runs.csv").iloc[0]
+    run = pd.read_csv(fresh.made / "runs.csv").iloc[0]
     assert (run.status, run.gpus, run.epochs_per_rank) == ("ok", 2, 1)
     assert (run.train_samples, run.test_samples, run.features) == (82, 20, 12_533)
-    table = pd.read_csv(fresh.results / "tables" / "icpp2019_table3.csv")
+    table = pd.read_csv(fresh.made / "tables" / "icpp2019_table3.csv")
     assert table.size_mb.round(1).tolist() == [0.7, 3.0]
     assert (table.speedup_npy > 2).all()

@@ -11,6 +11,7 @@ import time
 import pandas as pd
 import psutil
 import pytest
+from project import copy_of_project, wait_for
 
 EPOCHS = 12
 STUDY = f"""
@@ -30,12 +31,11 @@ tables: [scaling]
 @pytest.fixture(scope="module")
 def finished_study(tmp_path_factory):
     """The study's runs without a break, each with its folder by (benchmark, gpus)."""
-    from project import copy_of_project
-
-    project = copy_of_project(tmp_path_factory.mktemp("restarts"))
+    project = copy_of_project(tmp_path_factory.mktemp("restarts") / "project")
     project.add_study("restarts", STUDY)
+    project.hold_training(after=EPOCHS)  # not at all, but all runs are of the same code
     project.snakemake(study="restarts")
-    runs = pd.read_csv(project.results / "runs.csv")
+    runs = pd.read_csv(project.made / "runs.csv")
     assert runs.status.tolist() == ["ok"] * 3, runs.failure_message.tolist()
     assert runs.resumed_after_epoch.isna().all()
     assert (runs.checkpoint_s > 0).all()
@@ -62,15 +62,23 @@ def kill_all(folder, launch):
 
 
 def killed_after(project, reference, folder, epoch, delay_s):
-    """Start the run and kill it ``delay_s`` seconds after it has printed that ``epoch`` has ended."""
+    """Start the run and kill it ``delay_s`` seconds after it has printed that ``epoch`` has ended.
+
+    However fast it is, it does not come to its end meanwhile: it waits two epochs later.
+    """
+    project.hold_training(after=min(epoch + 2, EPOCHS - 1))
     launch = start(project, reference, folder)
-    log, deadline = folder / "train.log", time.monotonic() + 120
-    while not (log.exists() and f"epoch {epoch}/" in log.read_text()):
-        assert launch.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
+    log = folder / "train.log"
+
+    def is_there():
+        assert launch.poll() is None
+        return log.exists() and f"epoch {epoch}/" in log.read_text()
+
+    wait_for(is_there)
     time.sleep(delay_s)
     kill_all(folder, launch)
     assert not (folder / "outcome.json").exists()
+    project.release_training()
 
 
 def results(folder):
@@ -85,7 +93,7 @@ def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, bench
     killed_after(finished_study, reference, folder, chance.randint(3, 5), chance.uniform(0, 0.3))
     killed_after(finished_study, reference, folder, chance.randint(8, 10), chance.uniform(0, 0.3))
     assert len(list((folder / "checkpoints").glob("epoch-*.npz"))) in (1, 2)
-    assert start(finished_study, reference, folder).wait(120) == 0
+    assert start(finished_study, reference, folder).wait(600) == 0
     once, history_once = results(reference)
     again, history_again = results(folder)
     assert again["resumed_after_epoch"] >= 6
@@ -110,13 +118,13 @@ def test_the_times_of_a_resumed_run_do_not_count(finished_study):
     copy.rename(reference / "run.yaml")
     killed_after(finished_study, reference, folder, 6, 0.1)
     finished_study.snakemake(study="restarts")
-    runs = pd.read_csv(finished_study.results / "runs.csv").set_index("benchmark")
+    runs = pd.read_csv(finished_study.made / "runs.csv").set_index("benchmark")
     run = runs.loc["p1b2"]
     assert run.status == "ok"
     assert 5 <= run.resumed_after_epoch < EPOCHS
     assert pd.isna(run.runtime_s) and pd.isna(run.time_per_epoch_s) and pd.isna(run.train_s)
     assert run.accuracy > 0
-    table = pd.read_csv(finished_study.results / "tables" / "scaling.csv").set_index("benchmark").loc["p1b2"]
+    table = pd.read_csv(finished_study.made / "tables" / "scaling.csv").set_index("benchmark").loc["p1b2"]
     assert (table.repeats_ok, table.repeats_resumed) == (1, 1)
     assert pd.isna(table.runtime_s)
     record = json.loads((folder / "record.json").read_text())

@@ -1,7 +1,9 @@
 """The study through a real Slurm: four virtual nodes on this machine, in a folder of their own."""
 
+import datetime
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import BIN, ROOT, has_mpi
-from test_clusters import ONE_RUN
+from project import BIN, FOR_EVER, ROOT, has_mpi, wait_for
+from test_clusters import ONE_OF_EACH, ONE_RUN
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "mpirun")
 MISSING = [program for program in NEEDED if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
@@ -54,66 +56,93 @@ def slurm():
 
 
 @pytest.fixture
-def study(fresh, slurm):
-    """Run a study of the fresh project through the profile: ``study("smoke")`` gives the finished process."""
-    (fresh.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE.replace("FILE", str(slurm)))
-    profile = fresh.root / "profiles" / "slurm" / "config.yaml"
+def study(project, slurm):
+    """Run a study through the profile: ``study("one")`` gives the finished process; the data are there, converted."""
+    (project.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE.replace("FILE", str(slurm)))
+    profile = project.root / "profiles" / "slurm" / "config.yaml"
     lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
     text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
     profile.write_text(
         text.replace("status-checks: 20", "status-checks: 2").replace("latency-wait: 60", "latency-wait: 10")
     )
-    fresh.add_study("one", ONE_RUN)
+    project.add_study("one", ONE_RUN)
+    project.add_study("each", ONE_OF_EACH)
     variables = {
-        **fresh.variables,
+        **project.variables,
         "SLURM_CONF": str(slurm),
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "STUDY_ACCOUNT": "test",
     }
     variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-    def run(name, *arguments):
+    def start(name, *arguments):
         line = [BIN / "snakemake", "--profile", "profiles/slurm", "--slurm-status-command", "squeue", *arguments]
         line += ["--config", f"study={name}", "machine=virtual"]
-        return subprocess.run(line, cwd=fresh.root, env=variables, capture_output=True, text=True, timeout=1200)
+        with open(said, "w") as output:
+            return subprocess.Popen(line, cwd=project.root, env=variables, stdout=output, stderr=output)
 
-    run.results = fresh.root / "results" / "virtual"
-    run.project, run.variables = fresh, variables
+    def run(name, *arguments):
+        return start(name, *arguments).wait(1200), said.read_text()
+
+    said = project.root.parent / "said"
+    run.said = lambda: said.read_text()[-3000:]
+    run.start, run.results = start, project.root / "results" / "virtual"
+    run.project, run.variables = project, variables
+    run.made = run.results / "studies" / "each"
     return run
 
 
-def test_the_smoke_study_over_two_nodes_each(study):
-    """Every run has two ranks on two nodes of one rank each, started by srun."""
-    done = study("smoke", "--jobs", "2")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    runs = pd.read_csv(study.results / "runs.csv")
-    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
-    assert runs.nodes.tolist() == [2] * 4
+def test_a_study_over_two_nodes(study):
+    """Its run has two ranks on two nodes of one rank each, started by srun; its measurement is a job of one node."""
+    code, said = study("each", "--jobs", "2")
+    assert code == 0, said[-3000:]
+    runs = pd.read_csv(study.made / "runs.csv")
+    assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
+    assert runs.nodes.tolist() == [2]
+    assert (study.made / "tables" / "icpp2019_table3.md").exists()
     for record in runs.record:
         provenance = json.loads((study.results / record).with_name("provenance.json").read_text())
         assert provenance["launch_line"][:4] == ["srun", "--overlap", "--nodes", "2"]
         log = (study.results / record).with_name("train.log").read_text()
         assert "0: epoch 1/" in log, "srun says whose line it is"
-    again = study("smoke")
-    assert "Nothing to be done" in again.stdout + again.stderr
+    assert "Nothing to be done" in study("each")[1]
 
 
 def test_a_run_over_its_time_limit_is_recorded(study):
     study.project.change("config/machines/virtual.yaml", "time_limit_s: 300", "time_limit_s: 6")
+    study.project.in_ranks(FOR_EVER)
     study("one")
-    run = pd.read_csv(study.results / "runs.csv").iloc[0]
+    run = pd.read_csv(study.results / "studies" / "one" / "runs.csv").iloc[0]
     assert (run.status, run.failure_kind) == ("failed", "timeout")
 
 
 def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(study):
     """Our own limit, which ends a run before its job's end, is put out of action for it."""
-    study.project.change("scripts/study/machines/queues.py", "MARGIN_MIN = 5", "MARGIN_MIN = -4")  # a job of one minute
-    study.project.change("scripts/study/machines/queues.py", "- now - LAST_S", "- now + 3600")
-    study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 4000"))
-    study("one")
-    job = subprocess.run(["scontrol", "show", "jobs"], env=study.variables, capture_output=True, text=True).stdout
-    assert job.count("JobState=TIMEOUT") == 1, "what Slurm itself says: the second job trained no more"
-    run = pd.read_csv(study.results / "runs.csv").iloc[0]
+    study.project.change("scripts/study/machines/queues.py", "LAST_S = 90 ", "LAST_S = 3600 ")
+    study.project.change("scripts/study/machines/queues.py", "- now - LAST_S", "- now + LAST_S")
+    study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 2"))
+    study.project.hold_training(after=1)
+    started = study.start("one")
+
+    def asked(*line):
+        return subprocess.run(line, env=study.variables, capture_output=True, text=True, check=True).stdout
+
+    def trains():
+        assert started.poll() is None, study.said()
+        return any("epoch 1/" in path.read_text() for path in study.results.rglob("train.log"))
+
+    before = set(asked("scontrol", "show", "jobs", "--oneliner").splitlines())
+    try:
+        wait_for(trains)
+        asked("scontrol", "update", f"JobId={asked('squeue', '--noheader', '--format', '%A').strip()}", "TimeLimit=1")
+        assert started.wait(600) == 0, study.said()
+    finally:
+        started.kill()
+    jobs = [line for line in asked("scontrol", "show", "jobs", "--oneliner").splitlines() if line not in before]
+    (ended,) = (re.search(r"EndTime=(\S+)", job)[1] for job in jobs if "JobState=TIMEOUT" in job)
+    run = pd.read_csv(study.results / "studies" / "one" / "runs.csv").iloc[0]
     assert (run.status, run.failure_kind, run.failure_phase) == ("failed", "timeout", "train")
     assert "walltime" in run.failure_message
-    assert 30 < run.runtime_s < 120
+    outcome = json.loads((study.results / run.record).with_name("outcome.json").read_text())
+    lived_until = outcome["started_wall_ns"] / 1e9 + outcome["runtime_s"]
+    assert lived_until == pytest.approx(datetime.datetime.fromisoformat(ended).timestamp(), abs=30)

@@ -14,7 +14,7 @@ def smoke(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(smoke):
-    return pd.read_csv(smoke.results / "runs.csv").set_index("benchmark")
+    return pd.read_csv(smoke.made / "runs.csv").set_index("benchmark")
 
 
 def history(smoke, run):
@@ -54,7 +54,7 @@ def test_p1b3_s_batch_grows_with_the_ranks(runs):
 
 
 def test_warm_and_cold_loads(smoke):
-    loading = pd.read_csv(smoke.results / "loading.csv")
+    loading = pd.read_csv(smoke.made / "loading.csv")
     assert (loading.status == "ok").all(), loading.message.dropna().tolist()
     nt3 = loading[loading.benchmark == "nt3"]
     if nt3.cold_reason.isna().all():

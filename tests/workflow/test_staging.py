@@ -8,15 +8,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from study.core import configuration
 from study.data import feature_scaling
 from study.data.conversion import convert
 from study.data.loaders import map_matrix
 from study.data.tabular import Form
-from study.experiment import definition, grid
+from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.launch import launch
-from study.machines import launchers
+from study.machines import launchers, machine
 from study.models.synthetic import generate
 from study.records import record
 
@@ -34,19 +33,19 @@ def train(tmp_path_factory):
     def launched(node_storage=root / "node", file=None, stall_limit_s=300, **changes):
         hosts = f"localhost:2,127.0.0.1:{changes.get('gpus', 4) - 2}"
         study = {"description": "", "datasets": {"nt3": DATASET}, "runs": [{**POINT, **changes}], "tables": []}
-        (run,) = grid.expand("staging", study, "staging").runs
-        machine = {"name": "local", **configuration.load_named("machines", "local")}
+        (run,) = expansion.expand("staging", study, "staging").runs
+        on = machine.load("local")
         # Tensors one by one: which of them are summed at once, and so in which order four ranks' are, is up to chance.
         environment = {"HOROVOD_FUSION_THRESHOLD": "0"}
-        machine |= {"ranks_per_node": 2, "node_storage": str(node_storage), "environment": environment}
+        on |= {"ranks_per_node": 2, "node_storage": str(node_storage), "environment": environment}
         make_files(run.dataset, root)
         folder = root / f"run-{len(list(root.glob('run-*')))}"
         with pytest.MonkeyPatch.context() as patch:
-            line = launchers.LINES["horovodrun"]
-            patch.setitem(launchers.LINES, "horovodrun", lambda ranks, machine: [*line(ranks, machine)[:-1], hosts])
-            defined = definition.run_definition(run, machine, str(root / "data"))
+            line = launchers.Horovodrun.line
+            patch.setattr(launchers.Horovodrun, "line", lambda self, *given: [*line(self, *given)[:-1], hosts])
+            defined = inputs.define(run, on, str(root / "data"))
             if file:
-                defined["data"]["train"]["path"] = str(file)
+                defined.data["train"]["path"] = str(file)
             launch.launch(defined, folder, time_limit_s=300, stall_limit_s=stall_limit_s)
         return folder
 
@@ -62,7 +61,7 @@ def make_files(dataset, root):
     for file, form in dataset.spec["files"].items():
         raw, matrix = (Path(path) for path in (dataset.raw(data, file), dataset.converted(data, file)))
         generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
-        convert(raw, matrix, definition.sidecar(str(matrix)), Form.of(form))
+        convert(raw, matrix, inputs.sidecar(str(matrix)), Form.of(form))
         matrices[file] = map_matrix(matrix)
     scaler = feature_scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
     for file, matrix in matrices.items():
@@ -175,17 +174,17 @@ figures: [staging]
 def test_a_study_compares_them(fresh):
     fresh.add_study("staged", STUDY)
     fresh.snakemake(study="staged")
-    runs = pd.read_csv(fresh.results / "runs.csv")
+    runs = pd.read_csv(fresh.made / "runs.csv")
     assert runs.status.tolist() == ["ok"] * 5, runs.failure_message.tolist()
     assert runs.ranks_agree.all()
     staged = runs[runs.input_pipeline == "tf_data"]
     assert staged.test_loss.nunique() == 1
-    table = pd.read_csv(fresh.results / "tables" / "staging.csv").set_index(["loader", "staging"])
+    table = pd.read_csv(fresh.made / "tables" / "staging.csv").set_index(["loader", "staging"])
     read = table.shared_read_mb["read_csv"]
     assert read["none"] == pytest.approx(2 * read["local_copy"], rel=0.2)
     assert table.stage_s["read_csv"].notna().to_dict() == {way: way != "none" for way in read.index}
-    assert "<svg" in (fresh.results / "figures" / "staging.svg").read_text()
-    feature_scaling = (fresh.results / "tables" / "scaling.md").read_text()
+    assert "<svg" in (fresh.made / "figures" / "staging.svg").read_text()
+    feature_scaling = (fresh.made / "tables" / "scaling.md").read_text()
     assert "job_broadcast" in feature_scaling
     assert "keras_arrays" in feature_scaling
 

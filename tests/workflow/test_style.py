@@ -7,13 +7,13 @@ import pytest
 import yaml
 from project import BIN, ROOT
 
-from study.core import configuration
-from study.machines.batch_systems import SCHEDULERS
+from study.machines.batch_systems import BATCH_SYSTEMS
+from study.machines.machine import load
 
 
 @pytest.mark.parametrize(
     "line",
-    ["ruff check .", "ruff format --check .", "snakefmt --check Snakefile rules", "snakemake --lint"],
+    ["ruff check .", "ruff format --check .", "mypy", "snakefmt --check Snakefile rules", "snakemake --lint"],
 )
 def test_clean(line):
     tool, *arguments = line.split()
@@ -78,7 +78,7 @@ def test_every_profile_names_a_machine_whose_queue_takes_its_jobs():
         if not (folder / "machine.yaml").exists():
             continue
         name = yaml.safe_load((folder / "machine.yaml").read_text())["machine"]
-        machine = configuration.load_named("machines", name)
+        machine = load(name)
         profile = yaml.safe_load((folder / "config.yaml").read_text())
         assert profile["jobs"] <= machine.get("queue", {}).get("most_jobs", 100), folder
-        assert ("cluster-generic-submit-cmd" in profile) == (machine["scheduler"] in SCHEDULERS)
+        assert (profile["executor"] == "cluster-generic") == (machine["scheduler"] in BATCH_SYSTEMS)

@@ -1,30 +1,40 @@
-"""Which code made a file: a digest of scripts and of every module of the study that they import."""
+"""Version of the code that made a file: a digest of scripts and of all modules of the study that they import."""
 
 import ast
 import functools
 import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 from study.core.paths import SCRIPTS
 
+# Code that can change a run's numbers: the training process, the sampler process, and what starts and times the ranks.
+RUN = ("train.py", "sample_power.py", "horovodrun.py", "study.launch.supervision", "study.launch.guard",
+       "study.launch.variables")  # fmt: skip
+# Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
+# output of a step are among the params of its rule.
+DECLARATIONS = frozenset({"study/experiment/parameters.py"})
 
-def training_code(benchmark):
-    """The digest of all that decides what a training run of ``benchmark`` does and measures."""
-    return digest("launch_training.py", "train.py", "horovodrun.py", f"study.models.{benchmark}")
+
+def training_code(benchmark: str) -> str:
+    """The digest of all code that can change the numbers of a training run of ``benchmark``, and of nothing else."""
+    return digest(*RUN, f"study.models.{benchmark}")
 
 
-def loading_code():
-    """The digest of all that decides what a loading measurement does."""
+def loading_code() -> str:
+    """The digest of all code that affects a loading measurement."""
     return digest("measure_loading.py", "load_file.py", "store_matrix.py")
 
 
 @functools.cache
-def digest(*entries):
-    """12 hex digits over the ``entries`` and what they import from ``study``.
+def digest(*entries: str) -> str:
+    """12 hex digits over the ``entries`` and everything that they import from ``study``.
 
-    An entry is a script's file name or a module. Imports are read from the source, also those inside
-    functions; a module that is imported by a computed name must be given as an entry.
+    An entry is a script's file name or a module. Imports are read from the source, including imports inside functions.
+    A package that calls `study.core.registry.import_submodules` counts as importing all its modules; any other module
+    imported by a computed name must be given as an entry. `DECLARATIONS` are left out.
     """
-    found = {}
+    found: dict[str, bytes] = {}
     for entry in entries:
         if entry.endswith(".py"):
             _collect(SCRIPTS / entry, found)
@@ -37,16 +47,16 @@ def digest(*entries):
     return total.hexdigest()[:12]
 
 
-def _collect(path, found):
+def _collect(path: Path, found: dict[str, bytes]) -> None:
     name = path.relative_to(SCRIPTS).as_posix()
-    if name in found:
+    if name in found or name in DECLARATIONS:
         return
     found[name], modules = _source(path)
     for module in modules:
         _collect_module(module, found)
 
 
-def _collect_module(module, found):
+def _collect_module(module: str, found: dict[str, bytes]) -> None:
     base = SCRIPTS.joinpath(*module.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.exists():
@@ -54,18 +64,27 @@ def _collect_module(module, found):
 
 
 @functools.cache
-def _source(path):
-    """A file's bytes, and which modules of the study it imports; most files are asked for by many entries."""
+def _source(path: Path) -> tuple[bytes, tuple[str, ...]]:
+    """A file's content, and the modules of the study that it imports; cached, since many entries share files."""
     content = path.read_bytes()
-    return content, tuple(_imports(ast.parse(content)))
+    tree = ast.parse(content)
+    return content, (*_imports(tree), *_submodules(tree, path))
 
 
-def _imports(tree):
+def _imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
             continue
         yield from (name for name in names if name.split(".")[0] == "study")
+
+
+def _submodules(tree: ast.AST, path: Path) -> Iterator[str]:
+    """All modules of a package that calls ``import_submodules``."""
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    if path.name == "__init__.py" and "import_submodules" in called:
+        for module in sorted(path.parent.rglob("*.py")):
+            yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")

@@ -1,27 +1,30 @@
-"""Read and check every YAML file of the study; errors name the file, the line, the key and the nearest valid one."""
+"""Read and check every YAML file of the study; errors name the file, the line, the key and the nearest valid key."""
 
 import difflib
 import functools
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import yaml
+from jsonschema.exceptions import ValidationError
 
 from study.core.errors import StudyError
 from study.core.paths import CONFIG, ROOT
 
-NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark: they go into paths and command lines
+NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark; used in paths and command lines
 LARGEST = 1e300
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
 
-def _is_number(value):
-    """Neither NaN nor infinite, nor an integer that no float can hold, all of which YAML can say; nor a truth value."""
+def _is_number(value: object) -> bool:
+    """Whether a YAML value is a finite number that fits a float; not NaN, infinity or a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-# JSON Schema takes 2.0 for an integer; in a run's name and in Python it is not one.
+# JSON Schema accepts 2.0 as an integer; run names and Python do not.
 VALIDATOR = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
@@ -31,27 +34,28 @@ VALIDATOR = jsonschema.validators.extend(
 
 
 @functools.cache
-def schema(name):
+def named_schema(name: str) -> dict[str, Any]:
     """The JSON Schema ``config/schemas/<name>.schema.yaml`` as a dict."""
     with open(CONFIG / "schemas" / f"{name}.schema.yaml", encoding="utf-8") as handle:
         return yaml.safe_load(handle)
 
 
-def load(path, schema_name):
-    """Read one YAML file and check it against a schema.
+def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
+    """Read one YAML file and check it against a schema: its name in config/schemas, or the schema itself.
 
-    Returns the content as a dict. Raises `StudyError` for a missing file, broken YAML, a key given
-    twice, an unknown key or a value that the schema refuses.
+    Returns the content as a dict. Raises `StudyError` for a missing file, invalid YAML, a duplicate key, an unknown key
+    or a value that violates the schema.
     """
     content, tree = _read(Path(path))
-    check(content, schema_name, shown(path), tree)
+    check(content, schema, shown(path), tree)
     return content
 
 
-def load_named(kind, name):
+def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
     """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines.
 
-    A machine with a ``base`` has all keys of that other machine but those that it gives itself.
+    schema: used instead of the kind's schema in config/schemas. A machine with a ``base`` inherits all keys of that
+    other machine, except those that it sets itself.
     """
     folder = CONFIG / kind
     known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
@@ -63,12 +67,12 @@ def load_named(kind, name):
     content, tree = _read(folder / f"{name}.yaml")
     if kind == "machines" and isinstance(content, dict) and "base" in content:
         content = _over_base(content, known, shown(folder / f"{name}.yaml"))
-    check(content, kind, shown(folder / f"{name}.yaml"), tree)
+    check(content, schema or kind, shown(folder / f"{name}.yaml"), tree)
     return content
 
 
-def _over_base(content, known, where):
-    """A machine's own keys over those of its base, which has none itself."""
+def _over_base(content: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
+    """A machine's own keys over those of its base, which must not have a base itself."""
     base = content.pop("base")
     if base not in known:
         raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
@@ -78,8 +82,8 @@ def _over_base(content, known, where):
     return {**below, **content}
 
 
-def _read(path):
-    """The content of a YAML file, and its tree."""
+def _read(path: Path) -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML file, and its node tree."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -87,7 +91,7 @@ def _read(path):
         content = yaml.safe_load(text)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or a date that there is not
+    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or an invalid date
         raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
@@ -96,12 +100,13 @@ def _read(path):
     return content, tree
 
 
-def check(content, schema_name, where, tree=None):
-    """Raise `StudyError` for the first thing in ``content`` that the schema refuses.
+def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Node | None = None) -> None:
+    """Raise `StudyError` for the first violation of the schema in ``content``.
 
-    where: what to call the source in the message. tree: its YAML node, for line numbers.
+    schema: its name in config/schemas, or itself. where: name of the source in the message. tree: its YAML node, for
+    line numbers.
     """
-    validator = VALIDATOR(schema(schema_name))
+    validator = VALIDATOR(named_schema(schema) if isinstance(schema, str) else schema)
     errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
     if errors:
         error = _most_specific(errors[0])
@@ -109,31 +114,31 @@ def check(content, schema_name, where, tree=None):
         raise StudyError(f"{where}: {_line(tree, [*path, *_unknown_keys(error)])}{_describe(error, path)}")
 
 
-def shown(path):
-    """``path`` as messages show it: relative to the repository where it lies inside."""
+def shown(path: str | Path) -> str:
+    """``path`` as in messages: relative to the repository if it is inside."""
     path = Path(path)
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
-def nearest(word, known):
-    """``; did you mean ...?`` with the nearest of the words ``known``, or nothing."""
+def nearest(word: Any, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the most similar of the words ``known``, or an empty string."""
     matches = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
-def _most_specific(error):
-    """Of an anyOf/oneOf's causes, the one that went furthest into the content."""
+def _most_specific(error: ValidationError) -> ValidationError:
+    """Among the causes of an anyOf/oneOf error, the one that reached deepest into the content."""
     while error.context:
         error = max(error.context, key=_specificity)
     return error
 
 
-def _specificity(cause):
-    """A branch that failed deeper, or for another reason than its type, is likelier the one that was meant."""
+def _specificity(cause: ValidationError) -> tuple[int, bool]:
+    """A branch that failed deeper, or for another reason than its type, is more likely to be the intended one."""
     return len(cause.absolute_path), cause.validator not in ("const", "type")
 
 
-def _describe(error, path):
+def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     """One line: the key, what was found and what was expected."""
     key = _dotted(path) or "the file"
     if error.validator == "additionalProperties":
@@ -154,28 +159,28 @@ def _describe(error, path):
     return f"{key}: {_short(error.message)}" + (f" ({hint})" if hint else "")
 
 
-def _short(text):
-    """``text`` on one line, without the middle of what is very long."""
+def _short(text: str) -> str:
+    """``text`` on one line; the middle of a very long text is left out."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
 
 
-def _unknown_keys(error):
-    """The first key that the schema does not know, as a list; empty for other errors."""
+def _unknown_keys(error: ValidationError) -> list[str]:
+    """The first unknown key, as a list; empty for other errors."""
     if error.validator != "additionalProperties":
         return []
     return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
 
 
-def _dotted(path):
+def _dotted(path: Sequence[str | int]) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
 
-def _line(tree, path):
-    """``line N: `` of the deepest node on ``path`` that the YAML has, or nothing without a tree."""
+def _line(tree: yaml.Node | None, path: Sequence[str | int]) -> str:
+    """``line N: `` of the deepest node on ``path`` that is in the YAML, or an empty string without a tree."""
     node = tree
     for part in path:
         child = _child(node, part)
@@ -185,7 +190,7 @@ def _line(tree, path):
     return f"line {node.start_mark.line + 1}: " if node is not None else ""
 
 
-def _child(node, part):
+def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
         return next((value for key, value in node.value if key.value == str(part)), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -193,8 +198,8 @@ def _child(node, part):
     return None
 
 
-def _refuse_repeated_keys(node, path):
-    """YAML lets a later key replace an earlier one in silence; a study must not."""
+def _refuse_repeated_keys(node: yaml.Node | None, path: Path) -> None:
+    """Refuse duplicate keys; YAML itself lets a later key silently replace an earlier one."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:

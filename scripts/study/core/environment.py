@@ -1,30 +1,43 @@
-"""The environment that jobs and ranks are started in."""
+"""The environment in which jobs and ranks are started."""
 
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from study.core.paths import ROOT
+from study.core.paths import SCRIPTS
+
+# Variables that steer Horovod, TensorFlow, OpenMP or NCCL; runs take them from their definition or the machine's file.
+STEERING = ("HOROVOD_", "TF_", "XLA_", "OMP_", "GOMP_", "KMP_", "NCCL_")
 
 
-def search_path():
-    """PATH with this Python's own folder first, so that its ``python`` and ``horovodrun`` are the ones found."""
+def search_path() -> str:
+    """PATH with this Python's own folder first, so that its ``python`` and ``horovodrun`` are found first."""
     own = str(Path(sys.executable).parent)
     others = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and folder != own]
     return os.pathsep.join([own, *others])
 
 
-def prepare_for_jobs(config):
-    """Let jobs call ``python $SCRIPTS/NAME.py``: this Python, unless a conda environment goes before it.
+def without_steering(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those that steer training, even if the shell exported them."""
+    return {name: value for name, value in variables.items() if not name.startswith(STEERING)}
 
-    What was asked for goes along as ``STUDY``, ``MACHINE`` and ``DATA_DIR``: as a rule's params they would make
-    Snakemake run everything anew for a study that shares the same runs.
+
+def steering(variables: Mapping[str, str]) -> dict[str, str]:
+    """Of ``variables``, those that steer training, sorted by name: for the record."""
+    return {name: value for name, value in sorted(variables.items()) if name.startswith(STEERING)}
+
+
+def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
+    """Make ``python $SCRIPTS/NAME.py`` in jobs use this Python, unless a conda environment precedes it in PATH.
+
+    account: the account of batch jobs, if the configuration names one. is_main_process: whether this is the Snakemake
+    that the user started; it opens a session, which its jobs inherit.
     """
     os.environ["PATH"] = search_path()
-    os.environ["SCRIPTS"] = str(ROOT / "scripts")
-    for key in ("study", "machine", "data_dir"):
-        os.environ[key.upper()] = config[key]
-    os.environ["STUDY_SESSION"] = f"{time.time_ns()}.{os.getpid()}"
-    if "account" in config:
-        os.environ["STUDY_ACCOUNT"] = config["account"]
+    os.environ["SCRIPTS"] = str(SCRIPTS)
+    if is_main_process or "STUDY_SESSION" not in os.environ:
+        os.environ["STUDY_SESSION"] = f"{time.time_ns()}.{os.getpid()}"
+    if account:
+        os.environ["STUDY_ACCOUNT"] = account

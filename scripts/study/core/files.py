@@ -1,17 +1,21 @@
-"""Whole or absent: files are written under a temporary name and renamed; and their checksums."""
+"""Write files whole or not at all (to a temporary name, then renamed); checksums."""
 
 import contextlib
 import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from study.core.errors import StudyError
 
+AnyPath = str | os.PathLike[str]
+
 
 @contextlib.contextmanager
-def written_aside(path):
+def written_aside(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
 
     A file that exists under its own name is therefore whole. On an error the temporary file is removed.
@@ -25,26 +29,26 @@ def written_aside(path):
             os.fsync(handle.fileno())
         os.replace(aside, path)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # as of a disk that is full
+        if error.filename is None and error.errno is not None:  # such as from a full disk
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     finally:
         aside.unlink(missing_ok=True)
 
 
-def write_text(path, text):
+def write_text(path: AnyPath, text: str) -> None:
     """Write ``text`` to ``path``, whole or not at all."""
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
-def write_json(path, value):
+def write_json(path: AnyPath, value: object) -> None:
     """Write ``value`` as indented JSON with a final newline, whole or not at all. NaN is refused."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path):
-    """The content of a JSON file. Raises `StudyError` where it cannot be read or is not JSON."""
+def read_json(path: AnyPath) -> Any:
+    """The content of a JSON file. Raises `StudyError` if it cannot be read or is not JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -53,12 +57,12 @@ def read_json(path):
         raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
 
 
-def number_or_none(value):
-    """``value`` as a float, or None where it is missing or not finite, which JSON cannot say."""
+def number_or_none(value: float | None) -> float | None:
+    """``value`` as a float; None if it is missing or not finite, which JSON cannot represent."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def sha256(path):
+def sha256(path: AnyPath) -> str:
     """Hex SHA-256 of a file's content."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Where everything lies: the repository, its configuration, a machine's results. Rules and scripts both ask here."""
+"""Locations of the repository, its configuration and a machine's results; used by rules and scripts."""
 
 import os
 from pathlib import Path
@@ -8,21 +8,31 @@ SCRIPTS = ROOT / "scripts"
 CONFIG = ROOT / "config"
 
 
-def published(root):
-    """The published values' files, relative to where Snakemake runs, so that a moved repository is the same one."""
-    return sorted(os.path.relpath(file) for file in (Path(root) / "config" / "published").glob("*.csv"))
+def published(root: str | Path) -> list[str]:
+    """Files of published values, relative to Snakemake's working directory: independent of where the repository is."""
+    return sorted(os.path.relpath(file) for file in (Path(root) / "config" / "papers").glob("*/*.csv"))
 
 
-def run_folder(folder, directory):
-    """A run's directory. folder: ``results/<machine>``; directory: from `study.experiment.grid.run_directory`."""
+def run_folder(folder: str | Path, directory: str) -> str:
+    """A run's directory. folder: ``results/<machine>``; directory: of a `study.experiment.study.PlannedRun`."""
     return f"{folder}/runs/{directory}"
 
 
-def record(folder, directory):
+def record(folder: str | Path, directory: str) -> str:
     """A run's record."""
     return f"{run_folder(folder, directory)}/record.json"
 
 
-def loading(folder, dataset):
-    """The loading measurement of a dataset."""
-    return f"{folder}/loading/benchmark~{dataset.benchmark}/dataset~{dataset.id}/loading.json"
+def loading(folder: str | Path, directory: str) -> str:
+    """A loading measurement. directory: of a `study.experiment.study.LoadingMeasurement`."""
+    return f"{folder}/loading/{directory}/loading.json"
+
+
+def study_folder(folder: str | Path, study: str) -> str:
+    """The folder of a study's results: its tidy tables, tables, figures and overview."""
+    return f"{folder}/studies/{study}"
+
+
+def machine_folder(tidy_table: str | Path) -> Path:
+    """The folder ``results/<machine>`` that contains a study's ``runs.csv`` or ``loading.csv``."""
+    return Path(tidy_table).parents[2]

@@ -1,13 +1,16 @@
-"""Where, when and with what a run was made; gathered without importing TensorFlow."""
+"""Where, when and with which software a run was made; collected without importing TensorFlow."""
 
 import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from study.core.files import AnyPath
 from study.core.paths import ROOT
 
 PACKAGES = ("tensorflow", "tf-keras", "horovod", "numpy", "pandas", "snakemake")
@@ -27,8 +30,8 @@ ENVIRONMENT = (
 )
 
 
-def collect(variables=os.environ):
-    """What can be told of code, software, host and ``variables`` (the environment), as a dict that JSON can hold."""
+def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Code, software, host and some ``variables`` (of the environment), as a dict for JSON."""
     return {
         "git": git_state(),
         "python": platform.python_version(),
@@ -47,8 +50,8 @@ def collect(variables=os.environ):
     }
 
 
-def git_state(root=ROOT):
-    """The commit and whether tracked files differ from it; both None outside a git checkout."""
+def git_state(root: AnyPath = ROOT) -> dict[str, str | bool | None]:
+    """The commit, and whether tracked files differ from it; both None outside a git checkout."""
     try:
         commit = _git(root, "rev-parse", "HEAD").strip()
         dirty = bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
@@ -57,18 +60,18 @@ def git_state(root=ROOT):
     return {"commit": commit, "dirty": dirty}
 
 
-def _git(root, *arguments):
+def _git(root: AnyPath, *arguments: str) -> str:
     return subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def _version(package):
+def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _cpu_model():
+def _cpu_model() -> str | None:
     """The processor's name as the kernel gives it (x86: ``model name``, POWER: ``cpu``), or None."""
     information = Path("/proc/cpuinfo")
     for line in information.read_text().splitlines() if information.exists() else []:
@@ -78,8 +81,8 @@ def _cpu_model():
     return platform.processor() or None
 
 
-def _gpus():
-    """Names and UUIDs of this host's NVIDIA GPUs, or the reason why there is none to see."""
+def _gpus() -> dict[str, Any]:
+    """Names and UUIDs of this host's NVIDIA GPUs, or the reason why none is visible."""
     import pynvml
 
     try:

@@ -1,28 +1,32 @@
-"""CSV to one float32 matrix that can be memory-mapped, plus a sidecar that says what it is.
+"""Convert a CSV file to one float32 matrix that can be memory-mapped, and write a sidecar that describes it.
 
-Every value is checked on the way; a file that is not whole or not as its form says gives an error that names
-file, line and column, and no output.
+Every value is checked. A file that is truncated, or that does not match its form, gives an error with file, line and
+column, and no output.
 """
 
 import contextlib
 import hashlib
 import math
 import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-from study.data import matrix_file, wide
 from study.core.errors import StudyError
-from study.core.files import sha256, write_json, written_aside
+from study.core.files import AnyPath, sha256, write_json, written_aside
+from study.data import matrix_file, wide
+from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
-BOOLEAN = re.compile(rb"true|false", re.IGNORECASE)  # which pandas takes for 1 and 0
+BOOLEAN = re.compile(rb"true|false", re.IGNORECASE)  # pandas reads these as 1 and 0
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -30,19 +34,21 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 @dataclass(frozen=True)
 class _Source:
     path: Path
-    names: list  # of all columns; their numbers where the file has no header
+    names: Sequence[Column]  # of all columns; numbers if the file has no header
     rows: int
     bytes: int
 
 
-def convert(source, matrix, sidecar, form, rows=None, columns=None):
+def convert(
+    source: AnyPath, matrix: AnyPath, sidecar: AnyPath, form: Form, rows: int | None = None, columns: int | None = None
+) -> None:
     """Convert the text table ``source`` into ``matrix`` (``.npy``, float32, C order) and ``sidecar`` (JSON).
 
-    form: `study.data.tabular.Form`; it says what the matrix has. Each number is as ``read_csv`` gives it, rounded
-    to float32; missing ones are NaN. The sidecar has the lists of values of the columns of categories. rows, columns:
-    refuse a file with others. Extra memory: one block of 32 MB and its text, a few MB a core for a wide table (see
-    `study.data.wide`). Raises `StudyError` for a file that is empty, cut off, ragged, of another shape, or has a
-    value that is not a finite number or an allowed category.
+    form: `study.data.tabular.Form`; it determines the columns of the matrix. Each number is the one that ``read_csv``
+    gives, rounded to float32; missing numbers are NaN. The sidecar holds the list of values of each column of
+    categories. rows, columns: the expected numbers; a file with others is refused. Extra memory: one block of 32 MB and
+    its text; for a wide table a few MB per core (see `study.data.wide`). Raises `StudyError` for a file that is empty,
+    truncated, ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
     source = Path(source)
     with ThreadPoolExecutor(1) as beside:
@@ -76,14 +82,15 @@ def convert(source, matrix, sidecar, form, rows=None, columns=None):
     )
 
 
-def _digest(names):
-    """Tells one list of numeric columns from another; see `study.data.loaders.check_columns`."""
+def _digest(names: Sequence[Column]) -> str:
+    """Digest that identifies a list of numeric columns; see `study.data.loaders.check_columns`."""
     return hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()[:12]
 
 
-def _checksum(path):
-    with contextlib.suppress(OSError):  # which is told by who describes it
+def _checksum(path: Path) -> str | None:
+    with contextlib.suppress(OSError):  # `_describe` reports it
         return sha256(path)
+    return None
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,8 @@ class _Wide:
     layout: wide.Layout
 
 
-def _wide_table(path, form):
-    """The `_Wide` table in ``path``; None where it is another, or one line by line will find a fault in it."""
+def _wide_table(path: Path, form: Form) -> _Wide | None:
+    """The `_Wide` table in ``path``; None if it is not one, or if reading it line by line will find a fault in it."""
     try:
         names = wide.column_names(path, form)
         leading = wide.leading_columns(form, names)
@@ -111,12 +118,12 @@ def _wide_table(path, form):
     return _Wide(_Source(path, names, layout.rows, layout.size), layout)
 
 
-def _fill_wide(target, table, form, progress):
-    """As `_fill`, in parallel; what `study.data.wide` refuses is looked up line by line."""
+def _fill_wide(target: NDArray[np.float32], table: _Wide, form: Form, progress: tqdm) -> tuple[list[list[Any]], int]:
+    """Like `_fill`, in parallel; a fault that `study.data.wide` reports is then located line by line."""
     source, missing = table.described, 0
     values = target[:, len(form.codes) :]
 
-    def check(first, last):
+    def check(first: int, last: int) -> None:
         nonlocal missing
         try:
             missing += _missing(values[first:last], form)
@@ -142,19 +149,20 @@ def _fill_wide(target, table, form, progress):
     return [code.values for code in codes], missing
 
 
-def _describe(path, form):
-    """Names, rows and size in one pass over the lines; refuses what is empty, ragged or cut off.
+def _describe(path: Path, form: Form) -> _Source:
+    """Names, rows and size, in one pass over the lines; refuses a file that is empty, ragged or truncated.
 
-    pandas is not trusted with ragged lines: it fills short ones, and takes a longer one for one with an index.
+    pandas does not detect ragged lines: it fills short ones, and takes the first value of a longer one as an index.
     """
-    lines, size, columns, names = 0, 0, None, None
+    lines, size, columns = 0, 0, 0
+    names: Sequence[Column] = ()
     separator = form.separator.encode()
     try:
         with open(path, "rb") as handle:
             for line in handle:
                 lines, size = lines + 1, size + len(line)
                 found = line.count(separator) + 1
-                if columns is None:
+                if lines == 1:
                     columns = found
                     names = wide.names_in(line, form)
                 _check_line(path, lines, line, found, columns, separator)
@@ -173,7 +181,7 @@ def _describe(path, form):
     return _Source(path, names, rows, size)
 
 
-def _check_line(path, number, line, found, columns, separator):
+def _check_line(path: Path, number: int, line: bytes, found: int, columns: int, separator: bytes) -> None:
     if b"\0" in line:
         column = line[: line.index(b"\0")].count(separator) + 1
         raise StudyError(f"{path}: line {number}, column {column}: there is a zero byte; fetch the file again")
@@ -192,8 +200,8 @@ def _check_line(path, number, line, found, columns, separator):
         raise StudyError(f"{path}: line {number}, column {column}: {found} values, but line 1 has {columns}")
 
 
-def _refuse_quotes(path, number, line, separator):
-    """A quoted value may hold the separator, so that columns could no longer be counted."""
+def _refuse_quotes(path: Path, number: int, line: bytes, separator: bytes) -> None:
+    """Refuse quotes: a quoted value may contain the separator, and columns could not be counted."""
     column = line[: line.index(b'"')].count(separator) + 1
     value = line.split(separator)[column - 1].decode("ascii", errors="replace").strip()
     raise StudyError(
@@ -201,15 +209,15 @@ def _refuse_quotes(path, number, line, separator):
     )
 
 
-def _refuse_faults(path, number, line, names, form):
-    """Look at each value of a line."""
+def _refuse_faults(path: Path, number: int, line: bytes, names: Sequence[Column], form: Form) -> None:
+    """Check each value of a line."""
     fault = _fault_in(line.decode("ascii", errors="replace"), _kinds(names, form), form)
     if fault:
         raise StudyError(f"{path}: line {number}, {fault}")
 
 
-def _check_names(path, names):
-    """Column names must tell columns apart: pandas would rename a second one, and each loader in its own way."""
+def _check_names(path: Path, names: Sequence[Any]) -> None:
+    """Column names must be unique: pandas would rename a duplicate, and not every loader does it in the same way."""
     if names[0].startswith("\ufffd") or any('"' in name for name in names):
         raise StudyError(f"{path}: line 1: quotes or a byte order mark in the header; write the names plain, in ASCII")
     seen = set()
@@ -220,7 +228,7 @@ def _check_names(path, names):
         seen.add(name)
 
 
-def _check_shape(source, form, rows, columns):
+def _check_shape(source: _Source, form: Form, rows: int | None, columns: int | None) -> None:
     for what, found, wanted in (("columns", len(source.names), columns), ("rows", source.rows, rows)):
         if wanted is not None and found != wanted:
             line = 1 if what == "columns" else source.rows + form.header
@@ -240,8 +248,10 @@ def _check_shape(source, form, rows, columns):
         raise StudyError(f"{source.path}: line 1: there is {what}; numbers with a separator are expected")
 
 
-def _fill(target, source, form, numbers, progress):
-    """Write all rows into ``target``; returns each code column's list of values and the count of missing numbers."""
+def _fill(
+    target: NDArray[np.float32], source: _Source, form: Form, numbers: list[Column], progress: tqdm
+) -> tuple[list[list[Any]], int]:
+    """Write all rows into ``target``; returns the values of each code column and the number of missing numbers."""
     rows_per_block = max(1, VALUES_PER_BLOCK // len(source.names))
     codes = [_Codes(values) for values in form.values]
     done = missing = 0
@@ -266,7 +276,7 @@ def _fill(target, source, form, numbers, progress):
     return [code.values for code in codes], missing
 
 
-def _blocks(source, form, numbers, rows):
+def _blocks(source: _Source, form: Form, numbers: list[Column], rows: int) -> Iterator[pd.DataFrame]:
     wanted = {*form.codes, *numbers}
     return pd.read_csv(
         source.path,
@@ -280,13 +290,13 @@ def _blocks(source, form, numbers, rows):
 
 
 class _Codes:
-    """Turns one column of categories into positions, block by block; text is put in order when all is known."""
+    """Turns one column of categories into positions, block by block; text is sorted once all values are known."""
 
-    def __init__(self, values):
+    def __init__(self, values: Sequence[int] | None) -> None:
         self._given = None if values is None else pd.Index(values)
-        self._seen = {}
+        self._seen: dict[str, int] = {}
 
-    def add(self, column):
+    def add(self, column: pd.Series) -> NDArray[np.int64]:
         """Positions of the values of ``column``; for text in the order of appearance, see ``order``."""
         if self._given is not None:
             found = self._given.get_indexer(column)
@@ -299,29 +309,29 @@ class _Codes:
         return np.array([self._seen.setdefault(name, len(self._seen)) for name in names])[places]
 
     @property
-    def values(self):
-        """The list of values that positions are positions in."""
+    def values(self) -> list[Any]:
+        """The list of values that the positions refer to."""
         return sorted(self._seen) if self._given is None else self._given.tolist()
 
     @property
-    def order(self):
-        """Final position by order of appearance, or None where positions are final already."""
+    def order(self) -> NDArray[np.int64] | None:
+        """The final position for each position by order of appearance; None if positions are final already."""
         if self._given is not None:
             return None
         place = {name: index for index, name in enumerate(self.values)}
         return np.array([place[name] for name in self._seen])
 
 
-def _missing(values, form):
-    """The number of missing values; raises ValueError for one that is not finite, or missing where none may be."""
+def _missing(values: NDArray[np.float32], form: Form) -> int:
+    """The number of missing values; raises ValueError for one that is not finite, or missing without permission."""
     missing = int(np.isnan(values).sum())
     if (missing and not form.missing) or np.isinf(values).any():
         raise ValueError("a value is not finite")
     return missing
 
 
-def _find_fault(source, form, first_row):
-    """The first fault at or after ``first_row`` as a message, found value by value; None where there is none."""
+def _find_fault(source: _Source, form: Form, first_row: int) -> str | None:
+    """The first fault at or after ``first_row`` as a message, found value by value; None if there is none."""
     kinds = _kinds(source.names, form)
     with open(source.path, encoding="ascii", errors="replace", newline="\n") as handle:
         for number, line in enumerate(handle, start=1 - form.header):
@@ -332,11 +342,11 @@ def _find_fault(source, form, first_row):
     return None
 
 
-def _kinds(names, form):
+def _kinds(names: Sequence[Column], form: Form) -> list[tuple[Column, str]]:
     return [(name, form.kind(name)) for name in names]
 
 
-def _fault_in(line, kinds, form):
+def _fault_in(line: str, kinds: list[tuple[Column, str]], form: Form) -> str | None:
     """The first fault among a line's values, with its column, or None."""
     values = line.rstrip("\n").removesuffix("\r").split(form.separator)
     for column, (value, (name, kind)) in enumerate(zip(values, kinds, strict=True), start=1):
@@ -346,7 +356,7 @@ def _fault_in(line, kinds, form):
     return None
 
 
-def _fault(value, name, kind, form):
+def _fault(value: str, name: Column, kind: str, form: Form) -> str | None:
     """What is wrong with one value, or None."""
     if '"' in value or "\ufffd" in value:
         return f"{value[:40]!r} has a quote or is not ASCII; write it plain"

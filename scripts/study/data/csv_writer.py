@@ -1,15 +1,21 @@
-"""Write numeric matrices as text fast: digits are looked up for a whole block, not formatted one by one."""
+"""Write numeric matrices as text fast: the digits of a whole block are looked up in a table."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 _THREE_DIGITS = np.array([list(f"{n:03d}".encode()) for n in range(1000)], dtype=np.uint8)
 
 
-def format_rows(prefixes, values, decimals, zero=b"0", separator=b","):
-    """Text of one block of rows, as bytes: each row's prefix, then its values, each after a separator.
+def format_rows(
+    prefixes: Iterable[bytes], values: NDArray[Any], decimals: int, zero: bytes = b"0", separator: bytes = b","
+) -> bytes:
+    """Text of one block of rows, as bytes: for each row its prefix, then its values, each after a separator.
 
-    prefixes: (rows,) bytes, such as a label. values: (rows, columns) floats in [0, 10), cut off after ``decimals``
-    (0, 3 or 6) digits. zero: how an exact zero is written, a beginning of its full form such as ``0`` or ``0.0``.
+    prefixes: (rows,) bytes, such as a label. values: (rows, columns) floats in [0, 10), truncated to ``decimals`` (0, 3
+    or 6) digits. zero: text of an exact zero, a beginning of its full form such as ``0`` or ``0.0``.
     """
     units, thousands = _digits(values, decimals)
     rows, columns = units.shape
@@ -27,8 +33,8 @@ def format_rows(prefixes, values, decimals, zero=b"0", separator=b","):
     )
 
 
-def _digits(values, decimals):
-    """The units and, three at a time, the decimals of ``values``."""
+def _digits(values: NDArray[Any], decimals: int) -> tuple[NDArray[np.uint32], list[NDArray[np.uint32]]]:
+    """The units of ``values`` and, in groups of three, their decimals."""
     scaled = np.minimum((values * 10**decimals).astype(np.uint32), 10 ** (decimals + 1) - 1)
     units, rest = np.divmod(scaled, 10**decimals)
     if decimals == 6:

@@ -1,4 +1,4 @@
-"""The ``url`` source: a benchmark's files from the CANDLE server, or a mirror of it, through pooch."""
+"""The ``url`` source: download a benchmark's files from the CANDLE server, or from a mirror, with pooch."""
 
 import ftplib
 import logging
@@ -6,34 +6,35 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pooch
 import requests
 
 from study.core.errors import StudyError
-from study.core.files import sha256, write_text
+from study.core.files import AnyPath, sha256, write_text
 
 CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
 TIMEOUT_S = 30
-FTP_PORT = 21  # pooch takes no port from an ftp:// address
+FTP_PORT = 21  # pooch ignores the port of an ftp:// address
 
 
-def fetch(path, url, checksum_file):
+def fetch(path: AnyPath, url: str, checksum_file: AnyPath) -> None:
     """Download ``url`` to ``path``, whole or not at all, with a progress bar.
 
-    The checksum of the first download is kept in ``checksum_file`` (sha256sum's format) and every later
-    download is checked against it. An interrupted download starts again from nothing.
-    Raises `StudyError` that names file, server and the way out.
+    The checksum of the first download is kept in ``checksum_file`` (sha256sum's format); every later download is
+    checked against it. An interrupted download starts again from the beginning. Raises `StudyError` that names the
+    file, the server and what to do.
     """
     path, checksum_file = Path(path), Path(checksum_file)
     known = checksum_file.read_text(encoding="utf-8").split()[0] if checksum_file.exists() else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes is not for our users
+    logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes does not apply to users
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
         try:
             arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
         except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
-            print(file=sys.stderr)  # the progress bar stays in the middle of its line
+            print(file=sys.stderr)  # the progress bar does not end its line
             raise StudyError(_failure(path, url, error)) from None
         if _is_page(arrived):
             raise StudyError(_failure(path, url, "the server sent a web page instead of the file"))
@@ -49,29 +50,29 @@ def fetch(path, url, checksum_file):
         write_text(checksum_file, f"{found}  {path.name}\n")
 
 
-def _is_page(path):
-    """Whether a file is HTML: portals and proxies send such a page in place of a file, and say that all is well."""
+def _is_page(path: AnyPath) -> bool:
+    """Whether a file is HTML: portals and proxies may send a page in place of a file, with a status of success."""
     with open(path, "rb") as handle:
         begin = handle.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return begin.startswith((b"<!doctype", b"<html"))
 
 
-def _downloader(url):
+def _downloader(url: str) -> Any:
     if url.startswith("ftp://"):
         return pooch.FTPDownloader(port=FTP_PORT, progressbar=True, timeout=TIMEOUT_S)
     return pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT_S)
 
 
-def _failure(path, url, error):
+def _failure(path: Path, url: str, error: Exception | str) -> str:
     server = "/".join(url.split("/")[:3])
     return (
         f"{path.name} cannot be downloaded from {server} ({url}): {_reason(error)}. "
         "Without that server, give files you have (source: path) "
-        "or use made-up data (source: synthetic) in the study's datasets"
+        "or use synthetic data (source: synthetic) in the study's datasets"
     )
 
 
-def _reason(error):
+def _reason(error: Exception | str) -> str:
     if isinstance(error, str):
         return error
     if isinstance(error, requests.ConnectionError):

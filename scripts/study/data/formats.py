@@ -1,97 +1,101 @@
-"""File formats that a matrix of numbers can be kept in, each through its own library, as its users would.
+"""File formats that can store a matrix of numbers, each written and read with its own library.
 
-All hold a float32 matrix and give it back bit for bit. Parquet and Feather are formats of columns, the others of rows
-or of whole arrays; with 60,000 columns that decides.
+All store a float32 matrix and return it bit for bit. Parquet and Feather store columns, the others rows or whole
+arrays; with 60,000 columns this decides the speed.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.files import AnyPath
 
-LMDB_ENTRY_BYTES = 64  # of a row beside its values, at most: key, headers
+LMDB_ENTRY_BYTES = 64  # at most, per row in addition to its values: key, headers
 LMDB_ROOM = 2  # pages of the tree are at least half full
-AT_ONCE_BYTES = 1 << 24  # of rows that are handled together
+AT_ONCE_BYTES = 1 << 24  # of rows that are processed together
+
+Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Format:
     """How a format is written and read.
 
-    write: from (matrix, path) to a file. read: from path to the matrix. module: of its library.
+    write: from (matrix, path) to a file. read: from path to the matrix. module: the library's module.
     """
 
-    write: Callable
-    read: Callable
+    write: Callable[[Matrix, AnyPath], None]
+    read: Callable[[AnyPath], Matrix]
     module: str
 
 
-def _write_npy(matrix, path):
+def _write_npy(matrix: Matrix, path: AnyPath) -> None:
     with open(path, "wb") as handle:
         np.save(handle, matrix)
 
 
-def _read_npy(path):
+def _read_npy(path: AnyPath) -> Matrix:
     return np.load(path, allow_pickle=False)
 
 
-def _write_hdf5(matrix, path):
+def _write_hdf5(matrix: Matrix, path: AnyPath) -> None:
     import h5py
 
     with h5py.File(path, "w") as file:
         file.create_dataset("matrix", data=matrix)
 
 
-def _read_hdf5(path):
+def _read_hdf5(path: AnyPath) -> Matrix:
     import h5py
 
     with h5py.File(path, "r") as file:
         return file["matrix"][()]
 
 
-def _columns(matrix):
-    """An Arrow table with a column a column."""
+def _columns(matrix: Matrix) -> Any:
+    """An Arrow table with one column per column of the matrix."""
     import pyarrow as pa
 
     names = [f"c{column}" for column in range(matrix.shape[1])]
     return pa.table([pa.array(column) for column in np.ascontiguousarray(matrix.T)], names=names)
 
 
-def _matrix(table):
+def _matrix(table: Any) -> Matrix:
     matrix = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for index, column in enumerate(table.columns):
         matrix[:, index] = column.to_numpy()
     return matrix
 
 
-def _write_parquet(matrix, path):
+def _write_parquet(matrix: Matrix, path: AnyPath) -> None:
     from pyarrow import parquet
 
     parquet.write_table(_columns(matrix), path)
 
 
-def _read_parquet(path):
+def _read_parquet(path: AnyPath) -> Matrix:
     from pyarrow import parquet
 
     return _matrix(parquet.read_table(path))
 
 
-def _write_feather(matrix, path):
+def _write_feather(matrix: Matrix, path: AnyPath) -> None:
     from pyarrow import feather
 
     feather.write_feather(_columns(matrix), str(path))
 
 
-def _read_feather(path):
+def _read_feather(path: AnyPath) -> Matrix:
     from pyarrow import feather
 
     return _matrix(feather.read_table(str(path)))
 
 
-def _write_tfrecord(matrix, path):
+def _write_tfrecord(matrix: Matrix, path: AnyPath) -> None:
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -100,7 +104,7 @@ def _write_tfrecord(matrix, path):
             writer.write(tf.train.Example(features=tf.train.Features(feature={"row": values})).SerializeToString())
 
 
-def _read_tfrecord(path):
+def _read_tfrecord(path: AnyPath) -> Matrix:
     import tensorflow as tf
 
     first = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(path)))).numpy())
@@ -110,7 +114,7 @@ def _read_tfrecord(path):
     return np.concatenate([batch.numpy() for batch in parsed])
 
 
-def _write_lmdb(matrix, path):
+def _write_lmdb(matrix: Matrix, path: AnyPath) -> None:
     import lmdb
 
     rows, columns = matrix.shape
@@ -122,7 +126,7 @@ def _write_lmdb(matrix, path):
                     transaction.put(b"%010d" % row, matrix[row].tobytes(), append=True)
 
 
-def _read_lmdb(path):
+def _read_lmdb(path: AnyPath) -> Matrix:
     import lmdb
 
     with (
@@ -136,10 +140,12 @@ def _read_lmdb(path):
             if matrix is None:
                 matrix = np.empty((rows, len(row)), dtype=np.float32)
             matrix[index] = row
+    if matrix is None:
+        raise ValueError("there is no row")
     return matrix
 
 
-def _rows_at_once(columns):
+def _rows_at_once(columns: int) -> int:
     return max(1, AT_ONCE_BYTES // (columns * np.dtype(np.float32).itemsize))
 
 
@@ -153,16 +159,11 @@ FORMATS = {
 }
 
 
-def import_for(name):
-    """Import a format's library, which is no part of loading."""
-    importlib.import_module(FORMATS[name].module)
-
-
-def read(name, path):
-    """The matrix that a file of a format holds; raises `StudyError` where its library cannot read it."""
+def read(name: str, path: AnyPath) -> Matrix:
+    """The matrix in a file of a format; raises `StudyError` if the library cannot read it."""
     try:
         return FORMATS[name].read(path)
     except MemoryError:
         raise
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library has its own errors
         raise StudyError(f"{path}: cannot be read as {name}: {error}") from None

@@ -1,30 +1,75 @@
-"""The ways to get a dataset's file into memory; each gives a bit-identical matrix."""
+"""The loaders: methods that load a dataset's file into memory; all give bit-identical matrices."""
 
 import importlib
 import io
 import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from study.core.errors import StudyError
+from study.core.registry import Registry
 from study.data import formats, wide
 from study.data.formats import FORMATS
 from study.data.tabular import Form
-from study.core.errors import StudyError
 
-CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text speaks of 16 MB
+CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
 PAGE_BYTES = 4096
-SMALLEST_BLOCK = 1_000_000  # bytes; smaller ones cost more to hand out than to parse
+SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
 
 
-def read_csv(path, form):
+@dataclass(frozen=True)
+class Loader:
+    """One method to load a file.
+
+    Args:
+        reads: its input: ``raw``, the dataset's text file; ``converted``, the converted matrix; ``scaled``, in training
+            the scaled numbers, mapped; ``format``, the matrix stored in another format, for measurements only.
+        load: from (path, `Form`, the values of each code column) to a matrix, or to a data frame of the file.
+        modules: to import beforehand, since imports belong to start-up and not to loading.
+    """
+
+    reads: str
+    load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame]
+    modules: tuple[str, ...] = ()
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it maps the file: pages are loaded when they are used."""
+        return self.reads == "scaled"
+
+    @property
+    def can_train(self) -> bool:
+        """Whether a run can use it."""
+        return self.reads != "format"
+
+
+LOADERS: Registry[Loader] = Registry("loader")
+
+
+def _loader(name: str, reads: str, modules: tuple[str, ...] = ()) -> Callable:
+    """Register the decorated function as a `Loader`."""
+
+    def register(function: Callable) -> Callable:
+        LOADERS.add(name, Loader(reads, function, modules))
+        return function
+
+    return register
+
+
+@_loader("read_csv", reads="raw")
+def read_csv(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The benchmarks' original call (icpp2019, section 5, first listing)."""
     return pd.read_csv(path, **form.reading_options())
 
 
-def chunked(path, form):
+@_loader("chunked", reads="raw")
+def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The paper's improved call: chunks with ``low_memory=False`` (icpp2019, section 5, second listing)."""
     chunks = []
     for chunk in pd.read_csv(path, **form.reading_options(), chunksize=CHUNK_ROWS, low_memory=False):
@@ -32,11 +77,12 @@ def chunked(path, form):
     return pd.concat(chunks, axis=0, ignore_index=True)
 
 
-def dask(path, form):
-    """Dask: as many blocks of lines as there are cores, each parsed by the original call, in threads.
+@_loader("dask", reads="raw", modules=("dask.bytes",))
+def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Dask: one block of lines per core, each parsed in a thread by the original call.
 
-    The paper tried Dask's data frame (icpp2019, section 5). Its ``read_csv`` today looks at each column of each block
-    one by one, which takes longer than all else where there are 60,000; the blocks are the same without it.
+    The paper tried Dask's data frame (icpp2019, section 5). Today its ``read_csv`` inspects each column of each block,
+    which dominates the time for 60,000 columns; this loader reads the same blocks without that.
     """
     import dask
     from dask.bytes import read_bytes
@@ -51,20 +97,21 @@ def dask(path, form):
     return pd.concat(dask.compute(*frames, scheduler="threads"), axis=0, ignore_index=True)
 
 
-def _parsed(block, header, form):
+def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options())
 
 
-def parallel(path, form, values):
-    """Ours: a wide table by blocks on all cores, straight to float32 (`study.data.wide`); others as ``chunked``.
+@_loader("parallel", reads="raw", modules=("pyarrow.csv",))
+def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """Our own loader: wide tables in blocks of lines on all cores, straight to float32; others as ``chunked``.
 
-    Returns the matrix. values: for each code column its list of values.
+    Returns the matrix; see `study.data.wide`. values: for each code column its list of values.
     """
     names = wide.column_names(path, form)
     leading = wide.leading_columns(form, names)
     if leading is None:
-        return form.matrix(chunked(path, form), values)
-    table = wide.layout(path, form, leading, len(names))
+        return form.matrix(chunked(path, form, values), values)
+    table = wide.layout(Path(path), form, leading, len(names))
     codes = len(form.codes)
     matrix = np.empty((table.rows, codes + len(names) - leading), dtype=np.float32)
     try:
@@ -76,34 +123,32 @@ def parallel(path, form, values):
     return matrix
 
 
-def import_for(loader):
-    """Import what a loader needs, which is part of starting up and not of loading."""
-    for name in {"dask": ["dask.bytes"], "parallel": ["pyarrow.csv"]}.get(loader, []):
-        importlib.import_module(name)
-    if loader in FORMATS:
-        formats.import_for(loader)
+@_loader("npy", reads="converted")
+def npy(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """The converted matrix, read into memory."""
+    return _converted(path)
 
 
-CSV_LOADERS = {"read_csv": read_csv, "chunked": chunked, "dask": dask}  # these give a frame
-CONVERTED = ("npy", "mapped")  # loaders that read the converted matrix; the others read the file itself
-LOADERS = (*CSV_LOADERS, "parallel", *CONVERTED)
-MEASURED = (*LOADERS, *(name for name in FORMATS if name not in LOADERS))  # what loading measurements compare
+@_loader("mapped", reads="scaled")
+def mapped(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """A converted matrix, memory-mapped: see `map_matrix`."""
+    return map_matrix(path)
 
 
-def map_matrix(path):
-    """The matrix in a ``.npy`` file, mapped: all processes of a node that do so share one copy, in the page cache.
+def map_matrix(path: str | Path) -> np.ndarray:
+    """The matrix in a ``.npy`` file, memory-mapped: all processes of a node share one copy, in the page cache.
 
-    It can be written to, as TensorFlow wants it of memory that it shares; what is written stays with the process.
+    It is writable, because TensorFlow requires this of memory that it shares; changes stay private to the process.
     """
     return _converted(path, "c")
 
 
-def touch(matrix):
-    """Read a value of each page of a mapped ``matrix``: until then nothing is loaded but its address."""
+def touch(matrix: np.ndarray) -> float:
+    """Read one value of each page of a mapped ``matrix``; before this, no data are loaded."""
     return float(matrix.ravel()[:: PAGE_BYTES // matrix.itemsize].sum())
 
 
-def _converted(path, mmap_mode=None):
+def _converted(path: str | Path, mmap_mode: Literal["c"] | None = None) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
     except (ValueError, EOFError) as error:
@@ -112,29 +157,42 @@ def _converted(path, mmap_mode=None):
         ) from None
 
 
-def load(loader, path, sidecar, form):
+for _name, _format in FORMATS.items():
+    if _name not in LOADERS:
+        LOADERS.add(_name, Loader("format", lambda path, *_, name=_name: formats.read(name, path), (_format.module,)))
+TRAINING_LOADERS = tuple(name for name, loader in LOADERS.items() if loader.can_train)
+
+
+def import_for(loader: str) -> None:
+    """Import the modules of a loader; this belongs to start-up and not to loading."""
+    for module in LOADERS[loader].modules:
+        importlib.import_module(module)
+
+
+def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any]) -> np.ndarray:
     """Load one file into its matrix.
 
-    loader: a name in ``MEASURED``. path: the matrix in the loader's format, else the file. sidecar: the converted
-    file's. form: the file's form, the dict in the benchmark's YAML. Returns float32 of shape (rows, codes +
-    numbers). Raises `StudyError` where the result is not of the shape that the sidecar tells.
+    Args:
+        loader: a name in `LOADERS`.
+        path: the matrix in the loader's format, else the file.
+        sidecar: the sidecar of the converted file.
+        form: the file's form, the dict in the benchmark's YAML.
+
+    Returns:
+        float32 of shape (rows, codes + numbers).
+
+    Raises:
+        StudyError: the result does not have the shape in the sidecar.
     """
     described = read_sidecar(sidecar)
-    if loader == "mapped":
-        matrix = map_matrix(path)
-    elif loader == "npy":
-        matrix = _converted(path)
-    elif loader in FORMATS:
-        matrix = formats.read(loader, path)
-    else:
-        form, values = Form.of(form), [code["values"] for code in described["codes"]]
-        try:
-            if loader == "parallel":
-                matrix = parallel(path, form, values)
-            else:
-                matrix = form.matrix(CSV_LOADERS[loader](path, form), values)
-        except StudyError as error:
-            raise StudyError(f"{path}: {error}; was it changed after its conversion?") from None
+    parsed, values = Form.of(form), [code["values"] for code in described["codes"]]
+    try:
+        found = LOADERS[loader].load(Path(path), parsed, values)
+        matrix = parsed.matrix(found, values) if isinstance(found, pd.DataFrame) else found
+    except StudyError as error:
+        if LOADERS[loader].reads != "raw":
+            raise
+        raise StudyError(f"{path}: {error}; was it changed after its conversion?") from None
     if list(matrix.shape) != described["shape"] or matrix.dtype != np.float32:
         raise StudyError(
             f"{path}: {matrix.shape} {matrix.dtype} was loaded, {sidecar} says {described['shape']} float32"
@@ -142,8 +200,8 @@ def load(loader, path, sidecar, form):
     return matrix
 
 
-def check_columns(files, forms):
-    """Raise `StudyError` where the files that count as a benchmark's training and testing data have other columns.
+def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> None:
+    """Raise `StudyError` if a benchmark's training and testing files have different columns.
 
     files: {file: its paths, with "path" and "sidecar"}. forms: the benchmark's ``files``.
     """
@@ -160,6 +218,6 @@ def check_columns(files, forms):
             )
 
 
-def read_sidecar(path):
-    """What a converted file's sidecar says, as a dict."""
+def read_sidecar(path: str | Path) -> dict[str, Any]:
+    """The content of a converted file's sidecar, as a dict."""
     return json.loads(Path(path).read_text(encoding="utf-8"))

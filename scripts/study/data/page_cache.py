@@ -1,31 +1,33 @@
-"""The kernel's page cache of one file: fill it, empty it, and look how much of the file is in it."""
+"""The kernel's page cache of one file: fill it, drop it, and measure how much of the file is in it."""
 
 import ctypes
 import mmap
 import os
 from pathlib import Path
 
+from study.core.files import AnyPath
+
 BLOCK = 1 << 24
 COLD = 0.01  # at most this share of a file may still be in memory
 
 
-def warm(path):
+def warm(path: AnyPath) -> None:
     """Read the file once, so that the next reader finds it in memory."""
     with open(path, "rb") as handle:
         while handle.read(BLOCK):
             pass
 
 
-def drop(path):
-    """Ask the kernel to forget the file's pages; returns None, or why they are still in memory.
+def drop(path: AnyPath) -> str | None:
+    """Ask the kernel to drop the file's pages; returns None, or the reason why they are still in memory.
 
-    No rights are needed, but a file system that lives in memory keeps them. A virtual machine's host may have a cache
-    of its own, which cannot be seen from here.
+    No privileges are needed, but a file system in memory keeps its pages. The host of a virtual machine may have a
+    cache of its own, which is not visible here.
     """
     if os.stat(path).st_uid != os.geteuid() and not os.access(path, os.W_OK):  # noqa: PTH116
         return f"the kernel does not tell this user what of {Path(path).name} is in memory: the file is another's"
     with open(path, "rb") as handle:
-        os.fsync(handle.fileno())  # pages not yet written cannot be dropped
+        os.fsync(handle.fileno())  # dirty pages cannot be dropped
         os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     share = share_in_memory(path)
     if share > COLD:
@@ -33,7 +35,7 @@ def drop(path):
     return None
 
 
-def share_in_memory(path):
+def share_in_memory(path: AnyPath) -> float:
     """The share of the file's pages, 0 to 1, that are in the page cache (mincore)."""
     size = Path(path).stat().st_size
     if size == 0:
@@ -41,7 +43,7 @@ def share_in_memory(path):
     pages = -(-size // mmap.PAGESIZE)
     found = (ctypes.c_ubyte * pages)()
     libc = ctypes.CDLL(None, use_errno=True)
-    # A private mapping can be writable, which ctypes asks for, on a file opened for reading.
+    # ctypes needs a writable mapping; a private one is writable even if the file is opened for reading.
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     with open(path, "rb") as handle, mmap.mmap(handle.fileno(), size, mmap.MAP_PRIVATE, protection) as mapped:
         first = ctypes.c_char.from_buffer(mapped)

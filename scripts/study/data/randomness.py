@@ -1,17 +1,19 @@
-"""Dropout and shuffling by seed, epoch and step alone, so that a resumed run goes on exactly as if without a break."""
+"""Dropout and shuffling that depend only on seed, epoch and step, so that a resumed run continues exactly."""
+
+from typing import Any
 
 LAYERS = 64  # more than any model has
 
 
-def dropout(rate):
+def dropout(rate: float) -> Any:
     """A Keras layer that drops ``rate`` of its inputs in training; `seed_dropout` must be called on its model."""
     import tensorflow as tf
     import tf_keras as keras
 
     class Dropout(keras.layers.Layer):
-        """Keras's own takes its masks from a state that cannot be saved."""
+        """Keras's own layer draws its masks from a state that cannot be saved."""
 
-        def call(self, inputs, training=None):
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
             return tf.nn.experimental.stateless_dropout(inputs, rate, self.next_seed()) if training else inputs
 
     layer = Dropout()
@@ -19,8 +21,8 @@ def dropout(rate):
     return layer
 
 
-def seed_dropout(model, seed):
-    """Let the masks of all ``model``'s dropout layers follow from ``seed`` and the optimizer's step."""
+def seed_dropout(model: Any, seed: int) -> None:
+    """Make the masks of all dropout layers of ``model`` a function of ``seed`` and the optimizer's step."""
     import tensorflow as tf
 
     step = model.optimizer.iterations
@@ -29,21 +31,21 @@ def seed_dropout(model, seed):
 
 
 class EpochOrder:
-    """The order of the training samples in the epoch that is set, a different one in each."""
+    """The order of the training samples, different in each epoch."""
 
-    def __init__(self, seed, epoch=0):
-        """epoch: from 0, the one that comes first."""
+    def __init__(self, seed: int, epoch: int = 0) -> None:
+        """epoch: the first epoch, from 0."""
         import tensorflow as tf
 
         with tf.device("/CPU:0"):
             self._seed, self._epoch = seed, tf.Variable(epoch, trainable=False, dtype=tf.int64)
 
-    def set(self, epoch):
-        """Which epoch comes next."""
+    def set(self, epoch: int) -> None:
+        """Set the next epoch."""
         self._epoch.assign(epoch)
 
-    def positions(self, number):
-        """The positions 0 to ``number`` - 1, a tensor, in the present epoch's order."""
+    def positions(self, number: int) -> Any:
+        """The positions 0 to ``number`` - 1, a tensor, in the order of the current epoch."""
         import tensorflow as tf
 
         seed = tf.stack([tf.cast(self._seed, tf.int64), self._epoch])

@@ -1,40 +1,94 @@
-"""Samples ready for Keras: a set of them, its parts, and the batches that a rank trains on."""
+"""Sample sources: the samples that a model trains on, one rank's part of them, and batches."""
 
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes, of the memory of TensorFlow's own tensors
+from study.data.randomness import EpochOrder
+
+ALIGNMENT = 64  # bytes; alignment of TensorFlow's own tensors
+
+
+class Can(enum.Flag):
+    """What a sample source can do."""
+
+    RANDOM_ACCESS = enum.auto()  # give the samples at any positions
+    IN_MEMORY = enum.auto()  # hand over all its samples as arrays
+    MAPPED = enum.auto()  # its arrays are mapped files, whose pages are loaded when they are used
+    STREAMED = enum.auto()  # give the samples in its own order only
+
+
+class SampleSource(ABC):
+    """Samples, each an input of any number of dimensions and an output. ``can`` declares the source's capabilities."""
+
+    can: Can
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample's input, as the model takes it."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def rows(self, chosen: np.ndarray | slice) -> SampleSource:
+        """The samples at the positions or slice ``chosen``; arrays are shared. Needs `Can.RANDOM_ACCESS`."""
+
+    @abstractmethod
+    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
+        """A function from positions, a tensor, to a batch (x, y) of tensors. Needs `Can.RANDOM_ACCESS`."""
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """(x, y) of all samples in their order. Needs `Can.IN_MEMORY`."""
+        raise TypeError(f"{type(self).__name__} cannot be handed over as arrays")
 
 
 @dataclass(frozen=True)
-class Arrays:
-    """Samples in memory or in a mapped file.
+class Arrays(SampleSource):
+    """Samples in arrays, in memory or in a mapped file.
 
-    x: float32, samples first. y: likewise; the same object as x for an autoencoder. order: the positions in them of the
-    samples, None for all as they are; so that a part of a mapped file is not copied.
+    x: float32, samples along the first axis. y: likewise; the same object as x for an autoencoder. order: positions of
+    the samples in the arrays, None for all in their order; with it a part of a mapped file needs no copy.
     """
 
     x: np.ndarray
     y: np.ndarray
     order: np.ndarray | None = None
 
-    def __len__(self):
+    @property
+    def can(self) -> Can:  # type: ignore[override]
+        """Includes `Can.MAPPED` if the arrays are mapped files."""
+        mapped = Can.MAPPED if isinstance(_base(self.x), np.memmap) else Can(0)
+        return Can.RANDOM_ACCESS | Can.IN_MEMORY | mapped
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample's input."""
+        return self.x.shape[1:]
+
+    def __len__(self) -> int:
         return len(self.x) if self.order is None else len(self.order)
 
-    def rows(self, chosen):
-        """The samples at positions or a slice ``chosen``, as samples; the arrays are shared."""
+    def rows(self, chosen: np.ndarray | slice) -> Arrays:
+        """The samples at the positions or slice ``chosen``; the arrays are shared."""
         order = np.arange(len(self.x)) if self.order is None else self.order
         return Arrays(self.x, self.y, order[chosen])
 
-    def arrays(self):
-        """(x, y) of the samples in their order, copied where there is one."""
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """(x, y) of the samples in their order; copied if ``order`` is given."""
         if self.order is None:
             return self.x, self.y
         x = self.x[self.order]
         return x, x if self.y is self.x else self.y[self.order]
 
-    def gatherer(self):
+    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors."""
         import tensorflow as tf
 
@@ -42,7 +96,7 @@ class Arrays:
         y = x if self.y is self.x else _tensor(self.y)
         order = None if self.order is None else tf.convert_to_tensor(self.order)
 
-        def gather(chosen):
+        def gather(chosen: Any) -> tuple[Any, Any]:
             if order is not None:
                 chosen = tf.gather(order, chosen)
             found = tf.gather(x, chosen)
@@ -52,27 +106,33 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Samples that are joined from tables a batch at a time, so that the joined matrix is never in memory.
+class Joined(SampleSource):
+    """Samples that are joined from tables one batch at a time, so that the joined matrix is never in memory.
 
-    values: float32 (samples, k), the samples' own inputs. tables: float32 matrices, rows x features. keys: for each
+    values: float32 (samples, k), the samples' own inputs. tables: float32 matrices (rows, features). keys: for each
     table an integer array (samples,), the row of each sample. y: float32 (samples, outputs). A sample's input is its
-    rows of all tables, then its values.
+    rows of all tables, followed by its values.
     """
 
     values: np.ndarray
-    tables: tuple
-    keys: tuple
+    tables: tuple[np.ndarray, ...]
+    keys: tuple[np.ndarray, ...]
     y: np.ndarray
+    can = Can.RANDOM_ACCESS
 
-    def __len__(self):
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample's input."""
+        return (sum(table.shape[1] for table in self.tables) + self.values.shape[1],)
+
+    def __len__(self) -> int:
         return len(self.y)
 
-    def rows(self, chosen):
-        """The samples at positions or a slice ``chosen``, as samples; the tables are shared."""
+    def rows(self, chosen: np.ndarray | slice) -> Joined:
+        """The samples at the positions or slice ``chosen``; the tables are shared."""
         return Joined(self.values[chosen], self.tables, tuple(key[chosen] for key in self.keys), self.y[chosen])
 
-    def gatherer(self):
+    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors."""
         import tensorflow as tf
 
@@ -80,15 +140,22 @@ class Joined:
         tables = [_tensor(table) for table in self.tables]
         keys = [_tensor(key) for key in self.keys]
 
-        def gather(chosen):
+        def gather(chosen: Any) -> tuple[Any, Any]:
             rows = [tf.gather(table, tf.gather(key, chosen)) for table, key in zip(tables, keys, strict=True)]
             return tf.concat([*rows, tf.gather(values, chosen)], axis=1), tf.gather(y, chosen)
 
         return gather
 
 
-def _tensor(array):
-    """A tensor of ``array``: the same memory where TensorFlow can use it, a mapped file for one; else a copy."""
+def _base(array: np.ndarray) -> Any:
+    """The object that owns the memory of a view."""
+    while isinstance(array.base, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return array
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """A tensor of ``array`` that shares its memory if TensorFlow can use it, such as a mapped file; else a copy."""
     import tensorflow as tf
 
     if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0 and array.size:
@@ -96,28 +163,28 @@ def _tensor(array):
     return tf.convert_to_tensor(array)
 
 
-def part(samples, rank, size):
+def part(samples: SampleSource, rank: int, size: int) -> SampleSource:
     """One rank's part of ``samples`` under ``sharding: by_rank``: every ``size``-th, the same number on all ranks.
 
-    What does not divide evenly, fewer than ``size`` samples at the end, is left out, so that all ranks make the same
-    number of steps and none waits for a gradient that never comes.
+    The remainder, fewer than ``size`` samples at the end, is left out. So all ranks make the same number of steps, and
+    none waits for a gradient that is never sent.
     """
     each = samples_per_rank(len(samples), size)
     return samples.rows(slice(rank, each * size, size))
 
 
-def samples_per_rank(samples, size):
-    """The number of samples of each rank's part."""
+def samples_per_rank(samples: int, size: int) -> int:
+    """The number of samples in each rank's part."""
     return samples // size
 
 
-def batches(samples, batch_size, order=None):
-    """A ``tf.data.Dataset`` of batches, the last one may be smaller.
+def batches(samples: SampleSource, batch_size: int, order: EpochOrder | None = None) -> Any:
+    """A ``tf.data.Dataset`` of batches; the last one may be smaller.
 
-    order: the `study.data.randomness.EpochOrder` of an epoch's samples; none leaves them as they are. What Keras makes of
-    arrays handed to ``fit`` is the same but for tf.data's autotuning, whose thread ends only after its next sleep: with
-    it ``fit`` returned up to ten seconds after its last epoch, at random, on some ranks and not on others. And but for
-    its graph optimisations, which copy all samples once more and take a second of the first step for it.
+    order: the order of an epoch's samples; None leaves them as they are. Keras builds the same from arrays handed to
+    ``fit``, but with tf.data's autotuning and graph optimisations. The autotuning thread ends only after its next
+    sleep, and ``fit`` then returns up to ten seconds after its last epoch, at random and on some ranks only. The
+    optimisations copy all samples once more, which takes a second of the first step.
     """
     import tensorflow as tf
 
@@ -126,7 +193,7 @@ def batches(samples, batch_size, order=None):
         if order is None:
             positions = tf.data.Dataset.range(number).batch(batch_size)
         else:
-            once = tf.data.Dataset.range(1)  # so that the order is asked for anew in each epoch
+            once = tf.data.Dataset.range(1)  # so that each epoch computes its own order
             positions = once.flat_map(
                 lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
             ).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))

@@ -1,1 +1,1 @@
-"""What is observed of a run: phases, power, timeline, profile, memory, I/O counters, heartbeats."""
+"""Measurements of a run: phases, power, timeline, profile, memory, I/O counters, heartbeats."""

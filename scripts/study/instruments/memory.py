@@ -1,12 +1,12 @@
-"""Memory of this process, as Linux counts it."""
+"""Memory of this process, as reported by Linux."""
 
 from pathlib import Path
 
 
-def peak_memory_mb():
-    """Largest resident set so far, in MB (10^6 bytes).
+def peak_memory_mb() -> float:
+    """Largest resident set size so far, in MB (10^6 bytes).
 
-    From VmHWM, which starts anew with each program; getrusage's ru_maxrss begins with the parent's.
+    From VmHWM, which starts at 0 in each program; getrusage's ru_maxrss starts with the value of the parent.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):

@@ -1,38 +1,40 @@
-"""The phases of a run, and the log of their edges.
+"""The phases of a run, and the log of their begins and ends (edges).
 
-One JSON object a line: phase, edge (``begin`` or ``end``), rank, host, ``wall_ns`` (since 1970) and
-``monotonic_ns`` (comparable on one host only).
+One JSON object per line: phase, edge (``begin`` or ``end``), rank, host, ``wall_ns`` (since 1970) and ``monotonic_ns``
+(comparable on one host only).
 """
 
 import contextlib
 import json
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from study.core.files import write_text
+from study.core.files import AnyPath, write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
-# Parts of a phase, which are in its time too: copying or broadcasting the files, and waiting for that, in load; copying
-# checkpoints, and waiting for the last one, in train.
+# Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
+# checkpoint, in train: copying checkpoints, and waiting for the last one.
 PARTS = ("stage", "checkpoint")
-# Who is in an earlier one keeps the others waiting: in load who reads for them, in checkpoint rank 0.
+# A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
 ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
 
 
-def now():
-    """The present as (wall, monotonic) nanoseconds."""
+def now() -> tuple[int, int]:
+    """The current time as (wall, monotonic) nanoseconds."""
     return time.time_ns(), time.monotonic_ns()
 
 
 class PhaseLog:
-    """Logs the edges of one rank's phases, each flushed at once, so that a kill leaves what came before."""
+    """Logs the edges of one rank's phases; each is flushed at once, so that a kill loses nothing written before."""
 
-    def __init__(self, path, rank, host):
+    def __init__(self, path: AnyPath, rank: int, host: str) -> None:
         self._path, self._rank, self._host = Path(path), rank, host
-        self._open = []
+        self._open: list[str] = []
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
-    def edge(self, phase, edge, at=None):
+    def edge(self, phase: str, edge: str, at: tuple[int, int] | None = None) -> None:
         """Log one edge, now or ``at`` an earlier (wall, monotonic) time."""
         self._open.append(phase) if edge == "begin" else self._open.remove(phase)
         wall, monotonic = at or now()
@@ -48,27 +50,27 @@ class PhaseLog:
             handle.write(json.dumps(line) + "\n")
 
     @property
-    def current(self):
-        """The phase that this rank is in, the innermost; None between two."""
+    def current(self) -> str | None:
+        """The innermost phase that this rank is in; None between phases."""
         return self._open[-1] if self._open else None
 
     @contextlib.contextmanager
-    def __call__(self, phase):
-        """Log both edges around a block; an error in the block leaves the phase without its end."""
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Log both edges around a block; if the block raises, the phase has no end."""
         self.edge(phase, "begin")
         yield
         self.edge(phase, "end")
 
 
-def merge(rank_files, path):
-    """Join the ranks' logs, ordered by wall time, into ``path``; a last line cut off by a kill is left out."""
+def merge(rank_files: Iterable[AnyPath], path: AnyPath) -> None:
+    """Merge the ranks' logs, ordered by wall time, into ``path``; a last line truncated by a kill is left out."""
     edges = [edge for file in rank_files for edge in read(file)]
     edges.sort(key=lambda edge: edge["wall_ns"])
     write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
 
 
-def read(path):
-    """The edges in a log, in its order; lines that are not whole are left out."""
+def read(path: AnyPath) -> list[dict[str, Any]]:
+    """The edges in a log, in its order; incomplete lines are left out."""
     edges = []
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(json.JSONDecodeError):
@@ -76,9 +78,10 @@ def read(path):
     return edges
 
 
-def durations(edges):
-    """Seconds of each finished phase by rank, {phase: {rank: seconds}}, by the monotonic clock; of several the sum."""
-    begun, result = {}, {}
+def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    """Seconds of each finished phase by rank, {phase: {rank: seconds}}, by the monotonic clock; repetitions add up."""
+    begun: dict[tuple[str, int], int] = {}
+    result: dict[str, dict[int, float]] = {}
     for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
         key = edge["phase"], edge["rank"]
         if edge["edge"] == "begin":
@@ -90,12 +93,12 @@ def durations(edges):
     return result
 
 
-def furthest_behind(edges):
-    """Where the rank is that others would wait for: (phase, rank) of the innermost open phase that comes first.
+def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
+    """The rank that others wait for: (phase, rank) of the earliest phase, by `ORDER`, among the innermost open ones.
 
-    (None, None) where no phase is open.
+    (None, None) if no phase is open.
     """
-    open_phases = {}
+    open_phases: dict[int, list[tuple[int, str]]] = {}
     for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
         stack = open_phases.setdefault(edge["rank"], [])
         if edge["edge"] == "begin":
@@ -109,9 +112,10 @@ def furthest_behind(edges):
     return ORDER[phase], rank
 
 
-def last(edges):
-    """Where a log ends: (phase, rank) of the latest begun and not ended, else ``after <phase>``, or (None, None)."""
-    open_edges, latest = {}, (None, None)
+def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
+    """Where a log ends: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
+    open_edges: dict[tuple[str, int], int] = {}
+    latest: tuple[str | None, int | None] = (None, None)
     for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
         key = edge["phase"], edge["rank"]
         if edge["edge"] == "begin":
@@ -119,4 +123,4 @@ def last(edges):
         else:
             open_edges.pop(key, None)
             latest = f"after {key[0]}", key[1]
-    return max(open_edges, key=open_edges.get) if open_edges else latest
+    return max(open_edges, key=lambda key: open_edges[key]) if open_edges else latest

@@ -1,44 +1,50 @@
-"""Where the time of a profiled run went, as cProfile saw it on rank 0, in the columns of sc18's Tables 2 and 3.
+"""Time in functions of a profiled run, by cProfile on rank 0, in the columns of sc18's Tables 2 and 3.
 
-sc18: Wu et al., "Performance, Power, and Scalability Analysis of the Horovod Implementation of the CANDLE NT3
-Benchmark on the Cray XC40 Theta", PyHPC at SC18. Its functions are not all there any more; docs/telemetry.md has the
-table of what stands for each today, and why.
+sc18: Wu et al., "Performance, Power, and Scalability Analysis of the Horovod Implementation of the CANDLE NT3 Benchmark
+on the Cray XC40 Theta", PyHPC at SC18. Some of its functions no longer exist; docs/telemetry.md lists what replaces
+each of them, and why.
 """
 
 import pstats
 import re
 from dataclasses import dataclass
+from typing import Any
+
+from study.core.files import AnyPath
 
 TOP = 15  # functions of the profile that a record keeps
 BUILTIN = "~"
 
+Function = tuple[str, int, str]  # file, line, name, as in pstats
+
 
 @dataclass(frozen=True)
 class Functions:
-    """Functions of a profile. file, name: regular expressions for the end of the file and for the whole name.
+    """Functions of a profile. file, name: regular expressions for the end of the path and for the whole name.
 
-    own: whether only their own time counts, without what they call.
+    own: whether only their own time counts, without the functions that they call.
     """
 
     file: str
     name: str
     own: bool = False
 
-    def has(self, function):
+    def has(self, function: Function) -> bool:
         """Whether ``function``, (file, line, name) as in pstats, is one of them."""
         file, _, name = function
         return bool(re.search(f"(^|/){self.file}$", file) and re.fullmatch(self.name, name))
 
 
 ANY_BUT_IMPORT = r"(?!<module>$).*"
+OWN = r"study/(\w+/)*\w+\.py"  # any module of this library: a function that moves keeps its column
 COLUMNS = {
     "tensorflow_s": [Functions(BUILTIN, r".*_pywrap_tfe\.TFE_Py_(Fast|Slow)?(Path)?Execute>")],
     "method_read_s": [Functions(r"pandas/io/parsers/c_parser_wrapper\.py", "read", own=True)],
     "keras_callbacks_s": [Functions(r"tf_keras/src/callbacks\.py", ANY_BUT_IMPORT)],
     "horovod_callbacks_s": [
         Functions(r"horovod/_keras/callbacks\.py", ANY_BUT_IMPORT),
-        Functions(r"study/communication\.py", "broadcast"),
-        Functions(r"study/learning_rate\.py", "on_train_batch_begin"),
+        Functions(OWN, "broadcast(_variables)?"),  # the first name is that of older profiles
+        Functions(OWN, "on_train_batch_begin"),
     ],
     "distributed_optimizer_s": [Functions(r"horovod/_keras/__init__\.py", ANY_BUT_IMPORT)],
     "broadcast_s": [Functions("<string>", "horovod_broadcast.*")],
@@ -47,19 +53,19 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def summarize(path):
+def summarize(path: AnyPath) -> dict[str, Any]:
     """The record's ``profile`` from a file of pstats: seconds by column, and the top functions by their own time.
 
-    A column is the time of its functions with all that they call, None where the profile has none of them.
-    ``total_s`` is the whole profile's.
+    A column is the time of its functions with everything that they call; None if the profile has none of them.
+    ``total_s`` is the time of the whole profile.
     """
-    stats = pstats.Stats(str(path))
+    stats: Any = pstats.Stats(str(path))  # whose attributes have no types
     columns = {name: _time(stats.stats, functions) for name, functions in COLUMNS.items()}
     return {"total_s": stats.total_tt, **columns, "top": _top(stats.stats)}
 
 
-def _time(stats, functions):
-    """Seconds from entering the functions to leaving them; calls from one to another are counted once."""
+def _time(stats: dict[Function, Any], functions: list[Functions]) -> float | None:
+    """Seconds inside the functions; calls from one of them to another are counted once."""
     ours = {function: each.own for function in stats for each in functions if each.has(function)}
     total = 0.0
     for function, own_only in ours.items():
@@ -71,7 +77,7 @@ def _time(stats, functions):
     return total if ours else None
 
 
-def _top(stats):
+def _top(stats: dict[Function, Any]) -> list[dict[str, Any]]:
     by_own_time = sorted(stats.items(), key=lambda item: item[1][2], reverse=True)
     return [
         {"function": _shown(function), "calls": calls, "own_s": own, "cumulative_s": cumulative}
@@ -79,7 +85,7 @@ def _top(stats):
     ]
 
 
-def _shown(function):
+def _shown(function: Function) -> str:
     """``package/module.py:line name`` without the folders before the package, or a built-in's name."""
     file, line, name = function
     if file == BUILTIN:

@@ -1,26 +1,30 @@
-"""Why a run failed: kind, phase, rank and message, from how its ranks ended and what they said last."""
+"""Why a run failed: kind, phase, rank and message, from how its ranks ended and from their last output."""
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from study.instruments import phases
+from study.machines.launchers import TAG
 
-# What launchers put before a rank's line: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
-TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
-TOLD = re.compile(r"^error: ")  # by a rank that knows why it cannot go on
+TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
 ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
-ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # says horovodrun
+ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
 SIGNALLED = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
 TOLD_LINES = 20  # of the log, in the record
-RESULTS = ("metrics.json", "history.csv")  # of a run that is whole
+RESULTS = ("metrics.json", "history.csv")  # of a complete run
 
 
-def failure_of(folder, exit_code, stopped, last_lines):
-    """Kind (timeout, hang, oom, killed, error), phase, rank and message of a failed run; None for one that is whole.
+def failure_of(
+    folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
+) -> dict[str, Any] | None:
+    """Kind (timeout, hang, oom, killed, error), phase, rank and message of a failed run; None for a complete run.
 
-    stopped: (kind, message) where we ended it, or None. last_lines: of what its ranks and their launcher printed. Where
-    it can be told which rank was the cause, what the others say of it is not the reason.
+    stopped: (kind, message) if the launch ended the run, or None. last_lines: of the output of the ranks and their
+    launcher. If the failing rank can be identified, only its own lines are used for the message.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
     if exit_code == 0 and not stopped and not missing:
@@ -29,14 +33,17 @@ def failure_of(folder, exit_code, stopped, last_lines):
         return described(folder, *stopped, None, last_lines)
     culprit, code = _to_blame(last_lines)
     own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
-    kind, rank, message = _reason(own or last_lines, code if own else exit_code)
-    if kind is None:
-        kind, rank, message = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
+    reason = _reason(own or last_lines, code if own else exit_code)
+    if reason is None:
+        reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
+    kind, rank, message = reason
     return described(folder, kind, message, rank, own or last_lines)
 
 
-def described(folder, kind, message, rank=None, log=()):
-    """A failure with the phase in which it was, the rank in it where no other is known, and the log's last lines."""
+def described(
+    folder: Path, kind: str, message: str, rank: int | None = None, log: Iterable[str] = ()
+) -> dict[str, Any]:
+    """A failure with its phase, its rank (by the phases if ``rank`` is None), and the last lines of the log."""
     edges = phases.read(folder / "phases.jsonl")
     phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
     if phase is None:
@@ -46,8 +53,8 @@ def described(folder, kind, message, rank=None, log=()):
     return {"kind": kind, "phase": phase, "rank": rank, "message": message, "log": told}
 
 
-def _reason(lines, exit_code):
-    """(kind, rank, message) by what the lines or the exit code say; three times None where they say nothing."""
+def _reason(lines: list[str], exit_code: int | None) -> tuple[str, int | None, str] | None:
+    """(kind, rank, message) from the lines or the exit code; None where they give no reason."""
     if found := _first(lines, OUT_OF_MEMORY):
         return "oom", *found
     if found := _first(lines, KILLED):
@@ -55,21 +62,21 @@ def _reason(lines, exit_code):
     if exit_code in SIGNALLED:
         return SIGNALLED[exit_code], _rank(lines[-1]) if lines else None, f"exit code {exit_code}"
     found = _first(lines, ERROR)
-    return ("error", *found) if found else (None, None, None)
+    return ("error", *found) if found else None
 
 
-def _last_words(lines, exit_code, missing):
+def _last_words(lines: list[str], exit_code: int | None, missing: list[str]) -> str:
     if exit_code == 0:
         return f"the ranks ended without writing {' and '.join(missing)}"
     said = [TAG.sub("", line).strip() for line in lines if re.search(r"\w", line)]
     return f"exit code {exit_code}" + (f"; the last line is: {said[-1][:300]}" if said else "")
 
 
-def _to_blame(lines):
-    """(rank, exit code) of the rank that was the cause; twice None where it cannot be told.
+def _to_blame(lines: list[str]) -> tuple[int | None, int | None]:
+    """(rank, exit code) of the rank that failed first; (None, None) if it cannot be identified.
 
-    It is the one that the launcher says ended first, but for one that tells why it cannot go on: the others hear of
-    that from Horovod and may be quicker to end.
+    It is the rank that the launcher reports as the first to end, unless another one reported its own error: the other
+    ranks hear of that through Horovod and may end sooner.
     """
     ended, code = _ended_first(lines)
     told = _first(lines, TOLD)
@@ -78,19 +85,19 @@ def _to_blame(lines):
     return ended, code
 
 
-def _ended_first(lines):
-    """(rank, exit code) of the rank that the launcher says ended first; twice None where it says nothing of it."""
+def _ended_first(lines: list[str]) -> tuple[int | None, int | None]:
+    """(rank, exit code) of the rank that the launcher reports as the first to end; (None, None) without a report."""
     found = next(filter(None, map(ENDED_FIRST.match, lines)), None)
     return (int(found["rank"]), int(found["code"])) if found else (None, None)
 
 
-def _rank(line):
+def _rank(line: str) -> int | None:
     tag = TAG.match(line)
     return int(tag["rank"]) if tag else None
 
 
-def _first(lines, pattern):
-    """(rank, text) of the first line of a rank that matches, else of the launcher's first such line, else None."""
+def _first(lines: list[str], pattern: re.Pattern[str]) -> tuple[int | None, str] | None:
+    """(rank, text) of the first matching line of a rank, else of the launcher's first matching line, else None."""
     matches = [(_rank(line), TAG.sub("", line).strip()[:500]) for line in lines if pattern.search(TAG.sub("", line))]
     by_rank = [each for each in matches if each[0] is not None]
-    return (by_rank or matches or [None])[0]
+    return next(iter(by_rank or matches), None)

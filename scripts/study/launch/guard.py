@@ -1,9 +1,9 @@
-"""Run a command line, and kill it with all it started once the process that asked for it is gone, however it went.
+"""Run a command line, and kill it with all its descendants once the launching process is gone, for any reason.
 
-    python -I -S guard.py LINE ...          standard input: a pipe whose other end that process holds
+    python -I -S guard.py LINE ...          standard input: a pipe whose other end the launching process holds
 
-The launcher and its ranks must not outlive the launch: a SIGKILL gives it no chance to end them itself. Started in a
-session of its own; imports nothing but the standard library, and little of that.
+The launcher and its ranks must not outlive the launch, which cannot end them itself if it gets SIGKILL. The guard is
+started in its own session; it imports only the standard library, and little of it.
 """
 
 import os
@@ -14,9 +14,9 @@ import sys
 CHECK_S = 0.2
 
 
-def main():
-    """Start the command line, wait for its end or the pipe's; exits as the command line did."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the command line; this waits for it
+def main() -> None:
+    """Start the command line, wait for its end or for the end of the pipe; exits with the command line's exit code."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the command line, whose end the guard awaits
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -36,8 +36,8 @@ def main():
             os.killpg(0, signal.SIGKILL)
 
 
-def _as_exit_code(status):
-    """As shells have it: 128 and the signal's number for a process that a signal ended."""
+def _as_exit_code(status: int) -> int:
+    """Exit code as in shells: 128 plus the signal's number for a process that was ended by a signal."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

@@ -1,4 +1,4 @@
-"""A run's directory: held by one launch at a time, emptied before it, and filled from what ranks and samplers wrote."""
+"""A run's directory: locked by one launch at a time, emptied before it, and filled with what the ranks wrote."""
 
 import contextlib
 import fcntl
@@ -6,26 +6,28 @@ import gzip
 import os
 import shutil
 import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from study.core.errors import StudyError
 from study.core.files import written_aside
 from study.instruments import phases
 from study.instruments.power import telemetry
+from study.launch.variables import TIMELINE
 from study.training import checkpoints
 
 LOG = "train.log"
-LOCK_S = 10  # that the end of an earlier launch is waited for
+LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG}  # fmt: skip
-TIMELINE = "ranks/timeline.json"  # as Horovod writes it
 
 
 @contextlib.contextmanager
-def alone_in(folder):
-    """Hold ``folder`` for one launch: a Snakemake that was killed may have left an earlier one running.
+def alone_in(folder: Path) -> Iterator[int]:
+    """Lock ``folder`` for one launch: a killed Snakemake may have left an earlier launch running.
 
-    One that was killed itself holds it until its guard has killed its ranks, which takes a moment.
+    The lock of a killed launch is held until its guard has killed its ranks, which takes a moment.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -43,15 +45,15 @@ def alone_in(folder):
         os.close(descriptor)
 
 
-def _locked(descriptor):
+def _locked(descriptor: int) -> bool:
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
 
 
-def empty(folder, keep=()):
-    """Remove what an earlier attempt left but ``keep``; a folder with anything but a run's own files is refused."""
+def empty(folder: Path, keep: Collection[str] = ()) -> None:
+    """Remove files of an earlier attempt, except ``keep``; refuses a folder with other files than a run's."""
     strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
     if strange:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
@@ -60,8 +62,8 @@ def empty(folder, keep=()):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def merge_ranks(folder):
-    """Join what the ranks and the hosts' samplers wrote into the run's own files."""
+def merge_ranks(folder: Path) -> None:
+    """Merge the files of the ranks and of the hosts' samplers into the run's own files."""
     ranks = folder / "ranks"
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
     telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json")
@@ -69,8 +71,8 @@ def merge_ranks(folder):
     shutil.rmtree(ranks, ignore_errors=True)
 
 
-def _keep_timeline(folder):
-    """Compress the timeline; it is far larger than all else and opens in Perfetto and chrome://tracing as it is."""
+def _keep_timeline(folder: Path) -> None:
+    """Compress the timeline, which is by far the largest file; Perfetto and chrome://tracing open it compressed."""
     written = folder / TIMELINE
     if written.exists() and written.stat().st_size:
         with (

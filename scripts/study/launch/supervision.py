@@ -1,4 +1,6 @@
-"""Run a launcher's command line to its end, its time limit or the signal that ends us; nothing of it is left behind."""
+"""Supervise a launcher until it ends, hits a limit, or this process gets a signal; leave no process behind."""
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -8,29 +10,44 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
+from study.instruments.phases import now
 from study.launch import guard
-from study.launch.failure import TAG
+from study.machines.launchers import TAG
 
 LAST_LINES = 2000
 GRACE_S = 10
-LOOK_S = 1.0  # between two looks for signs of life
+LOOK_S = 1.0  # between two checks for heartbeats
 
 
-def execute(line, variables, log, lock, until):
-    """Run ``line`` in a session of its own; returns (exit code, why it was stopped or None, its last lines).
+@dataclass(frozen=True)
+class Ended:
+    """How a launcher's command line ended. stopped: (kind, message) if this process ended it, or None."""
 
-    variables: its environment. log: the file that what it prints is copied to. lock: a file descriptor that it holds.
-    until: the `Limits` that end it. SIGTERM and SIGHUP end it too, and this process, as `SystemExit`, unless they are
-    those of the batch job's walltime.
+    exit_code: int
+    stopped: tuple[str, str] | None
+    last_lines: list[str]
+    began_wall_ns: int
+    ended_wall_ns: int  # begin plus monotonic duration
+
+
+def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, until: Limits) -> Ended:
+    """Run ``line`` in its own session until it ends or hits a limit.
+
+    variables: its environment. log: the file that receives a copy of its output. lock: a file descriptor that it holds.
+    until: the `Limits`. SIGTERM and SIGHUP end it too, and then this process, as `SystemExit`, unless they are due to
+    the batch job's walltime.
     """
-    last_lines = deque(maxlen=LAST_LINES)
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
+    began_wall, began = now()
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, *line],
         env=variables,
-        stdin=subprocess.PIPE,  # never written to: it tells the guard that this process is there
+        stdin=subprocess.PIPE,  # never written to: it closes when this process ends, which the guard detects
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -44,53 +61,55 @@ def execute(line, variables, log, lock, until):
         try:
             stopped = _wait(process, until)
         except SystemExit:
-            if not until.is_last_moment():
+            if not until.is_last_moment(time.time()):
                 raise
             stopped = "timeout", "its batch job reached its walltime, and the batch system ended it"
         finally:
             _end(process)
     reader.join()
-    process.stdin.close()
-    return process.returncode, stopped, list(last_lines)
+    if process.stdin is not None:
+        process.stdin.close()
+    duration = time.monotonic_ns() - began
+    return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a run. time_s: its time limit; stall_s: how long no rank may give a sign of life.
+    """When to end a run. time_s: its time limit; stall_s: the longest time without a heartbeat from any rank.
 
-    last_sign: gives a value that changes with every sign of life. is_last_moment: tells whether a signal that comes now
-    is that of the batch job's walltime.
+    last_heartbeat: returns a value that changes with every heartbeat. is_last_moment: from the time (s) to whether a
+    signal at that time is due to the batch job's walltime.
     """
 
     time_s: float
     stall_s: float
-    last_sign: Callable
-    is_last_moment: Callable
+    last_heartbeat: Callable[[], float]
+    is_last_moment: Callable[[float], bool]
 
 
-def _wait(process, until):
-    """Wait for the end of the process or for what ends it: (kind, message), or None where it ended by itself."""
+def _wait(process: subprocess.Popen, until: Limits) -> tuple[str, str] | None:
+    """Wait for the process or a limit: (kind, message) if a limit was hit, None if the process ended by itself."""
     begun = seen_at = time.monotonic()
-    seen = until.last_sign()
+    seen = until.last_heartbeat()
     while True:
         present = time.monotonic()
         if present - begun >= until.time_s:
             return "timeout", "the run reached its time limit and was ended"
         if present - seen_at >= until.stall_s:
-            return "hang", f"no rank made progress for {until.stall_s:g} s, and the run was ended"
+            return "hang", f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended"
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=min(LOOK_S, until.time_s - (present - begun)))
             return None
-        latest = until.last_sign()
+        latest = until.last_heartbeat()
         if latest != seen:
             seen, seen_at = latest, time.monotonic()
 
 
 @contextlib.contextmanager
-def _signals_as_exit():
-    """SIGTERM and SIGHUP as `SystemExit` for a while, so that the ranks are ended too."""
+def _signals_as_exit() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into `SystemExit` inside the block, so that the ranks are ended too."""
 
-    def leave(number, _):
+    def leave(number: int, _: Any) -> None:
         sys.exit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -101,11 +120,11 @@ def _signals_as_exit():
             signal.signal(number, handler)
 
 
-def _follow(stream, log, last_lines):
-    """Copy the ranks' output to the log; epochs and errors also go to standard error as they come."""
-    handle = open(log, "w", encoding="utf-8")  # noqa: SIM115  closed below, where a full disk must not matter either
+def _follow(stream: IO[str], log: Path, last_lines: deque[str]) -> None:
+    """Copy the ranks' output to the log; epochs and errors also go to standard error at once."""
+    handle = open(log, "w", encoding="utf-8")  # noqa: SIM115  closed below, where a full disk is ignored too
     for text in stream:
-        with contextlib.suppress(OSError):  # a full disk must not stop the ranks at a full pipe
+        with contextlib.suppress(OSError):  # with a full disk the pipe must still be emptied, or the ranks stop
             handle.write(text)
             handle.flush()
         last_lines.append(text.rstrip("\n"))
@@ -116,8 +135,8 @@ def _follow(stream, log, last_lines):
         handle.close()
 
 
-def _end(process):
-    """End what is left of the process's session: first asked, then killed."""
+def _end(process: subprocess.Popen) -> None:
+    """End the remaining processes of the session: SIGTERM first, then SIGKILL."""
     for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
         if process.poll() is None:
             os.killpg(process.pid, number)

@@ -1,26 +1,54 @@
-"""The only module that knows launchers: it builds the command line that starts a run's ranks."""
+"""Launchers build the command line that starts a run's ranks; one registered class each."""
 
 import math
+import re
 import shlex
 import shutil
 import sys
+from abc import ABC, abstractmethod
+from typing import Any
 
 from study.core import environment
 from study.core.errors import StudyError
-from study.core.paths import ROOT
+from study.core.paths import SCRIPTS
+from study.core.registry import Registry
 
-HOROVODRUN = str(ROOT / "scripts" / "horovodrun.py")
+HOROVODRUN = str(SCRIPTS / "horovodrun.py")
+# Prefix that launchers put before each line of a rank: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
+TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
+
+LAUNCHERS: Registry[type["Launcher"]] = Registry("launcher")
 
 
-def nodes(ranks, machine):
-    """Nodes that ``ranks`` ranks need: the ceiling of ranks by ranks a node."""
+class Launcher(ABC):
+    """One launcher.
+
+    The ranks inherit the environment of the process that executes the command line, so no launcher passes variables.
+    """
+
+    on_this_host = False  # whether this project uses it to start ranks on this host only
+    from_a_service_node = False  # whether a job's script runs on a node that has no ranks
+    places_itself = False  # whether several in one batch job use different nodes
+
+    @abstractmethod
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """The arguments before the program. machine: the machine's file."""
+
+
+def nodes(ranks: int, machine: dict[str, Any]) -> int:
+    """Number of nodes for ``ranks`` ranks: ranks divided by ranks per node, rounded up."""
     return math.ceil(ranks / machine["ranks_per_node"])
 
 
-def refusal(ranks, machine):
-    """Why the machine cannot run that many ranks, or None where it can."""
+def of(machine: dict[str, Any]) -> Launcher:
+    """The machine's launcher."""
+    return LAUNCHERS[machine["launcher"]]()
+
+
+def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
+    """The reason why the machine cannot run that many ranks, or None."""
     needed = nodes(ranks, machine)
-    if machine["launcher"] in ON_THIS_HOST and machine["nodes"] > 1:
+    if of(machine).on_this_host and machine["nodes"] > 1:
         return f"nodes is {machine['nodes']}, but {machine['launcher']} starts ranks on this host only; it must be 1"
     if needed <= machine["nodes"]:
         return None
@@ -30,81 +58,109 @@ def refusal(ranks, machine):
     )
 
 
-def is_installed(program):
+def is_installed(program: str) -> bool:
     """Whether a program is on PATH here."""
     return shutil.which(program, path=environment.search_path()) is not None
 
 
-def command(ranks, machine, program):
-    """The full command line, a list of strings, that starts ``program`` (a list) on ``ranks`` ranks.
+def command(ranks: int, machine: dict[str, Any], program: list[str]) -> list[str]:
+    """The full command line that starts ``program`` on ``ranks`` ranks.
 
-    Raises `StudyError` where the launcher is not installed.
+    Raises:
+        StudyError: the launcher is not installed.
     """
     launcher = machine["launcher"]
     if not is_installed(launcher):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
-    return [*LINES[launcher](ranks, machine), *program]
+    return [*of(machine).line(ranks, machine), *program]
 
 
-def onto_a_node(machine):
-    """What a job's script puts before a command that must run on a node: nothing where the script itself is on one."""
-    launcher = machine["launcher"]
-    return shlex.join(LINES[launcher](1, machine)) if launcher in FROM_A_SERVICE_NODE else ""
+def onto_a_node(machine: dict[str, Any]) -> str:
+    """The arguments before a command that must run on a node; none if the job's script itself runs on a node."""
+    launcher = of(machine)
+    return shlex.join(launcher.line(1, machine)) if launcher.from_a_service_node else ""
 
 
-def _horovodrun(ranks, machine):
-    return [sys.executable, HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
+@LAUNCHERS.register("horovodrun")
+class Horovodrun(Launcher):
+    """Horovod's own launcher, over Gloo, without MPI."""
+
+    on_this_host = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """All ranks on this host."""
+        return [sys.executable, HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
 
 
-def _mpirun(ranks, machine):
-    return ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "-x", "PATH", "--tag-output"]
+@LAUNCHERS.register("mpirun")
+class Mpirun(Launcher):
+    """Open MPI."""
+
+    on_this_host = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """All ranks on this host."""
+        return ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "-x", "PATH", "--tag-output"]
 
 
-def _jsrun(ranks, machine):
-    """LSF: a resource set a rank, packed onto as few nodes as possible (icpp2019, section 4.1)."""
-    cores = str(machine["cores_per_rank"])
-    return (
-        ["jsrun", "-n", str(ranks), "-r", str(_on_a_node(ranks, machine)), "-a", "1"]
-        + ["-g", str(machine["gpus_per_rank"]), "-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
-    )  # fmt: skip
+@LAUNCHERS.register("jsrun")
+class Jsrun(Launcher):
+    """LSF on Summit: one resource set per rank, packed onto as few nodes as possible (icpp2019, section 4.1)."""
+
+    from_a_service_node = True
+    places_itself = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """A resource set has the GPU and the cores of its rank."""
+        cores = str(machine["cores_per_rank"])
+        return (
+            ["jsrun", "-n", str(ranks), "-r", str(_on_a_node(ranks, machine)), "-a", "1"]
+            + ["-g", str(machine["gpus_per_rank"]), "-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
+        )  # fmt: skip
 
 
-def _aprun(ranks, machine):
-    """Cobalt on a Cray: as many processes as cores to a rank, placed one after the other (sc18, section III)."""
-    return (
-        ["aprun", "-n", str(ranks), "-N", str(_on_a_node(ranks, machine)), "-d", str(machine["cores_per_rank"])]
-        + ["-j", "1", "-cc", "depth", *_variables("-e", machine)]
-    )  # fmt: skip
+@LAUNCHERS.register("aprun")
+class Aprun(Launcher):
+    """Cobalt on a Cray: ranks are placed in order (sc18, section III)."""
+
+    from_a_service_node = True
+    places_itself = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """One thread per core, as many cores as the rank has."""
+        return (
+            ["aprun", "-n", str(ranks), "-N", str(_on_a_node(ranks, machine)), "-d", str(machine["cores_per_rank"])]
+            + ["-j", "1", "-cc", "depth"]
+        )  # fmt: skip
 
 
-def _srun(ranks, machine):
-    """Slurm. ``--overlap``: the job's own step, in which Snakemake runs, holds the cores already."""
-    gpus = ["--gpus-per-task", str(machine["gpus_per_rank"])] if machine["gpus_per_rank"] else []
-    return (
-        ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
-        + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]
-        + [*gpus, "--label", "--export", "ALL"]
-    )  # fmt: skip
+@LAUNCHERS.register("srun")
+class Srun(Launcher):
+    """Slurm. ``--overlap``: the job's own step, in which Snakemake runs, already holds the cores."""
+
+    places_itself = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """The whole environment is exported, which is Slurm's default unless a site changed it."""
+        gpus = ["--gpus-per-task", str(machine["gpus_per_rank"])] if machine["gpus_per_rank"] else []
+        return (
+            ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
+            + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]
+            + [*gpus, "--label", "--export", "ALL"]
+        )  # fmt: skip
 
 
-def _mpiexec(ranks, machine):
-    """PBS Pro with Cray's PALS."""
-    return (
-        ["mpiexec", "-n", str(ranks), "--ppn", str(_on_a_node(ranks, machine))]
-        + ["--depth", str(machine["cores_per_rank"]), "--cpu-bind", "depth", *_variables("--env", machine)]
-    )  # fmt: skip
+@LAUNCHERS.register("mpiexec")
+class Mpiexec(Launcher):
+    """PBS Pro with Cray's PALS; several at once would use the same nodes."""
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """One process per rank, bound to as many cores as the rank has."""
+        return (
+            ["mpiexec", "-n", str(ranks), "--ppn", str(_on_a_node(ranks, machine))]
+            + ["--depth", str(machine["cores_per_rank"]), "--cpu-bind", "depth"]
+        )  # fmt: skip
 
 
-def _on_a_node(ranks, machine):
+def _on_a_node(ranks: int, machine: dict[str, Any]) -> int:
     return min(ranks, machine["ranks_per_node"])
-
-
-def _variables(option, machine):
-    assignments = [f"{name}={value}" for name, value in sorted(machine.get("environment", {}).items())]
-    return [word for assignment in assignments for word in (option, assignment)]
-
-
-ON_THIS_HOST = {"horovodrun", "mpirun"}  # as we start them, without hosts
-FROM_A_SERVICE_NODE = {"jsrun", "aprun"}  # where LSF on Summit and Cobalt run a job's script
-LINES = {"horovodrun": _horovodrun, "mpirun": _mpirun, "jsrun": _jsrun, "aprun": _aprun, "srun": _srun,
-         "mpiexec": _mpiexec}  # fmt: skip

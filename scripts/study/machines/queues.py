@@ -1,24 +1,26 @@
-"""What a batch system allows and what a study's jobs ask of it."""
+"""Limits of a batch system, and the resources that a study's jobs request."""
 
 import datetime
 import math
 import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from study.machines import launchers, packing
 
-MARGIN_MIN = 5  # of a job's walltime over its run's time limit: to start, to end, and to write down how
-LAST_S = 90  # of a job, in which a run must have ended
+MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
+LAST_S = 90  # last part of a job, before which a run must have ended
 JOB_IDS = ("LSB_JOBID", "COBALT_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
-TRIES = 2  # of a run whose job ends without a word; another job then only writes that down
+TRIES = 2  # jobs per run if jobs are lost; one more job then records this
 
 
-def job_minutes(machine):
+def job_minutes(machine: dict[str, Any]) -> int:
     """Walltime (minutes) of a run's batch job."""
     return math.ceil(machine["time_limit_s"] / 60) + MARGIN_MIN
 
 
-def refusal(ranks, machine, components):
-    """Which rule of the machine's queue a run on so many ranks would break, or None.
+def refusal(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> str | None:
+    """The rule of the machine's queue that a run on so many ranks would break, or None.
 
     components: how many runs of a group share a job, see `study.machines.packing`.
     """
@@ -27,8 +29,9 @@ def refusal(ranks, machine, components):
     if packing.group(ranks, machine):
         if together == 1:
             return f"queue.smallest_nodes: {ranks} ranks need {nodes} nodes, a job must have {rules['smallest_nodes']}"
-        if machine["launcher"] not in packing.PLACES_ITSELF:
-            return f"launcher: runs packed into one job need one of {', '.join(sorted(packing.PLACES_ITSELF))}"
+        if not launchers.of(machine).places_itself:
+            able = sorted(name for name, launcher in launchers.LAUNCHERS.items() if launcher.places_itself)
+            return f"launcher: runs packed into one job need one of {', '.join(able)}"
         if together * nodes > machine["nodes"]:
             return f"nodes: {together} runs of {nodes} nodes in one job are more than {machine['nodes']} nodes"
         nodes = packing.padded(together * nodes, machine)
@@ -41,22 +44,27 @@ def refusal(ranks, machine, components):
     return None
 
 
-def node_hours(nodes, machine):
-    """The most node-hours that jobs can take. nodes: of each job, an iterable."""
+def node_hours(nodes: Iterable[int], machine: dict[str, Any]) -> float:
+    """The maximum of node-hours that jobs can use. nodes: of each job, an iterable."""
     return sum(nodes) * job_minutes(machine) / 60
 
 
-def resources(ranks, machine, variables):
-    """What a job asks for, as Snakemake's resources: names to functions of wildcards, or values; nothing without a
-    batch system.
+def resources(ranks: Callable[[Any], int], machine: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """The resources of a job for Snakemake: names to values or functions of wildcards; empty without a batch system.
 
-    ranks: a function from wildcards to the job's ranks. Slurm's plugin reads all of these, ``scripts/cluster.py`` nodes
-    and runtime only. ``mpi`` keeps the plugin from putting the job into a step of its own, in which srun would hang.
+    ranks: a function from wildcards to the job's ranks. Slurm's plugin reads all except machine; ``scripts/cluster.py``
+    reads machine, nodes and runtime. ``mpi`` keeps the plugin from starting the job as a separate step, in which srun
+    would hang.
     """
     if "scheduler" not in machine:
         return {}
-    asked = {"nodes": lambda wildcards: launchers.nodes(ranks(wildcards), machine), "runtime": job_minutes(machine)}
-    if machine["scheduler"] == "slurm":
+    asked: dict[str, Any] = {
+        "nodes": lambda wildcards: launchers.nodes(ranks(wildcards), machine),
+        "runtime": job_minutes(machine),
+    }
+    if machine["scheduler"] != "slurm":
+        asked["machine"] = machine["name"]
+    else:
         asked |= {"tasks": ranks, "cpus_per_task": machine["cores_per_rank"]}
         asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > 1 else ""  # the plugin refuses it for one task
         asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
@@ -65,13 +73,13 @@ def resources(ranks, machine, variables):
     return asked
 
 
-def job(variables):
-    """The batch job that this is, ``{"id": text, "ends_s": seconds since 1970 or None}``; None outside of one.
+def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
+    """The current batch job, ``{"id": text, "ends_s": seconds since 1970 or None}``; None outside of a batch job.
 
     variables: the environment. ``STUDY_JOB_ENDS`` is set by ``scripts/cluster.py``, the others by batch systems.
     """
     ids = [variables[name] for name in JOB_IDS if variables.get(name)]
-    ends = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
+    ends: str | float | None = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
     if ends is None and variables.get("SLURM_JOB_ID"):
         ends = _slurm_says(variables["SLURM_JOB_ID"], variables)
     if not ids and ends is None:
@@ -79,8 +87,8 @@ def job(variables):
     return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends)}
 
 
-def _slurm_says(job_id, variables):
-    """When a job of Slurm's ends (s), which versions before 23 do not tell it; None where it cannot be found out."""
+def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:
+    """The end (s) of a Slurm job, which versions before 23 do not export; None if it cannot be determined."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
         said = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables).stdout
@@ -89,19 +97,22 @@ def _slurm_says(job_id, variables):
         return None
 
 
-def seconds_left(job, now):
-    """Seconds that a run may take in a `job`, None where no end of it is known. now: the time (s)."""
+def seconds_left(job: dict[str, Any] | None, now: float) -> float | None:
+    """Time limit (s) of a run in a `job`; None if the job's end is unknown. now: the current time (s)."""
     return None if job is None or job["ends_s"] is None else max(1.0, job["ends_s"] - now - LAST_S)
 
 
-def is_last_moment(job, now):
-    """Whether a signal that comes ``now`` (s) is that of the job's walltime."""
+def is_last_moment(job: dict[str, Any] | None, now: float) -> bool:
+    """Whether a signal at time ``now`` (s) is due to the job's walltime."""
     return job is not None and job["ends_s"] is not None and now > job["ends_s"] - LAST_S
 
 
-def lost(job, last_sign_ns):
-    """(kind, message) of a run of which nothing is known but its job and its last sign of life (ns since 1970)."""
+def lost(job: dict[str, Any] | None, last_heartbeat_ns: int) -> tuple[str, str]:
+    """(kind, message) of a run in a lost job. last_heartbeat_ns: ns since 1970."""
     name = f"its batch job {job['id']}" if job and job["id"] else "it"
-    if is_last_moment(job, last_sign_ns / 1e9):
+    if is_last_moment(job, last_heartbeat_ns / 1e9):
         return "timeout", f"{name} reached its walltime and was killed"
-    return "killed", f"{name} ended without a word, and so did an earlier one; runtime_s is until its last sign of life"
+    return (
+        "killed",
+        f"{name} was lost (no exit status), as an earlier one was; runtime_s ends at the last heartbeat",
+    )

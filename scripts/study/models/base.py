@@ -1,11 +1,16 @@
-"""What the study asks of a benchmark, and what most have in common."""
+"""The interface of a benchmark, and code that most benchmarks share."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.data.csv_writer import format_rows
+from study.data.feature_scaling import Scaler
+from study.data.samples import Can, SampleSource
 
 ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
 
@@ -14,93 +19,121 @@ ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
 class Table:
     """One loaded file. matrix: float32 (rows, codes + numbers); codes: for each column of categories its values.
 
-    scaled: the numeric columns as the benchmark's scaler leaves them, where that was done beforehand; the matrix has
-    the columns of categories alone then.
+    scaled: the scaled numeric columns, if they were scaled beforehand; the matrix then has only the columns of
+    categories.
     """
 
-    matrix: np.ndarray
-    codes: list
-    scaled: np.ndarray | None = None
+    matrix: NDArray[np.float32]
+    codes: list[Any]
+    scaled: NDArray[np.float32] | None = None
 
     @property
-    def numbers(self):
+    def numbers(self) -> NDArray[np.float32]:
         """The numeric columns, a view."""
         return self.matrix[:, len(self.codes) :] if self.scaled is None else self.scaled
 
-    def categories(self, index=0):
-        """The values of a column of categories, an array with an element a row."""
+    def categories(self, index: int = 0) -> NDArray[Any]:
+        """The values of a column of categories, an array with one element per row."""
         return np.asarray(self.codes[index])[self.matrix[:, index].astype(np.int64)]
 
 
 @dataclass
 class Data:
-    """Samples ready to train on, validate and test with. features: elements of a sample, as the paper counts them."""
+    """Samples for training, validation and test. features: elements of a sample, as the paper counts them."""
 
-    train: object  # study.data.samples.Arrays or Joined, as the other two
-    validation: object
-    test: object
+    train: SampleSource
+    validation: SampleSource
+    test: SampleSource
     features: int
 
 
 class Benchmark(ABC):
     """One CANDLE benchmark; ``spec`` is its YAML, already checked against the schema."""
 
-    minimum_features = 1  # the fewest features that the model's layers can take
-    scaled_files = ()  # those whose numbers `scalers` scales
-    samples_are_joined = False  # whether they are `study.data.samples.Joined`, so that there is no array of them
+    scaled_files: tuple[str, ...] = ()  # those whose numbers `scalers` scales
+    model_schema: ClassVar[dict[str, Any]] = {"type": "object"}  # JSON Schema of ``model`` in the benchmark's YAML
+    can = Can.RANDOM_ACCESS | Can.IN_MEMORY  # of the sample sources that `arrange` gives
 
-    def __init__(self, spec):
+    def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
 
-    def validation_samples(self, rows):
+    @property
+    def minimum_features(self) -> int:
+        """The fewest features that the model's layers can take."""
+        return 1
+
+    def validation_samples(self, rows: int) -> int:
         """The number of validation samples, taken from ``rows`` training rows."""
         return int(rows * self.spec["validation_share"])
 
-    def expected_shape(self, file, shape):
+    def expected_shape(self, file: str, shape: Mapping[str, int]) -> tuple[int | None, int | None]:
         """(rows, columns) of one file of a dataset with ``shape`` (train_samples, test_samples, features).
 
-        None for what only the file tells.
+        None for a number that is known only from the file.
         """
         form = self.spec["files"][file]
         columns = shape["features"] + len(form.get("codes", [])) + len(form.get("drop", []))
         return shape[f"{form['split']}_samples"], columns
 
     @abstractmethod
-    def synthetic_blocks(self, file, shape, seed):
+    def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
         """Yield the bytes of one synthetic file of this benchmark, a block of rows at a time.
 
-        file: a key of ``files``. shape: train_samples, test_samples, features. Made-up data have a signal that the
+        file: a key of ``files``. shape: train_samples, test_samples, features. Synthetic data have a signal that the
         model can learn; all files of a seed share it.
         """
 
-    def scalers(self, tables):
+    def scalers(self, tables: Mapping[str, Table]) -> dict[str, Scaler]:
         """For each of ``scaled_files`` its `feature_scaling.Scaler`, fitted on ``tables``, {file: `Table`}."""
         return {}
 
     @abstractmethod
-    def arrange(self, tables, seed):
-        """Turn the scaled files, {file: `Table`}, into `Data`, without changing them. seed: for shuffles."""
+    def arrange(self, tables: Mapping[str, Table], seed: int) -> Data:
+        """Turn the scaled files, {file: `Table`}, into `Data`, without changing them. seed: for shuffling."""
 
-    def preprocess(self, tables, seed):
-        """Turn the loaded files, {file: `Table`}, into `Data`; the matrices are changed. seed: for shuffles."""
+    def preprocess(self, tables: Mapping[str, Table], seed: int) -> Data:
+        """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling."""
         for file, scaler in self.scalers(tables).items():
             scaler.apply(tables[file].numbers)
         return self.arrange(tables, seed)
 
-    @abstractmethod
-    def build_model(self, features):
-        """The Keras model, not compiled. features: of `Data`."""
+    def samples(self, tables: Mapping[str, Table], seed: int) -> Data:
+        """Turn the loaded files into `Data`; `preprocess` them first, unless they were scaled beforehand."""
+        was_scaled = all(tables[file].scaled is not None for file in self.scaled_files) and bool(self.scaled_files)
+        return self.arrange(tables, seed) if was_scaled else self.preprocess(tables, seed)
 
-    def metrics(self):
-        """The Keras metrics beside the loss. One named ``accuracy`` is what the paper's tables call accuracy."""
+    @abstractmethod
+    def build_model(self, shape: tuple[int, ...]) -> Any:
+        """The Keras model, not compiled. shape: of one sample's input, from the sample source."""
+
+    def metrics(self) -> list[Any]:
+        """The Keras metrics besides the loss. One named ``accuracy`` is the accuracy of the paper's tables."""
         return ["accuracy"]
 
 
-def matrix_blocks(header, prefixes, values, decimals, zero, separator=b","):
+COUNT = {"type": "integer", "minimum": 1}
+WIDTHS = {"type": "array", "minItems": 1, "items": COUNT}
+SHARE = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+TEXT = {"type": "string", "minLength": 1}
+
+
+def all_of(**properties: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema of an object that has exactly these properties."""
+    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
+
+
+def matrix_blocks(
+    header: bytes,
+    prefixes: Sequence[bytes],
+    values: Callable[[NDArray[np.int64]], NDArray[Any]],
+    decimals: int,
+    zero: bytes,
+    separator: bytes = b",",
+) -> Iterator[bytes]:
     """Yield the bytes of a numeric file: a header line, then blocks of rows.
 
-    header: bytes or nothing. prefixes: a list of bytes, one a row. values: a function from the positions of a block's
-    rows (an array) to floats of shape (rows, features); see `study.data.csv_writer.format_rows` for the rest.
+    header: bytes, may be empty. prefixes: list of bytes, one per row. values: a function from the positions of a
+    block's rows (an array) to floats of shape (rows, features). For the rest see `study.data.csv_writer.format_rows`.
     """
     if header:
         yield header
@@ -109,12 +142,12 @@ def matrix_blocks(header, prefixes, values, decimals, zero, separator=b","):
         yield format_rows([prefixes[row] for row in block], values(block), decimals, zero, separator)
 
 
-def typed_cases(file, types, features):
-    """Header and prefixes, for `matrix_blocks`, of CANDLE's files with a case and a cancer type before the genes."""
+def typed_cases(file: str, types: NDArray[np.int64], features: int) -> tuple[bytes, list[bytes]]:
+    """Header and prefixes, for `matrix_blocks`, of CANDLE's files with case and cancer type before the genes."""
     header = "case_id,cancer_type," + ",".join(f"g{gene}" for gene in range(features)) + "\n"
     return header.encode(), [b"%s-%05d,%d" % (file.encode(), row, kind) for row, kind in enumerate(types)]
 
 
-def one_hot(classes, number):
+def one_hot(classes: NDArray[np.int64], number: int) -> NDArray[np.float32]:
     """One-hot rows, float32 (samples, number), of integer ``classes`` below ``number``."""
     return np.eye(number, dtype=np.float32)[classes]

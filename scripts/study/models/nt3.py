@@ -1,8 +1,12 @@
-"""NT3: a 1D convolutional network that tells normal from tumour tissue (icpp2019, 2.1.1)."""
+"""NT3: a 1D convolutional network that classifies normal and tumour tissue (icpp2019, 2.1.1)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from study.data.feature_scaling import max_abs
+from study.data.feature_scaling import Scaler, max_abs
 from study.data.randomness import dropout
 from study.data.samples import Arrays
 from study.models import base
@@ -16,15 +20,27 @@ ZERO_SHARE = 0.03  # genes not expressed; with those clipped at 0, makes the CSV
 class Benchmark(base.Benchmark):
     """NT3's synthetic data, preprocessing and model."""
 
+    model_schema = base.all_of(
+        classes=base.COUNT,
+        convolutions={
+            "type": "array",
+            "minItems": 1,
+            "items": base.all_of(filters=base.COUNT, width=base.COUNT, stride=base.COUNT, pool=base.COUNT),
+        },
+        dense=base.WIDTHS,
+        activation=base.TEXT,
+        dropout=base.SHARE,
+    )
+
     @property
-    def minimum_features(self):
-        """The fewest features that leave one value after the convolutions and pools."""
+    def minimum_features(self) -> int:
+        """The smallest number of features for which one value is left after the convolutions and pooling layers."""
         length = 1
         for layer in reversed(self.spec["model"]["convolutions"]):
             length = (length * layer["pool"] - 1) * layer["stride"] + layer["width"]
         return length
 
-    def synthetic_blocks(self, file, shape, seed):
+    def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
         """Yield CSV bytes: label (0 or 1, balanced), then expression values in [0, 10) with six decimals.
 
         The classes differ by ``CONTRAST`` in blocks of neighbouring genes; both splits share the genes.
@@ -37,7 +53,7 @@ class Benchmark(base.Benchmark):
         rows = np.random.default_rng([seed, 1 if file == "train" else 2])
         labels = rows.permutation(np.arange(samples) % self.spec["model"]["classes"])
 
-        def values(block):
+        def values(block: NDArray[np.int64]) -> NDArray[np.float32]:
             found = NOISE * rows.standard_normal((len(block), features), dtype=np.float32)
             found += mean + np.where(labels[block] == 1, CONTRAST, -CONTRAST)[:, None].astype(np.float32) * direction
             found[rows.random(found.shape, dtype=np.float32) < ZERO_SHARE] = 0
@@ -47,15 +63,15 @@ class Benchmark(base.Benchmark):
 
     scaled_files = ("train", "test")
 
-    def scalers(self, tables):
+    def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
         """MaxAbs scaling over train and test together.
 
-        That the scale sees the test set is CANDLE's own way, kept for comparability although it leaks.
+        Scaling with the test set is CANDLE's method; it leaks test data and is kept for comparability.
         """
         return dict.fromkeys(self.scaled_files, max_abs(*(tables[file].numbers for file in self.scaled_files)))
 
-    def arrange(self, tables, seed):
-        """One-hot labels, the test set as validation set."""
+    def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
+        """One-hot labels; the test set is also the validation set."""
         train, test = (
             Arrays(
                 tables[file].numbers[..., None],
@@ -65,12 +81,12 @@ class Benchmark(base.Benchmark):
         )
         return base.Data(train, test, test, features=train.x.shape[1])
 
-    def build_model(self, features):
+    def build_model(self, shape: tuple[int, ...]) -> Any:
         """Convolutions with max pooling, then dense layers with dropout, then softmax."""
         from tf_keras import Sequential, layers
 
         model = self.spec["model"]
-        stack = [layers.Input((features, 1))]
+        stack = [layers.Input(shape)]
         for layer in model["convolutions"]:
             stack += [
                 layers.Conv1D(

@@ -1,8 +1,12 @@
 """P1B1: an autoencoder that compresses expression profiles (icpp2019, 2.1.2)."""
 
-import numpy as np
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from study.data.feature_scaling import min_max
+import numpy as np
+from numpy.typing import NDArray
+
+from study.data.feature_scaling import Scaler, min_max
 from study.data.samples import Arrays
 from study.models import base
 
@@ -14,7 +18,11 @@ CANCER_TYPES = 20
 class Benchmark(base.Benchmark):
     """P1B1's synthetic data, preprocessing and model."""
 
-    def synthetic_blocks(self, file, shape, seed):
+    model_schema = base.all_of(
+        encoder=base.WIDTHS, bottleneck=base.COUNT, activation=base.TEXT, output_activation=base.TEXT
+    )
+
+    def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
         """Yield CSV bytes: case, cancer type, then expression values in [0, 10) with three decimals.
 
         The expressed genes follow ``LATENT`` hidden factors of a sample, and a little noise.
@@ -27,7 +35,7 @@ class Benchmark(base.Benchmark):
         factors = rows.normal(size=(samples, LATENT)).astype(np.float32)
         types = rows.integers(CANCER_TYPES, size=samples)
 
-        def values(block):
+        def values(block: NDArray[np.int64]) -> NDArray[np.float64]:
             found = 5 + factors[block] @ loadings
             found += rows.normal(0, 0.3, found.shape)
             return np.where(expressed, np.clip(found, 0.001, 9.999), 0)
@@ -36,12 +44,12 @@ class Benchmark(base.Benchmark):
 
     scaled_files = ("train", "test")
 
-    def scalers(self, tables):
+    def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
         """Min-max scaling over train and test together."""
         return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
 
-    def arrange(self, tables, seed):
-        """The last rows validate. The output to learn is the input."""
+    def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
+        """The last rows are for validation. The output to learn is the input."""
         x_train, x_test = (tables[file].numbers for file in ("train", "test"))
         samples = Arrays(x_train, x_train)
         first = len(samples) - self.validation_samples(len(samples))
@@ -49,7 +57,7 @@ class Benchmark(base.Benchmark):
             samples.rows(slice(first)), samples.rows(slice(first, None)), Arrays(x_test, x_test), x_train.shape[1]
         )
 
-    def build_model(self, features):
+    def build_model(self, shape: tuple[int, ...]) -> Any:
         """Dense layers down to the bottleneck and up again."""
         from tf_keras import Sequential, layers
 
@@ -57,18 +65,18 @@ class Benchmark(base.Benchmark):
         hidden = [*model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
         return Sequential(
             [
-                layers.Input((features,)),
+                layers.Input(shape),
                 *(layers.Dense(units, activation=model["activation"]) for units in hidden),
-                layers.Dense(features, activation=model["output_activation"]),
+                layers.Dense(shape[0], activation=model["output_activation"]),
             ]
         )
 
-    def metrics(self):
+    def metrics(self) -> list[Any]:
         """The correlation of input and output."""
         return [correlation]
 
 
-def correlation(y_true, y_pred):
+def correlation(y_true: Any, y_pred: Any) -> Any:
     """Pearson's correlation over all values of a batch; Keras shows the mean over an epoch's batches."""
     import tensorflow as tf
 

@@ -1,9 +1,13 @@
-"""P1B2: a multilayer perceptron that tells ten cancer types from somatic SNPs (icpp2019, 2.1.3)."""
+"""P1B2: a multilayer perceptron that classifies ten cancer types by somatic SNPs (icpp2019, 2.1.3)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.data.feature_scaling import min_max
+from study.data.feature_scaling import Scaler, min_max
 from study.data.samples import Arrays
 from study.models import base
 
@@ -13,7 +17,15 @@ MUTATED, MUTATED_IN_TYPE = 0.01, 0.5  # how often a gene has SNPs, and how often
 class Benchmark(base.Benchmark):
     """P1B2's synthetic data, preprocessing and model."""
 
-    def synthetic_blocks(self, file, shape, seed):
+    model_schema = base.all_of(
+        classes=base.COUNT,
+        dense=base.WIDTHS,
+        activation=base.TEXT,
+        output_activation=base.TEXT,
+        l2={"type": "number", "minimum": 0},
+    )
+
+    def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
         """Yield CSV bytes: case, cancer type, then counts 0 to 9, mostly 0: 2.0 bytes a value, as the real files.
 
         Each gene marks one cancer type, in whose samples it is mutated more often.
@@ -24,7 +36,7 @@ class Benchmark(base.Benchmark):
         rows = np.random.default_rng([seed, 1 if file == "train" else 2])
         types = rows.permutation(np.arange(samples) % classes)
 
-        def values(block):
+        def values(block: NDArray[np.int64]) -> NDArray[np.int64]:
             rate = np.where(marks == types[block][:, None], MUTATED_IN_TYPE, MUTATED)
             mutated = rows.random((len(block), features)) < rate
             return np.where(mutated, rows.integers(1, 10, mutated.shape), 0)
@@ -33,12 +45,12 @@ class Benchmark(base.Benchmark):
 
     scaled_files = ("train", "test")
 
-    def scalers(self, tables):
+    def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
         """Min-max scaling over train and test together."""
         return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
 
-    def arrange(self, tables, seed):
-        """One-hot types; the first rows validate, after a shuffle."""
+    def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
+        """One-hot types; after a shuffle, the first rows are for validation."""
         x_train, x_test = (tables[file].numbers for file in ("train", "test"))
         y_train, y_test = self._types(tables)
         shuffled = np.random.default_rng(seed).permutation(len(x_train))
@@ -48,26 +60,26 @@ class Benchmark(base.Benchmark):
             samples.rows(slice(first, None)), samples.rows(slice(first)), Arrays(x_test, y_test), x_train.shape[1]
         )
 
-    def _types(self, tables):
+    def _types(self, tables: Mapping[str, base.Table]) -> list[NDArray[np.float32]]:
         types = [tables[split].categories() for split in ("train", "test")]
         known, classes = np.unique(np.concatenate(types)), self.spec["model"]["classes"]
         if len(known) > classes:
             raise StudyError(f"the files have {len(known)} cancer types, {classes} were expected: {', '.join(known)}")
         return [base.one_hot(np.searchsorted(known, column), classes) for column in types]
 
-    def build_model(self, features):
+    def build_model(self, shape: tuple[int, ...]) -> Any:
         """Dense layers with L2 regularisation of kernels and activities."""
         from tf_keras import Sequential, layers, regularizers
 
         model = self.spec["model"]
 
-        def dense(units, activation):
+        def dense(units: int, activation: str) -> Any:
             l2 = regularizers.l2(model["l2"])
             return layers.Dense(units, activation=activation, kernel_regularizer=l2, activity_regularizer=l2)
 
         return Sequential(
             [
-                layers.Input((features,)),
+                layers.Input(shape),
                 *(dense(units, model["activation"]) for units in model["dense"]),
                 layers.Dense(model["classes"], activation=model["output_activation"]),
             ]

@@ -1,15 +1,19 @@
-"""P1B3: a multilayer perceptron that predicts how cells grow under a drug (icpp2019, 2.1.4)."""
+"""P1B3: a multilayer perceptron that predicts the growth of cells under a drug (icpp2019, 2.1.4)."""
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.data.feature_scaling import standard
+from study.data.feature_scaling import Scaler, standard
 from study.data.randomness import dropout
-from study.data.samples import Joined
+from study.data.samples import Can, Joined
 from study.models import base
+from study.models.base import Table
 
 GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic ones keep their ratio
 CELL_LINES, TEST_CELL_LINES = 60, 9
@@ -19,22 +23,38 @@ OUTSIDE = 5.78  # responses at other concentrations for each used one: makes the
 MISSING = 0.01  # share of the descriptors
 LINES_PER_BLOCK = 50_000
 
+Numbers = NDArray[np.float32]
+Positions = NDArray[np.int64]  # of rows
+Mask = NDArray[np.bool_]
+
 
 class Benchmark(base.Benchmark):
     """P1B3's synthetic data, preprocessing and model."""
 
+    model_schema = base.all_of(
+        dense=base.WIDTHS,
+        activation=base.TEXT,
+        dropout=base.SHARE,
+        feature_subsample=base.COUNT,
+        log_concentration=base.all_of(minimum={"type": "number"}, maximum={"type": "number"}),
+        growth_kept={
+            "type": "array",
+            "minItems": 1,
+            "items": base.all_of(up_to={}, share={"type": "number", "minimum": 0, "maximum": 1}),
+        },
+    )
     minimum_features = 2
-    samples_are_joined = True
+    can = Can.RANDOM_ACCESS
 
-    def expected_shape(self, file, shape):
-        """Nothing is expected: the published files' rows are filtered and balanced, see `preprocess`."""
+    def expected_shape(self, file: str, shape: Mapping[str, int]) -> tuple[int | None, int | None]:
+        """(None, None): the rows of the published files are filtered and balanced, see `preprocess`."""
         return None, None
 
-    def synthetic_blocks(self, file, shape, seed):
-        """Yield the bytes of one of the five files; ``train_samples`` and ``test_samples`` are what filters leave.
+    def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
+        """Yield the bytes of one of the five files; ``train_samples`` and ``test_samples`` remain after filtering.
 
-        features: columns of both wide files together. Growth depends on hidden factors of cell line and drug, which
-        the wide files show, and on the concentration.
+        features: columns of both wide files together. Growth depends on the concentration and on hidden factors of cell
+        line and drug; the wide files contain these factors.
         """
         world = _World(shape, seed)
         blocks = {
@@ -48,15 +68,15 @@ class Benchmark(base.Benchmark):
 
     scaled_files = ("expression", "descriptors")
 
-    def scalers(self, tables):
+    def scalers(self, tables: Mapping[str, Table]) -> dict[str, Scaler]:
         """Each wide file's columns are imputed and standardised."""
         return {file: standard(tables[file].numbers) for file in self.scaled_files}
 
-    def arrange(self, tables, seed):
-        """Filter and balance the responses, take out the test set, draw a sample of each wide file's columns.
+    def arrange(self, tables: Mapping[str, Table], seed: int) -> base.Data:
+        """Filter and balance the responses, split off the test set, select a sample of each wide file's columns.
 
-        A response is for testing where both its cell line and its drug are in the test lists, and for training where
-        neither is. Nothing is joined here: batches are (see `study.data.samples.Joined`).
+        A response belongs to the test set if both its cell line and its drug are in the test lists, and to the training
+        set if neither is. Nothing is joined here, but batch by batch (see `study.data.samples.Joined`).
         """
         model = self.spec["model"]
         chosen = np.random.default_rng(seed)
@@ -70,8 +90,8 @@ class Benchmark(base.Benchmark):
             train.rows(slice(first)), train.rows(slice(first, None)), test, sum(table.shape[1] for table in wide)
         )
 
-    def _partitions(self, tables):
-        """Rows of the response for training and for testing: masks."""
+    def _partitions(self, tables: Mapping[str, Table]) -> tuple[Mask, Mask]:
+        """Masks over the rows of the responses: for training and for testing."""
         response = tables["response"]
         drug, cell = _codes_in(response, 0, tables["test_drugs"]), _codes_in(response, 1, tables["test_cell_lines"])
         with_features = (_rows_in(response, 0, tables["descriptors"]) >= 0) & (
@@ -83,7 +103,9 @@ class Benchmark(base.Benchmark):
         used &= ~np.isnan(response.numbers[:, 1])
         return used & ~drug & ~cell, used & drug & cell
 
-    def _samples(self, tables, wide, rows, chosen):
+    def _samples(
+        self, tables: Mapping[str, Table], wide: Sequence[Numbers], rows: Mask, chosen: np.random.Generator
+    ) -> Joined:
         """The samples of one partition, balanced and shuffled."""
         response = tables["response"]
         (kept,) = np.nonzero(rows)
@@ -95,8 +117,8 @@ class Benchmark(base.Benchmark):
         growth = response.numbers[kept, 1:2] / 100
         return Joined(np.ascontiguousarray(response.numbers[kept, :1]), tuple(wide), tuple(keys), growth)
 
-    def _balanced(self, rows, growth, chosen):
-        """CANDLE's ``naive_balancing``: of each band of growth a fixed share, so that strong effects are not rare."""
+    def _balanced(self, rows: Positions, growth: Numbers, chosen: np.random.Generator) -> Positions:
+        """CANDLE's ``naive_balancing``: keep a fixed share of each band of growth; strong effects are then not rare."""
         kept, lower = [], -math.inf
         for band in self.spec["model"]["growth_kept"]:
             inside = rows[(growth > lower) & (growth <= band["up_to"])]
@@ -105,18 +127,18 @@ class Benchmark(base.Benchmark):
             lower = band["up_to"]
         return np.concatenate(kept)
 
-    def build_model(self, features):
+    def build_model(self, shape: tuple[int, ...]) -> Any:
         """Dense layers with dropout, one output; the concentration is one more input."""
         from tf_keras import Sequential, layers
 
         model = self.spec["model"]
-        stack = [layers.Input((features + 1,))]
+        stack = [layers.Input(shape)]
         for units in model["dense"]:
             stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
         return Sequential([*stack, layers.Dense(1)])
 
-    def metrics(self):
-        """Accuracy is the coefficient of determination over the epoch; and the share of growth signs told right.
+    def metrics(self) -> list[Any]:
+        """Accuracy: the coefficient of determination over the epoch. Also the share of correctly predicted signs.
 
         The paper does not define P1B3's accuracy. CANDLE's own script reports the second as its accuracy.
         """
@@ -125,33 +147,33 @@ class Benchmark(base.Benchmark):
         return [metrics.R2Score(name="accuracy"), growth_sign_accuracy]
 
 
-def growth_sign_accuracy(y_true, y_pred):
+def growth_sign_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Share of samples where measured and predicted growth are on the same side of 0."""
     import tensorflow as tf
 
     return tf.reduce_mean(tf.cast(tf.equal(y_true < 0, y_pred < 0), tf.float32), axis=-1)
 
 
-def _drawn(numbers, chosen, subsample):
+def _drawn(numbers: Numbers, chosen: np.random.Generator, subsample: int) -> Numbers:
     """Up to ``subsample`` columns drawn from ``numbers``."""
     total = numbers.shape[1]
     return numbers[:, np.sort(chosen.choice(total, subsample, replace=False))] if subsample < total else numbers
 
 
-def _same_name(names):
-    """The expression file writes ``.`` where the responses write ``:``; blanks around a name mean nothing."""
+def _same_name(names: Iterable[Any]) -> list[str]:
+    """Normalised names: the expression file has ``.`` where the responses have ``:``; outer blanks are ignored."""
     return [str(name).strip().replace(".", ":") for name in names]
 
 
-def _rows_in(response, index, table):
-    """For each response its row in a wide ``table``, found by the name in code column ``index``; -1 without one."""
+def _rows_in(response: Table, index: int, table: Table) -> Positions:
+    """For each response its row in a wide ``table``, found by the name in code column ``index``; -1 if none."""
     rows = pd.Index(_same_name(table.categories()))
     if rows.has_duplicates:
         raise StudyError(f"P1B3: {rows[rows.duplicated()][0]!r} has two rows in a file that should have one for each")
     return rows.get_indexer(_same_name(response.codes[index]))[response.matrix[:, index].astype(np.int64)]
 
 
-def _codes_in(response, index, table):
+def _codes_in(response: Table, index: int, table: Table) -> Mask:
     """For each response whether its name in code column ``index`` is in a list of names."""
     names = _same_name(table.categories())
     listed = np.isin(_same_name(response.codes[index]), names)
@@ -161,7 +183,7 @@ def _codes_in(response, index, table):
 class _World:
     """The cell lines and drugs behind synthetic files; the same for every file of a seed."""
 
-    def __init__(self, shape, seed):
+    def __init__(self, shape: Mapping[str, int], seed: int) -> None:
         self._shape, self._seed = shape, seed
         drugs = max(10, round((shape["train_samples"] + shape["test_samples"]) / SAMPLES_PER_DRUG))
         self.cells = [f"NCI:CELL-{number:02d}" for number in range(CELL_LINES)]
@@ -172,7 +194,7 @@ class _World:
         factors = np.random.default_rng([seed, 0])
         self.cell_factors, self.drug_factors = factors.normal(size=(CELL_LINES, 2)), factors.normal(size=(drugs, 2))
 
-    def wide(self, name, rows, factors, features, missing):
+    def wide(self, name: str, rows: Sequence[str], factors: NDArray[np.float64], features: int, missing: float) -> str:
         """The text of a wide file: each column follows the hidden factors, with noise."""
         drawn = np.random.default_rng([self._seed, 1, features])
         values = factors @ drawn.normal(size=(2, features)) + drawn.normal(0, 0.3, (len(rows), features))
@@ -181,8 +203,8 @@ class _World:
         frame = pd.DataFrame(values, index=pd.Index(names, name=name), columns=[f"f{f}" for f in range(features)])
         return frame.to_csv(sep="\t", float_format="%.4f", na_rep="na")
 
-    def responses(self):
-        """Blocks of the text of the narrow file: responses in any order, those that filters remove among them."""
+    def responses(self) -> Iterator[str]:
+        """Blocks of text of the narrow file: responses in random order, including those that the filters remove."""
         yield "NSC,CELLNAME,LOG_CONCENTRATION,GROWTH\n"
         drawn = np.random.default_rng([self._seed, 2])
         parts = [
@@ -199,8 +221,10 @@ class _World:
             block = frame.iloc[first : first + LINES_PER_BLOCK]
             yield block.to_csv(header=False, index=False, float_format="%.6f")
 
-    def _used(self, drawn, samples, drugs, cells):
-        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: first and after the last."""
+    def _used(
+        self, drawn: np.random.Generator, samples: int, drugs: tuple[int, int], cells: tuple[int, int]
+    ) -> pd.DataFrame:
+        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: (first, end) of indices."""
         positive, number = _before_balancing(samples)
         drug, cell = drawn.integers(*drugs, number), drawn.integers(*cells, number)
         concentration = drawn.uniform(-5, -4, number)
@@ -214,8 +238,8 @@ class _World:
         return pd.DataFrame({**names, "concentration": concentration, "growth": growth})
 
 
-def _before_balancing(samples):
-    """(responses with growth of 0 to 50, all) of which balancing, which keeps 70 % of the first, leaves ``samples``."""
+def _before_balancing(samples: int) -> tuple[int, int]:
+    """(responses with growth of 0 to 50, all), of which ``samples`` remain after balancing keeps 70 % of the first."""
     wanted = samples // 2
     positive = math.floor(wanted / 0.7)
     while round(positive * 0.7) < wanted:

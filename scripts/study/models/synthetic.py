@@ -1,14 +1,16 @@
-"""The ``synthetic`` source: files of any size that look like a benchmark's real ones."""
+"""The ``synthetic`` source: files of any size with the form of a benchmark's real files."""
+
+from typing import Any
 
 from tqdm import tqdm
 
 from study import models
-from study.core.files import written_aside
+from study.core.files import AnyPath, written_aside
 
 GENERATOR_VERSION = 1  # raise it when the same seed gives other bytes: files are then made anew
 
 
-def generate(path, benchmark, spec, definition, file):
+def generate(path: AnyPath, benchmark: str, spec: dict[str, Any], definition: dict[str, Any], file: str) -> None:
     """Write one synthetic file; ``file`` is its key in the benchmark's ``files``.
 
     definition: the study's dataset (train_samples, test_samples, features, seed). The same definition

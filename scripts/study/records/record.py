@@ -1,42 +1,55 @@
-"""One record of a run, made from its directory; can be made again without training again."""
+"""The record of a run, made from its directory; it can be made again without training again."""
 
+import copy
+import functools
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-import yaml
 
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
+from study.experiment import identity, schemas
+from study.experiment.definition import RunDefinition
 from study.instruments import phases, profiler
 from study.instruments.power import summary
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
-def make_record(folder):
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The schema of a record; its ``parameters`` are the declared ones."""
+    found = copy.deepcopy(configuration.named_schema("record"))
+    found["properties"]["parameters"] = schemas.record_parameters()
+    return found
+
+
+def make_record(folder: str | Path) -> dict[str, Any]:
     """The run record of a run's directory, as a dict that fits ``config/schemas/record.schema.yaml``.
 
-    Times are seconds. A phase that took N ranks different times has the slowest, the fastest and rank 0's.
-    Raises `StudyError` where a file of the run is missing or is not the one the run wrote.
+    Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0. Raises `StudyError` if
+    a file of the run is missing or was changed.
     """
     folder = Path(folder)
     outcome = read_json(folder / "outcome.json")
     configuration.check(outcome, "outcome", str(folder / "outcome.json"))
     verify(folder, outcome["files"])
-    run = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    run = RunDefinition.read(folder / "run.yaml")
     provenance = read_json(folder / "provenance.json")
     ok = outcome["status"] == "ok"
     history = pd.read_csv(folder / "history.csv") if ok else None
-    metrics = read_json(folder / "metrics.json") if ok else None
+    metrics = read_json(folder / "metrics.json") if ok else {}
     if ok:
         _check_history(history, run, folder)
     record = {
         "schema_version": SCHEMA_VERSION,
-        "machine": run["machine"]["name"],
-        "parameters": run["parameters"],
-        "derived": run["derived"],
-        "benchmark": {key: run["benchmark"][key] for key in ("learning_rate", "optimizer", "loss")},
+        "machine": run.machine["name"],
+        "parameters": identity.filled(run.parameters),
+        "derived": vars(run.derived),
+        "block": run["repeat"],
+        "benchmark": {key: run.benchmark[key] for key in ("learning_rate", "optimizer", "loss")},
         "workload": metrics["workload"] if ok else None,
         "data_mb": _data_mb(run, provenance),
         "status": outcome["status"],
@@ -48,7 +61,7 @@ def make_record(folder):
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
-        "power": summary.summarize(folder, run, phases.read(folder / "phases.jsonl")),
+        "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "model": {"parameters": metrics["parameters"], "ranks_agree": _ranks_agree(metrics)} if ok else None,
@@ -60,25 +73,27 @@ def make_record(folder):
             "host": provenance["host"]["name"],
             "oversubscribed": _oversubscribed(run, provenance),
             "started_wall_ns": outcome["started_wall_ns"],
+            "session": provenance["session"],
+            "steering": provenance["steering"],
         },
         "files": outcome["files"],
     }
-    configuration.check(record, "record", f"the record of {folder}")
+    configuration.check(record, schema(), f"the record of {folder}")
     return record
 
 
-def read_record(path):
-    """Read a record back, checked against the schema and for its version."""
+def read_record(path: str | Path) -> dict[str, Any]:
+    """Read a record and check its version and schema; parameters that it lacks get their defaults."""
     record = read_json(path)
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
-    configuration.check(record, "record", str(path))
-    return record
+    configuration.check(record, schema(), str(path))
+    return {**record, "parameters": identity.filled(record["parameters"])}
 
 
-def verify(folder, files):
-    """Raise `StudyError` where a run's file is missing or no longer has the checksum in ``files``."""
+def verify(folder: Path, files: dict[str, str]) -> None:
+    """Raise `StudyError` if a run's file is missing or no longer has the checksum in ``files``."""
     for name, known in files.items():
         path = folder / name
         if not path.exists():
@@ -87,8 +102,8 @@ def verify(folder, files):
             raise StudyError(f"{path}: was changed after the run; restore it or delete {folder} to run again")
 
 
-def _check_history(history, run, folder):
-    expected = list(range(1, run["derived"]["epochs_per_rank"] + 1))
+def _check_history(history: pd.DataFrame, run: RunDefinition, folder: Path) -> None:
+    expected = list(range(1, run.derived.epochs_per_rank + 1))
     if list(history["epoch"]) != expected:
         raise StudyError(
             f"{folder / 'history.csv'}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; "
@@ -96,17 +111,17 @@ def _check_history(history, run, folder):
         )
 
 
-def _communication(folder, run):
-    """What the timeline told (scripts/read_timeline.py); None for a run that was not traced."""
-    return read_json(folder / "communication.json") if run["parameters"]["trace"] else None
+def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
+    """The summary of the timeline (scripts/read_timeline.py); None for a run that was not traced."""
+    return read_json(folder / "communication.json") if run["trace"] else None
 
 
-def _data_mb(run, provenance):
+def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:
     """Size (MB) of each file of the dataset by its name in the benchmark's YAML."""
-    return {file: provenance["data"][file]["source"]["bytes"] / 1e6 for file in run["data"]}
+    return {file: provenance["data"][file]["source"]["bytes"] / 1e6 for file in run.data}
 
 
-def _phase_times(folder):
+def _phase_times(folder: Path) -> dict[str, dict[str, float | None]]:
     times = phases.durations(phases.read(folder / "phases.jsonl"))
     return {
         phase: {
@@ -119,14 +134,14 @@ def _phase_times(folder):
     }
 
 
-def _training(run, history, metrics):
+def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, Any]:
     """Time per epoch and throughput, from rank 0's epochs.
 
-    ``time_per_epoch_s``: the mean over all epochs, the first included, as the paper's tables have it.
+    ``time_per_epoch_s``: the mean over all epochs including the first, as in the paper's tables.
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]
-    samples = metrics["workload"]["samples_per_rank"] * run["parameters"]["gpus"]
+    samples = metrics["workload"]["samples_per_rank"] * run.ranks
     return {
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
@@ -135,32 +150,32 @@ def _training(run, history, metrics):
     }
 
 
-def _quality(history, metrics):
-    """Loss and metrics of rank 0's last epoch, of its validation, and of the evaluation on the test set.
+def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
+    """Loss and metrics of rank 0's last epoch, for training and validation, and of the evaluation on the test set.
 
     A value that is not finite becomes None.
     """
     last = history.iloc[-1]
-    values = {}
+    values: dict[str, float] = {}
     for name, tested in metrics["test"].items():
         values |= {name: last[name], f"validation_{name}": last[f"val_{name}"], f"test_{name}": tested}
     return {name: number_or_none(value) for name, value in values.items()}
 
 
-def _reading(metrics):
-    """What all ranks together read of the files on the shared file system, in MB; None where it was not counted."""
+def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """Reads of all ranks from shared storage, in MB: requested by read(), and from storage; None if not counted."""
     return {name: _sum([rank[f"{name}_read_mb"] for rank in metrics["ranks"]]) for name in ("shared", "storage")}
 
 
-def _sum(values):
+def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
 
 
-def _ranks_agree(metrics):
+def _ranks_agree(metrics: dict[str, Any]) -> bool:
     return len({rank["final_weights_crc32"] for rank in metrics["ranks"]}) == 1
 
 
-def _oversubscribed(run, provenance):
-    """Whether the ranks of a node had fewer cores than the machine's file gives them."""
-    ranks = min(run["parameters"]["gpus"], run["machine"]["ranks_per_node"])
-    return ranks * run["machine"]["cores_per_rank"] > provenance["host"]["cores_allowed"]
+def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
+    """Whether the ranks of a node had fewer cores than the machine's file specifies."""
+    ranks = min(run.ranks, run.machine["ranks_per_node"])
+    return ranks * run.machine["cores_per_rank"] > provenance["host"]["cores_allowed"]

@@ -1,27 +1,31 @@
-"""One tidy table of all runs of a study, and one of all its loading samples: what tables are made from."""
+"""The tidy tables of a study, the input of its tables and figures: one of all runs, one of all loading samples."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from study.core import configuration, paths
 from study.core.errors import StudyError
 from study.core.files import read_json
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
 from study.records.record import read_record, verify
 
 
-def runs_frame(runs, training_code, folder):
-    """A data frame with a row a run.
+def runs_frame(runs: Iterable[PlannedRun], training_code: dict[str, str], folder: str | Path) -> pd.DataFrame:
+    """A data frame with one row per run.
 
-    runs: the study's `grid.Run` objects. training_code: {benchmark: digest of today's code}, for the column
-    ``code_is_current``. folder: the machine's results folder, to which the column ``record`` is relative.
+    runs: of the study. training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
+    folder: the machine's results folder, to which the column ``record`` is relative.
     """
     return pd.DataFrame([_run_row(run, training_code, Path(folder)) for run in runs])
 
 
-def _run_row(run, training_code, folder):
+def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
     verify(path.parent, record["files"])
@@ -38,6 +42,9 @@ def _run_row(run, training_code, folder):
         "loss_function": record["benchmark"]["loss"],
         **(record["workload"] or nothing(WORKLOAD)),
         **_sizes(record["data_mb"], run.spec["files"]),
+        "block": record["block"],
+        "started_wall_ns": provenance["started_wall_ns"],
+        "session": provenance["session"],
         "status": record["status"],
         "failure_kind": failure.get("kind"),
         "failure_phase": failure.get("phase"),
@@ -66,13 +73,13 @@ def _run_row(run, training_code, folder):
         "host": provenance["host"],
         "record": str(path.relative_to(folder)),
     }
-    if record["resumed_after_epoch"]:  # not one piece: no time, power or energy of it is comparable
+    if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name.endswith(("_s", "_w", "_j", "_js")))
     return row
 
 
-def _power(record):
-    """Power and energy columns: of a GPU, of the job, of each kind of part, and what they are worth."""
+def _power(record: dict[str, Any]) -> dict[str, Any]:
+    """Power and energy columns: per GPU, of the job, of each kind of device, and derived values."""
     power, training = record["power"], record["training"]
     job, samples = power["energy_job_j"], None
     if training:
@@ -95,10 +102,10 @@ def _power(record):
     }
 
 
-def _communication(communication):
-    """Columns of a traced run. Allreduce is that of an epoch: the mean over all but the first, where there are more.
+def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
+    """Columns of a traced run. Allreduce times are per epoch: the mean over all epochs but the first, if possible.
 
-    In the first one TensorFlow builds its graph, and the ranks wait for whichever takes longest.
+    In the first epoch TensorFlow builds its graph, and the ranks wait for the slowest.
     """
     if communication is None:
         return dict.fromkeys(COMMUNICATION)
@@ -112,11 +119,11 @@ def _communication(communication):
     }
 
 
-def _mean(values):
+def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _profile(profile):
+def _profile(profile: dict[str, Any] | None) -> dict[str, Any]:
     """Columns of a profiled run, ``profile_<column>``."""
     return {f"profile_{name}": (profile or {}).get(name) for name in PROFILE}
 
@@ -129,7 +136,7 @@ COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED
 PROFILE = ("total_s", *PROFILE_COLUMNS)
 
 
-def _sizes(data_mb, files):
+def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
     """``train_mb`` and ``test_mb``: the files that the benchmark's YAML counts for each of the paper's two sizes."""
     return {
         f"{split}_mb": sum(size for file, size in data_mb.items() if files[file].get("split") == split) or None
@@ -143,18 +150,28 @@ TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_p
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 
 
-def read_frame(path):
-    """One of the two tables as written to a CSV file; an empty frame where the study has no runs or no loads."""
+def read_runs(path: str | Path) -> pd.DataFrame:
+    """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs."""
+    frame = read_loading(path)
+    if len(frame):
+        for name, parameter in PARAMETERS.items():
+            if name not in frame and parameter.has_default:
+                frame[name] = parameter.default
+    return frame
+
+
+def read_loading(path: str | Path) -> pd.DataFrame:
+    """Read ``loading.csv``; empty if the study has no loading measurement."""
     try:
         return pd.read_csv(path)
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
 
 
-def loading_frame(loading_files, loading_code, folder):
-    """A data frame with a row a load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
+def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder: str | Path) -> pd.DataFrame:
+    """A data frame with one row per load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
 
-    loading_code: digest of today's code, for ``code_is_current``. folder: what ``record`` is relative to.
+    loading_code: digest of the current code, for ``code_is_current``. folder: to which ``record`` is relative.
     """
     rows = []
     for path in loading_files:
@@ -187,8 +204,8 @@ LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns"
            "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
 
 
-def _refuse_different_arrays(frame):
-    """Loaders are compared only where they give the same array, bit for bit."""
+def _refuse_different_arrays(frame: pd.DataFrame) -> None:
+    """Loaders are compared only if they give bit-identical arrays."""
     for key, group in frame[frame["status"] == "ok"].groupby(["benchmark", "dataset", "file"]):
         if group["crc32"].nunique() > 1:
             found = group.groupby("loader")["crc32"].unique().to_dict()

@@ -1,1 +1,1 @@
-"""What people read: tables, figures, the report's pages; one folder per paper in papers/."""
+"""Output for people: tables, figures, the report's pages; one folder per paper in papers/."""

@@ -1,6 +1,11 @@
-"""The form of the HTML pages that the report shows: one style, tables that can be read."""
+"""HTML pages of the report: one style, readable tables."""
 
 import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RIGHT = ", ".join(f".r{n} td:nth-child({n})" for n in range(1, 80))
 STYLE = f"""
@@ -16,7 +21,7 @@ ol {{ font: 12px/1.4 monospace; }}
 """
 
 
-def page(title, *parts):
+def page(title: str, *parts: str) -> str:
     """A whole page. title: plain text; parts: HTML, one after the other."""
     return (
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{html.escape(title)}</title>"
@@ -26,28 +31,28 @@ def page(title, *parts):
     )
 
 
-def paragraph(text):
+def paragraph(text: str) -> str:
     """A paragraph of plain text."""
     return f"<p>{html.escape(text)}</p>"
 
 
-def heading(text):
+def heading(text: str) -> str:
     """A heading below the page's."""
     return f"<h2>{html.escape(text)}</h2>"
 
 
-def items(texts, kind="ul"):
-    """A list of plain texts (``ul`` or ``ol``), or nothing where there are none; line breaks in a text are kept."""
+def items(texts: Iterable[str], kind: str = "ul") -> str:
+    """A list of plain texts (``ul`` or ``ol``), or an empty text if there are none; line breaks in a text are kept."""
     lines = "".join(f"<li>{'<br>'.join(map(html.escape, text.splitlines()))}</li>" for text in texts)
     return f"<{kind}>{lines}</{kind}>" if lines else ""
 
 
-def folded(title, part):
+def folded(title: str, part: str) -> str:
     """A part that opens when its title is clicked."""
     return f"<details><summary>{html.escape(title)}</summary>{part}</details>"
 
 
-def table(body, right=()):
+def table(body: "pd.DataFrame", right: Iterable[int] = ()) -> str:
     """A data frame of texts as a table. right: positions of the columns, from 0, that are aligned to the right."""
     classes = [f"r{position + 1}" for position in right]
     return f"<div>{body.to_html(index=False, border=0, justify='unset', classes=classes)}</div>"

@@ -2,21 +2,25 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from study.experiment import schemas
+from study.experiment.study import Study
 from study.report import html
 from study.report.tables.layout import text
 
-RUN_COLUMNS = ["benchmark", "dataset", "scaling", "epochs_per_rank", "gpus", "batch_size_per_rank", "batch_scaling",
-               "loader", "staging", "input_pipeline", "sharding", "trace", "profile", "repeat", "status", "runtime_s",
+RUN_COLUMNS = [*schemas.separating(), "epochs_per_rank", "batch_size_per_rank", "repeat", "status", "runtime_s",
                "time_per_epoch_s", "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
 
 
-def overview(study, machine, runs, loading, folder):
+def overview(
+    study: Study, machine: dict[str, Any], runs: pd.DataFrame, loading: pd.DataFrame, folder: str | Path
+) -> str:
     """The page as HTML.
 
-    study: `grid.Study`; machine: the machine's YAML with its name; runs, loading: the tidy tables; folder: the
+    study: the expanded study. machine: the machine's YAML with its name. runs, loading: the tidy tables. folder: the
     machine's results folder, to which their column ``record`` is relative.
     """
     parts = [
@@ -34,19 +38,19 @@ def overview(study, machine, runs, loading, folder):
     return html.page(f"Study {study.name} on {machine['name']}", *parts)
 
 
-def _hosts(runs, loading, folder):
-    """A line for each host, from the provenance of its first run, or of the loading measurements."""
+def _hosts(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> list[str]:
+    """One line per host, from the provenance of its first run, or of the loading measurements."""
     files = [(folder / record).with_name("provenance.json") for record in _column(runs, "record")]
     measured = [folder / record for record in _column(loading, "record")]
     found = [_read(file) for file in files] or [_read(file)["provenance"] for file in dict.fromkeys(measured)]
     return list(dict.fromkeys(_host_line(each) for each in found))
 
 
-def _read(file):
+def _read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _host_line(provenance):
+def _host_line(provenance: dict[str, Any]) -> str:
     host, gpus = provenance["host"], provenance["gpus"]
     names = ", ".join(gpu["name"] for gpu in gpus["found"]) or f"no GPU seen ({gpus['reason']})"
     packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
@@ -58,7 +62,7 @@ def _host_line(provenance):
     )
 
 
-def _failed(runs, loading):
+def _failed(runs: pd.DataFrame, loading: pd.DataFrame) -> str:
     lines = []
     for _, run in (runs[runs["status"] != "ok"] if len(runs) else runs).iterrows():
         expected = "" if pd.isna(run["may_fail"]) else f" This was expected: {run['may_fail']}."
@@ -70,7 +74,7 @@ def _failed(runs, loading):
     return html.items(lines) or html.paragraph("Nothing failed.")
 
 
-def _runs(runs):
+def _runs(runs: pd.DataFrame) -> str:
     if runs.empty:
         return html.paragraph("This study has no runs.")
     names = [name for name in RUN_COLUMNS if name in runs]
@@ -78,14 +82,14 @@ def _runs(runs):
     return html.table(runs[names].map(text), right)
 
 
-def _loading(loading):
+def _loading(loading: pd.DataFrame) -> str:
     if loading.empty:
         return html.paragraph("This study has no loading measurements.")
     return html.items(f"{len(group)} loads: {record}" for record, group in loading.groupby("record", sort=False))
 
 
-def _profiles(runs, folder):
-    """The top of each profiled run's profile, folded; nothing where the study has none."""
+def _profiles(runs: pd.DataFrame, folder: Path) -> list[str]:
+    """The top of each profiled run's profile, folded; empty if the study has none."""
     profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
     parts = [html.heading("The profiles: functions of rank 0 by their own time")] if len(profiled) else []
     for _, run in profiled.iterrows():
@@ -95,5 +99,5 @@ def _profiles(runs, folder):
     return parts
 
 
-def _column(frame, name):
+def _column(frame: pd.DataFrame, name: str) -> list:
     return frame[name].tolist() if name in frame else []

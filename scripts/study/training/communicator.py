@@ -1,81 +1,120 @@
-"""The only module that touches Horovod, so that it can be replaced."""
+"""Communication between the ranks of a run; the only module that uses Horovod, so that it can be replaced."""
+
+from __future__ import annotations
 
 import functools
 import os
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3
 
-
 BLOCK = 1 << 24  # values of a matrix that are broadcast at once
+Members = tuple[int, ...]  # ranks, ascending: a process set
 
 
-def _threads():
-    """The numbers of this process's threads."""
-    return frozenset(int(path.name) for path in Path("/proc/self/task").iterdir())
+class Communicator(Protocol):
+    """The ranks of a run, seen from one of them.
+
+    Collective operations take ``members``, the ranks of a process set that `create_process_sets` has made; None, the
+    default, is the global process set of all ranks. All members must call.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
+
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Make process sets; all ranks must call, with the same ``sets``."""
+
+    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+        """``optimizer``, with each gradient averaged over the members before it is applied."""
+
+    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
+        """Set ``variables`` (TensorFlow's) on every member to the values of the first member."""
+
+    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
+        """Fill ``matrix``, float32 in C order, on every member with that of the first member."""
+
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every member, in their order; anything that can be pickled. Waits for all members."""
+
+    def close(self) -> None:
+        """Shut down together: a rank that leaves early breaks the others' collective operations."""
 
 
 class Horovod:
-    """The ranks of a run, through Horovod."""
+    """A `Communicator` through Horovod 0.28."""
 
-    def __init__(self, in_groups=False):
-        """in_groups: whether some of the ranks will speak among themselves, see `split`."""
+    def __init__(self, with_process_sets: bool = False) -> None:
+        """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle."""
         import horovod.tensorflow
         import horovod.tensorflow.keras as hvd
         import tensorflow as tf
 
-        # Averaging gradients has no control flow on tensors; to look for some takes seconds of the first step.
+        # Averaging gradients has no control flow on tensors; AutoGraph's search for it takes seconds of the first step.
         horovod.tensorflow._make_subgraph = functools.partial(tf.function, autograph=False)
         before = _threads()
-        hvd.init(process_sets="dynamic" if in_groups else None)
-        self.threads = _threads() - before  # Horovod's own, which are never quite idle
-        self._hvd, self._sets = hvd, {}
+        hvd.init(process_sets="dynamic" if with_process_sets else None)
+        self.own_threads = _threads() - before
+        self._hvd = hvd
+        self._sets: dict[Members, Any] = {}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
-    def distributed_optimizer(self, optimizer):
-        """``optimizer``, with each gradient averaged over the ranks before it is applied."""
-        return self._hvd.DistributedOptimizer(optimizer)
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Make process sets; one of all ranks is the global one, and one of a single rank needs none."""
+        for members in sets:
+            if 1 < len(members) < self.size:
+                self._sets[members] = self._hvd.add_process_set(list(members))
 
-    def broadcast(self, variables):
-        """Set ``variables`` (a list of TensorFlow variables) on every rank to rank 0's values."""
+    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+        """``optimizer``, with each gradient averaged over the members before it is applied."""
+        return self._hvd.DistributedOptimizer(optimizer, process_set=self._process_set(members))
+
+    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
+        """Set ``variables`` on every member to the values of the first member."""
         from horovod.tensorflow import broadcast_variables
 
-        broadcast_variables(variables, root_rank=0)
+        root = members[0] if members else 0
+        broadcast_variables(variables, root_rank=root, process_set=self._process_set(members))
 
-    def split(self, groups):
-        """Let the ranks of each group speak among themselves. groups: lists of ranks, the same on all ranks."""
-        for members in groups:
-            if 1 < len(members) < self.size:
-                self._sets[tuple(members)] = self._hvd.add_process_set(members)
-
-    def broadcast_matrix(self, matrix, members):
-        """Fill ``matrix``, float32 in C order, on each of the ranks ``members`` with that of the first of them.
-
-        members: all ranks, or a group that was told to `split`. It goes in blocks, so that memory grows by one.
-        """
-        if len(members) == 1:
+    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
+        """Fill ``matrix`` on every member; in blocks, so that memory grows by one block."""
+        if members and len(members) == 1:
             return
         import tensorflow as tf
-        from horovod.tensorflow import broadcast, global_process_set
+        from horovod.tensorflow import broadcast
 
-        group = self._sets.get(tuple(members), global_process_set)
+        root, process_set = members[0] if members else 0, self._process_set(members)
         values = np.ascontiguousarray(matrix).reshape(-1)
         for first in range(0, values.size, BLOCK):
             block = values[first : first + BLOCK]
             with tf.device("/CPU:0"):
-                sent = broadcast(tf.convert_to_tensor(block), members[0], name="staging", process_set=group)
-            if self.rank != members[0]:
+                sent = broadcast(tf.convert_to_tensor(block), root, name="staging", process_set=process_set)
+            if self.rank != root:
                 block[:] = sent.numpy()
 
-    def gather(self, value):
-        """A list with ``value`` of every rank, by rank; any object that can be pickled. Waits for all ranks."""
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every member, in their order."""
         from horovod.tensorflow import allgather_object
 
-        return allgather_object(value)
+        return allgather_object(value, process_set=self._process_set(members))
 
-    def close(self):
-        """Leave together: a rank that leaves early breaks the others' collectives."""
+    def close(self) -> None:
+        """Shut down together: a rank that leaves early breaks the others' collective operations."""
         self._hvd.shutdown()
+
+    def _process_set(self, members: Members | None) -> Any:
+        from horovod.tensorflow import global_process_set
+
+        return self._sets.get(members, global_process_set) if members else global_process_set
+
+
+def _threads() -> frozenset[int]:
+    """The ids of this process's threads."""
+    return frozenset(int(path.name) for path in Path("/proc/self/task").iterdir())

@@ -1,11 +1,15 @@
-"""What one rank does, from start-up to evaluation (icpp2019, Figure 2 and section 2.3.2)."""
+"""One rank, from start-up to evaluation (icpp2019, Figure 2 and section 2.3.2)."""
+
+from __future__ import annotations
 
 import contextlib
 import os
 import socket
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,46 +20,56 @@ from study.core.files import number_or_none, write_json, written_aside
 from study.data.loaders import check_columns, import_for
 from study.data.randomness import seed_dropout
 from study.data.samples import batches, part
+from study.experiment.definition import RunDefinition
+from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import SharedReads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
 from study.training import fit, learning_rate, staging
+from study.training.communicator import Communicator, Members
 
 
-def run_rank(run, folder, started, make_communicator, signs=None):
-    """Train one rank of ``run`` (the content of ``run.yaml``) and log into ``folder``.
+def run_rank(
+    run: RunDefinition,
+    folder: str | Path,
+    started: tuple[int, int],
+    make_communicator: Callable[..., Communicator],
+    heartbeat: Heartbeat | None = None,
+) -> int:
+    """Train one rank of ``run`` and log into ``folder``, the run's directory.
 
-    started: (wall, monotonic) nanoseconds when the process began. make_communicator: gives an object
-    with `communicator.Horovod`'s methods. signs: the rank's `heartbeats.Signs`, where it is watched.
-    Rank 0 alone writes ``history.csv`` and ``metrics.json``; each rank appends to its own log of phases. Returns the
-    rank. Raises `StudyError` where data or ranks are not as planned.
+    started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns a
+    `study.training.communicator.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a
+    watchdog is running. Only rank 0 writes ``history.csv`` and ``metrics.json``; each rank writes its own log of
+    phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
     """
-    limit_threads(run["machine"]["cores_per_rank"])
-    ranks = make_communicator(in_groups=run["parameters"]["staging"] == "node_broadcast")
-    gpu = pin_device(run, ranks)
-    phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
+    limit_threads(run.machine["cores_per_rank"])
+    communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
+    rank = communicator.rank
+    gpu = pin_device(run, communicator)
+    phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
     phases.edge("startup", "begin", started)
-    if signs:
-        signs.phases, signs.ignored = phases, ranks.threads
-    _check_ranks(run, ranks)
-    benchmark = models.get(run["benchmark"]["name"], run["benchmark"])
-    import_for(run["parameters"]["loader"])
-    with telemetry.sampled(run, Path(folder) / "ranks", ranks):
-        ranks.gather(None)  # no rank loads before every host's sampler runs
+    if heartbeat:
+        heartbeat.phases, heartbeat.ignored = phases, communicator.own_threads
+    _check_ranks(run, communicator)
+    benchmark = models.get(run.benchmark["name"], run.benchmark)
+    import_for(run["loader"])
+    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator):
+        communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
-        results = _train(run, folder, ranks, benchmark, phases, signs)
-        _write_results(folder, ranks, gpu, results)  # gathers too: no sampler stops before all ranks have evaluated
-    ranks.close()
-    return ranks.rank
+        results = _train(run, folder, communicator, benchmark, phases, heartbeat)
+        _write_results(folder, communicator, gpu, results)  # gathers: no sampler stops before all ranks have evaluated
+    communicator.close()
+    return rank
 
 
 @dataclass(frozen=True)
 class _Results:
-    """What a rank knows at its end. resumed_after: epochs that an earlier attempt had trained, 0 for none."""
+    """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none."""
 
-    model: object
+    model: Any
     initial_checksum: int
     history: pd.DataFrame
     resumed_after: int
@@ -64,39 +78,45 @@ class _Results:
     reads: SharedReads
 
 
-def _train(run, folder, ranks, benchmark, phases, signs):
+def _train(
+    run: RunDefinition,
+    folder: str | Path,
+    communicator: Communicator,
+    benchmark: models.base.Benchmark,
+    phases: PhaseLog,
+    heartbeat: Heartbeat | None,
+) -> _Results:
     """From loading to evaluation; returns `_Results`."""
-    check_columns(run["data"], run["benchmark"]["files"])
+    check_columns(run.data, run.benchmark["files"])
     reads, staged = SharedReads(), contextlib.ExitStack()
     with phases("load"):
-        for _ in range(1 + _extra_loads(run, ranks)):
-            tables = staging.tables(run, ranks, phases, reads, staged)
+        for _ in range(1 + _straggler_loads(run, communicator)):
+            tables = staging.tables(run, communicator, phases, reads, staged)
     with phases("preprocess"):
-        is_scaled = run["parameters"]["loader"] == "mapped"
-        data = (benchmark.arrange if is_scaled else benchmark.preprocess)(tables, run["derived"]["seed"])
+        data = benchmark.samples(tables, run.derived.seed)
         del tables
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
-        if run["parameters"]["sharding"] == "by_rank":
-            data.train = part(data.train, ranks.rank, ranks.size)
+        if run["sharding"] == "by_rank":
+            data.train = part(data.train, communicator.rank, communicator.size)
         workload["samples_per_rank"] = len(data.train)
-        model = compile_model(benchmark, run, ranks, data.features)
-        resumed = fit.resume(model, run, folder, ranks) if run["parameters"]["checkpoint_epochs"] else (0, [])
+        model = compile_model(benchmark, run, communicator, data.train.shape)
+        resumed = fit.resume(model, run, folder, communicator) if run["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
-        ranks.broadcast(fit.state(model))
-    initial = _agreed_checksum(model, ranks)
+        communicator.broadcast_variables(fit.state(model))
+    initial = agreed_checksum(model, communicator)
     staged.close()
-    if signs:
-        signs.steps = model.optimizer.iterations.numpy
+    if heartbeat:
+        heartbeat.steps = model.optimizer.iterations.numpy
     with phases("train"):
-        history = fit.fit(model, data, run, folder, ranks, phases, resumed)
+        history = fit.fit(model, data, run, folder, communicator, phases, resumed)
     with phases("evaluate"):
-        batch_size = run["derived"]["batch_size_per_rank"]
+        batch_size = run.derived.batch_size_per_rank
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
     return _Results(model, initial, history, resumed[0], test_metrics, workload, reads)
 
 
-def limit_threads(cores):
-    """Give TensorFlow as many threads as the machine's file says a rank has cores. Before TensorFlow's first use."""
+def limit_threads(cores: int) -> None:
+    """Limit TensorFlow's threads to the cores of a rank in the machine's file. Call before using TensorFlow."""
     os.environ["OMP_NUM_THREADS"] = str(cores)
     import tensorflow as tf
 
@@ -104,86 +124,99 @@ def limit_threads(cores):
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def pin_device(run, ranks):
-    """One GPU a rank, by local rank, its memory taken as needed; none where the machine's file gives none.
+def pin_device(run: RunDefinition, communicator: Communicator) -> str | None:
+    """One GPU per rank, by local rank, with memory allocated as needed; none if the machine's file has no GPUs.
 
-    Returns the GPU's UUID, None without a GPU or where it cannot be told.
+    Returns the GPU's UUID; None without a GPU, or if the UUID is unknown.
     """
     import tensorflow as tf
 
-    if run["machine"]["gpus_per_rank"] == 0:
+    if run.machine["gpus_per_rank"] == 0:
         tf.config.set_visible_devices([], "GPU")
         return None
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but TensorFlow sees none here")
-    # A launcher such as jsrun may show each rank its own GPU only.
-    index = 0 if len(gpus) == 1 else ranks.local_rank
+    # A launcher such as jsrun may show each rank only its own GPU.
+    index = 0 if len(gpus) == 1 else communicator.local_rank
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     uuids = visible()
     return uuids[index] if uuids and index < len(uuids) else None
 
 
-def compile_model(benchmark, run, ranks, features):
+def compile_model(
+    benchmark: models.base.Benchmark,
+    run: RunDefinition,
+    communicator: Communicator,
+    shape: tuple[int, ...],
+    members: Members | None = None,
+) -> Any:
     """Build and compile the model with the distributed optimizer; all its variables exist afterwards.
 
-    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast.
+    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast. shape: of one
+    sample's input. members: the process set whose gradients are averaged, all ranks by default; the learning rate is
+    scaled by its size.
     """
     import tf_keras as keras
 
-    keras.utils.set_random_seed(run["derived"]["seed"] + ranks.rank)
-    model = benchmark.build_model(features)
+    keras.utils.set_random_seed(run.derived.seed + communicator.rank)
+    model = benchmark.build_model(shape)
+    size = len(members) if members else communicator.size
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
-    optimizer = optimizers[run["benchmark"]["optimizer"]](learning_rate=learning_rate.scaled(run, ranks.size))
-    optimizer = ranks.distributed_optimizer(optimizer)
-    model.compile(loss=run["benchmark"]["loss"], optimizer=optimizer, metrics=benchmark.metrics())
+    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size))
+    optimizer = communicator.distributed_optimizer(optimizer, members)
+    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=benchmark.metrics())
     optimizer.build(model.trainable_variables)
-    seed_dropout(model, run["derived"]["seed"] + ranks.rank)
+    seed_dropout(model, run.derived.seed + communicator.rank)
     return model
 
 
-def _check_ranks(run, ranks):
-    if ranks.size != run["parameters"]["gpus"]:
+def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
+    if communicator.size != run.ranks:
         raise StudyError(
-            f"the launcher started {ranks.size} ranks, the run has {run['parameters']['gpus']}; "
+            f"the launcher started {communicator.size} ranks, the run has {run.ranks}; "
             "was Horovod built for this launcher?"
         )
 
 
-def _extra_loads(run, ranks):
-    """How often this rank loads its files once more: the last rank only, in runs that make loading uneven."""
-    return run["parameters"]["extra_loads"] if ranks.rank == ranks.size - 1 else 0
+def _straggler_loads(run: RunDefinition, communicator: Communicator) -> int:
+    """Additional loads of this rank's files: on the last rank only, in runs with a straggler."""
+    return run["straggler_loads"] if communicator.rank == communicator.size - 1 else 0
 
 
-def _agreed_checksum(model, ranks):
-    """CRC-32 of the weights, which after the broadcast must be the same on all ranks."""
-    checksums = ranks.gather(_checksum(model))
+def agreed_checksum(model: Any, communicator: Communicator, members: Members | None = None) -> int:
+    """CRC-32 of the weights, which must be the same on all members of a process set after the broadcast.
+
+    Raises:
+        StudyError: they differ.
+    """
+    checksums = communicator.gather(_checksum(model), members)
     if len(set(checksums)) != 1:
         raise StudyError(f"the ranks' weights differ after the broadcast (CRC-32 by rank: {checksums})")
     return checksums[0]
 
 
-def _checksum(model):
+def _checksum(model: Any) -> int:
     checksum = 0
     for array in model.get_weights():
-        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     return checksum
 
 
-def _write_results(folder, ranks, gpu, results):
-    """Gather what each rank knows; rank 0 writes ``history.csv`` and ``metrics.json``."""
+def _write_results(folder: str | Path, communicator: Communicator, gpu: str | None, results: _Results) -> None:
+    """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
-        "rank": ranks.rank,
-        "local_rank": ranks.local_rank,
+        "rank": communicator.rank,
+        "local_rank": communicator.local_rank,
         "host": socket.gethostname(),
         "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
         **results.reads.as_mb(),
         "final_weights_crc32": _checksum(results.model),
     }
-    everyone = ranks.gather(mine)
-    if ranks.rank != 0:
+    everyone = communicator.gather(mine)
+    if communicator.rank != 0:
         return
     with written_aside(Path(folder) / "history.csv") as aside:
         results.history.to_csv(aside, index=False)

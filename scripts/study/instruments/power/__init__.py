@@ -1,1 +1,1 @@
-"""Power and energy: one module a sensor, the sampler that reads them, and the energy of phases and runs."""
+"""Power and energy: one module per sensor, the sampler that reads them, and the energy of phases and runs."""

@@ -1,14 +1,19 @@
-"""Which devices' readings count: of the GPUs those of the ranks, and of several sensors of one thing only one."""
+"""Which devices' readings count: the GPUs of the ranks, and one sensor for each kind of device."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from study.instruments.power.energy import Series
 
 
-def counted(series, order, used):
-    """(series that count, {kind: why none counts}) of a run.
+def counted(series: list["Series"], order: list[str], used: set[str | None]) -> tuple[list["Series"], dict[str, str]]:
+    """(series that count, {kind: reason why none counts}) of a run.
 
-    series: a list of `energy.Series`. order: the machine's ``power_sensors``; of two sensors that read the
-    same kind on a host the first one's count, so that no joule is added twice. used: the UUIDs of the ranks' GPUs;
-    with None in it the ranks' GPUs cannot be told from others'. Empty where the ranks have no GPU.
+    series: a list of `energy.Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
+    host, only the first counts, so that no joule is added twice. used: the UUIDs of the ranks' GPUs; empty if the ranks
+    have no GPU. If it contains None, the ranks' GPUs cannot be identified.
     """
-    first = {}
+    first: dict[tuple[str, str], str] = {}
     for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
         first.setdefault((each.host, each.kind), each.sensor)
     kept = [each for each in series if first[each.host, each.kind] == each.sensor]
@@ -20,7 +25,8 @@ def counted(series, order, used):
         return others, {
             "gpu": "which GPUs the ranks used cannot be told; see CUDA_VISIBLE_DEVICES in docs/telemetry.md"
         }
-    missing = sorted(used - {each.name for each in by_uuid})
+    read = {each.name for each in by_uuid}
+    missing = sorted(gpu for gpu in used if gpu is not None and gpu not in read)
     if missing:
         return others, {"gpu": f"no readings of GPU {missing[0]}, which a rank used"}
     return [*others, *(each for each in by_uuid if each.name in used)], {}

@@ -1,39 +1,44 @@
-"""Energy of windows of time from telemetry: the counter's difference where there is a counter, and the trapezoid.
+"""Energy in time windows from telemetry: the difference of the counter, if there is one, and the trapezoidal rule.
 
-The two are never mixed: they are columns of their own. What a sensor cannot tell is None with a reason; nothing is
-guessed.
+The two have separate columns and are never mixed. A value that the sensor cannot give is None with a reason; nothing is
+estimated.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-UPDATES = 3  # a window in which a sensor had fewer says little of it
-GAP_TICKS = 3  # ticks that are missing in a row before it is called a gap
+from study.core.files import AnyPath
+
+UPDATES = 3  # fewer updates in a window are too few for its energy
+GAP_TICKS = 3  # a longer distance between two ticks is a gap
+
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one device told over time. seconds: monotonic, ascending; the others NaN where a tick had no value."""
+    """Readings of one device over time. seconds: monotonic, ascending; the others are NaN in a tick without a value."""
 
     host: str
     sensor: str
     kind: str
     name: str
-    seconds: np.ndarray
-    power_w: np.ndarray
-    energy_j: np.ndarray
-    freshness: np.ndarray
+    seconds: Values
+    power_w: Values
+    energy_j: Values
+    freshness: Values
 
 
 @dataclass(frozen=True)
 class Energy:
     """Energy (J) of one device in one window.
 
-    counter_j, trapezoid_j: None where they cannot be told, and ``reason`` says why. one_hz_j: as the paper had it, the
-    mean of the power read once a second times the window's length. updates: how often the sensor brought something new
-    in the window. gap_s: time without ticks in it.
+    counter_j, trapezoid_j: None if they cannot be computed; ``reason`` says why. one_hz_j: as in the paper, the mean of
+    the power read once a second, times the window's length. updates: number of new values from the sensor in the
+    window. gap_s: time without ticks in the window.
     """
 
     counter_j: float | None
@@ -44,27 +49,30 @@ class Energy:
     reason: str | None
 
     @property
-    def best_j(self):
-        """The counter's energy where there is a counter, else the trapezoid's."""
+    def best_j(self) -> float | None:
+        """The counter's energy if there is a counter, else the trapezoid's."""
         return self.trapezoid_j if self.counter_j is None else self.counter_j
 
 
-def read(path):
-    """The `Series` in a ``telemetry.csv``; none where it is empty."""
+def read(path: AnyPath) -> list[Series]:
+    """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""
     try:
         frame = pd.read_csv(path, dtype={"host": str, "device": str})
     except pd.errors.EmptyDataError:
         return []
     keys = ["host", "sensor", "kind", "device"]
     found = []
-    for key, rows in frame.groupby(keys, sort=False):
+    for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
         rows = rows.sort_values("monotonic_ns")
-        columns = (rows[name].to_numpy(dtype=float) for name in ("power_w", "energy_j", "freshness"))
-        found.append(Series(*key, rows["monotonic_ns"].to_numpy() / 1e9, *columns))
+        power, energy, freshness = (
+            rows[column].to_numpy(dtype=float) for column in ("power_w", "energy_j", "freshness")
+        )
+        seconds = rows["monotonic_ns"].to_numpy() / 1e9
+        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness))
     return found
 
 
-def between(series, begin, end, rate_hz):
+def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
     """The `Energy` of a device from ``begin`` to ``end``, monotonic seconds of its host. rate_hz: ticks a second.
 
     Values at the window's edges are interpolated between the ticks around them.
@@ -89,7 +97,7 @@ def between(series, begin, end, rate_hz):
     )
 
 
-def _difference(seconds, energy, begin, end):
+def _difference(seconds: Values, energy: Values, begin: float, end: float) -> float | None:
     known = ~np.isnan(energy)
     if known.sum() < 2:
         return None
@@ -97,7 +105,7 @@ def _difference(seconds, energy, begin, end):
     return float(last - first)
 
 
-def _trapezoid(seconds, power, begin, end):
+def _trapezoid(seconds: Values, power: Values, begin: float, end: float) -> float | None:
     known = ~np.isnan(power)
     if known.sum() < 2:
         return None
@@ -105,14 +113,14 @@ def _trapezoid(seconds, power, begin, end):
     inside = (seconds > begin) & (seconds < end)
     edges = np.interp([begin, end], seconds, power)
     return float(
-        np.trapezoid(
+        np.trapezoid(  # type: ignore[attr-defined]  # NumPy's types lack it
             np.concatenate([edges[:1], power[inside], edges[1:]]), np.concatenate([[begin], seconds[inside], [end]])
         )
     )
 
 
-def _one_hz(seconds, power, begin, end):
-    """What reading once a second would have told (icpp2019, section 3): each second has the reading before it."""
+def _one_hz(seconds: Values, power: Values, begin: float, end: float) -> float | None:
+    """Mean power as read once a second (icpp2019, section 3): each second has the latest reading before it."""
     known = ~np.isnan(power)
     seconds, power = seconds[known], power[known]
     if len(seconds) == 0:
@@ -121,8 +129,8 @@ def _one_hz(seconds, power, begin, end):
     return float(power[np.maximum(latest, 0)].mean() * (end - begin))
 
 
-def _updates(series, begin, end):
-    """How often the sensor brought something new: by its own count, else by its counter, else by its power."""
+def _updates(series: Series, begin: float, end: float) -> int:
+    """Number of new values from the sensor: by its own count, else by changes of its counter, else of its power."""
     inside = (series.seconds >= begin) & (series.seconds <= end)
     for values in (series.freshness, series.energy_j, series.power_w):
         known = values[inside]
@@ -132,8 +140,8 @@ def _updates(series, begin, end):
     return 0
 
 
-def _gaps(seconds, begin, end, tick):
-    """Seconds of the window in which ticks are missing for longer than `GAP_TICKS`."""
+def _gaps(seconds: Values, begin: float, end: float, tick: float) -> float:
+    """Seconds of the window in gaps, which are distances between ticks of more than `GAP_TICKS` ticks."""
     edges = np.concatenate([[begin], seconds[(seconds > begin) & (seconds < end)], [end]])
     steps = np.diff(edges)
     return float(steps[steps > GAP_TICKS * tick].sum())

@@ -1,18 +1,22 @@
-"""Which physical GPU a rank uses: NVML's UUID of what CUDA shows the rank."""
+"""Which physical GPU a rank uses: the NVML UUID of the GPU that CUDA shows to the rank."""
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from study.instruments.power.nvml import uuid_of
+from study.instruments.power.sensors.nvml import uuid_of
 
 
-def visible(variables=os.environ, nvml=None):
-    """The UUIDs of the GPUs that CUDA shows this process, in CUDA's order, None for one that cannot be told.
+def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequence[str | None] | None:
+    """The UUIDs of the GPUs that CUDA shows to this process, in CUDA's order; None for one that cannot be identified.
 
-    variables: the environment, whose ``CUDA_VISIBLE_DEVICES`` holds numbers or (shortened) UUIDs. CUDA counts as NVML
-    does under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, which the launch sets. None where NVML is not there.
+    variables: the environment; its ``CUDA_VISIBLE_DEVICES`` holds numbers or (shortened) UUIDs. CUDA numbers GPUs as
+    NVML does under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, which the launch sets. Returns None if there is no NVML.
     """
     if nvml is None:
-        import pynvml as nvml
+        import pynvml
+
+        nvml = pynvml
     try:
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -24,13 +28,13 @@ def visible(variables=os.environ, nvml=None):
         return uuids
     found = []
     for entry in filter(None, (part.strip() for part in shown.split(","))):
-        if entry == "-1":  # CUDA shows nothing after an entry that is no GPU
+        if entry == "-1":  # CUDA ignores all entries after an invalid one
             break
         found.append(_named(entry, uuids))
     return found
 
 
-def _named(entry, uuids):
+def _named(entry: str, uuids: list[str]) -> str | None:
     if entry.isdigit():
         return uuids[int(entry)] if int(entry) < len(uuids) else None
     matches = [uuid for uuid in uuids if uuid.startswith(entry)]

@@ -1,19 +1,21 @@
-"""What all sensors share: devices, their readings, counters that wrap, and the word for a sensor that is not there."""
+"""Shared by all sensors: devices, their readings, counters that wrap, and the error for a missing sensor."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MODELLED = "modelled"  # the sensor's name, and the source's, of power that is not measured
-KINDS = ("gpu", "cpu", "memory", "node")  # what a device's power is the power of; a node holds the others
+from study.core.registry import Registry
+
+MODELLED = "modelled"  # name of the sensor, and of the source, of power that is not measured
+KINDS = ("gpu", "cpu", "memory", "node")  # what a device's power covers; node includes the others
 
 
 class Unavailable(Exception):
-    """A sensor cannot be read on this host; the message says why, and goes into the tables."""
+    """A sensor cannot be read on this host; the message gives the reason, and appears in the tables."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a device told at one moment; None is what it does not have."""
+    """A device's values at one moment; None for a value that the device does not have."""
 
     power_w: float | None = None  # instant
     average_power_w: float | None = None  # over the sensor's own window
@@ -32,22 +34,22 @@ class Device:
     sensor: str
     kind: str  # of KINDS
     name: str  # a GPU's UUID, else the sensor's own name
-    read: Callable
+    read: Callable[[], Reading]
 
 
 class Counter:
     """A hardware counter as a total that only grows, from 0 at the first reading.
 
-    read: gives the raw value, an integer. unit: what one of the counter is in the total's unit. largest: the raw value
-    after which the counter begins at 0 again, None where it does not; it must be read once between two wraps.
+    read: returns the raw value, an integer. unit: one count in units of the total. largest: the raw value after which
+    the counter wraps to 0, None if it does not wrap; it must be read at least once per wrap.
     """
 
-    def __init__(self, read, unit, largest=None):
+    def __init__(self, read: Callable[[], int], unit: float, largest: int | None = None) -> None:
         self._read, self._unit, self._largest = read, unit, largest
         self._last, self._counted = read(), 0
 
-    def total(self):
-        """The total by now."""
+    def total(self) -> float:
+        """The current total."""
         raw = self._read()
         step = raw - self._last
         if step < 0:
@@ -56,3 +58,7 @@ class Counter:
             step += self._largest + 1
         self._last, self._counted = raw, self._counted + step
         return self._counted * self._unit
+
+
+# Returns this host's devices, without arguments; raises `Unavailable` if it has none.
+SENSORS: Registry[Callable[..., list[Device]]] = Registry("power sensor")

@@ -1,7 +1,7 @@
-"""Read all devices at a steady rate and write every reading; a process of its own, without TensorFlow.
+"""Read all devices at a steady rate and write every reading; a separate process, without TensorFlow.
 
-It ends when its standard input is closed, which happens however its parent ends, SIGKILL included: it can neither
-outlive the ranks nor be forgotten.
+It ends when its standard input is closed. That happens however its parent ends, SIGKILL included, so it never outlives
+the ranks.
 """
 
 import csv
@@ -10,21 +10,30 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
+from typing import IO, Any
 
-from study.instruments.power.readings import Reading
+from study.core.files import AnyPath
+from study.instruments.power.readings import Device, Reading
 
 MEASURES = tuple(field.name for field in fields(Reading))
 COLUMNS = ("wall_ns", "monotonic_ns", "host", "sensor", "kind", "device", *MEASURES)
 
 
-def sample(devices, path, rate_hz, stop=sys.stdin, ready=lambda: None):
+def sample(
+    devices: Sequence[Device],
+    path: AnyPath,
+    rate_hz: float,
+    stop: IO[Any] = sys.stdin,
+    ready: Callable[[], object] = lambda: None,
+) -> None:
     """Write readings of ``devices`` (a list of `readings.Device`) to ``path`` until ``stop`` is closed.
 
-    path: a CSV file with ``COLUMNS``, a row a device and tick; each tick is written out at once, so that a kill loses
-    at most one. rate_hz: ticks a second; a tick that comes late is not made up for, its true time is in the row. A
-    device that fails leaves no row of that tick. ``ready`` is called after the first tick, and one more is taken when
-    ``stop`` is closed, so that whatever lies between is covered.
+    path: a CSV file with ``COLUMNS``, one row per device and tick; each tick is flushed at once, so that a kill loses
+    at most one. rate_hz: ticks per second; a late tick is not repeated, and its row has the true time. A device that
+    fails has no row for that tick. ``ready`` is called after the first tick, and one more tick follows when ``stop`` is
+    closed, so that everything in between is covered.
     """
     host, begun, tick = socket.gethostname(), time.monotonic(), 0
     with open(path, "w", encoding="utf-8", newline="", buffering=1 << 16) as handle:
@@ -46,7 +55,7 @@ def sample(devices, path, rate_hz, stop=sys.stdin, ready=lambda: None):
             closed = _closed_before(stop, begun + tick / rate_hz)
 
 
-def _row(device, host):
+def _row(device: Device, host: str) -> list[Any] | None:
     wall, monotonic = time.time_ns(), time.monotonic_ns()
     try:
         reading = asdict(device.read())
@@ -56,11 +65,11 @@ def _row(device, host):
     return [wall, monotonic, host, device.sensor, device.kind, device.name, *values]
 
 
-def _short(value):
+def _short(value: float) -> float:
     return value if isinstance(value, int) else round(value, 6)
 
 
-def _closed_before(stop, deadline):
+def _closed_before(stop: IO[Any], deadline: float) -> bool:
     """Wait until ``deadline`` (monotonic seconds); True as soon as ``stop`` is closed."""
     while (left := deadline - time.monotonic()) > 0:
         ready, _, _ = select.select([stop], [], [], left)

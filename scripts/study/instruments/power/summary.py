@@ -1,75 +1,84 @@
-"""A run's power and energy, from its telemetry and its phases, as the run record holds them.
+"""A run's power and energy for the run record, computed from its telemetry and its phases.
 
-The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``: the sampler is
-started once the ranks are there (`study.instruments.power.telemetry`).
+The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``, because the sampler
+starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.instruments.power import energy
 from study.instruments.power.counted import counted
+from study.instruments.power.energy import Series
 from study.instruments.power.readings import KINDS, MODELLED
 
 RUN = "run"
-NOTHING = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None}
+
+Window = tuple[float, float]  # begin, end: monotonic seconds of a host
+Windows = dict[tuple[str, str], Window]  # by host and name
+
+NOTHING: dict[str, Any] = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None}
 
 
-def summarize(folder, run, edges):
-    """The run record's ``power``, a dict; ``config/schemas/record.schema.yaml`` has its keys.
+def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The run record's ``power``, a dict; ``config/schemas/record.schema.yaml`` defines its keys.
 
-    folder: the run's directory. run: the content of its ``run.yaml``. edges: of its phases (`phases.read`).
+    folder: the run's directory. machine: the settings of its machine. gpus: the number of its ranks. edges: of its
+    phases (`study.instruments.phases.read`).
     """
     folder = Path(folder)
     sensors = folder / "sensors.json"
     hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
-    absent = _absent_sensors(run, hosts)
+    absent = _absent_sensors(machine, hosts)
     windows = _windows(edges)
     if not (folder / "telemetry.csv").exists():
-        return _power({}, {}, run, None, absent or "the sampler wrote nothing")
+        return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
     if not any(name == RUN for _, name in windows):
-        return _power({}, {}, run, None, "the run did not come to its end")
+        return _power({}, {}, machine, gpus, None, "the run did not come to its end")
     series = energy.read(folder / "telemetry.csv")
     if not series:
-        return _power({}, {}, run, None, absent or "telemetry.csv has no reading")
+        return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     measured = [each for each in series if each.sensor != MODELLED]
-    series, reasons = counted(measured or series, run["machine"]["power_sensors"], _used_gpus(folder, run))
-    found = _by_window(series, windows, run["machine"]["sampling_hz"], reasons)
-    return _power(found, windows, run, "measured" if measured else MODELLED, absent)
+    series, reasons = counted(measured or series, machine["power_sensors"], _used_gpus(folder, machine))
+    found = _by_window(series, windows, machine["sampling_hz"], reasons)
+    return _power(found, windows, machine, gpus, "measured" if measured else MODELLED, absent)
 
 
-def _absent_sensors(run, hosts):
-    """Why sensors that were asked for are not there, or None."""
-    if not run["machine"]["power_sensors"]:
-        return f"no power sensor is configured for machine {run['machine']['name']}"
+def _absent_sensors(machine: dict[str, Any], hosts: list[dict[str, Any]]) -> str | None:
+    """Why configured sensors are missing, or None."""
+    if not machine["power_sensors"]:
+        return f"no power sensor is configured for machine {machine['name']}"
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 
-def _used_gpus(folder, run):
-    """UUIDs of the ranks' GPUs, None among them for one that is not known; see `study.instruments.power.counted`."""
-    if not run["machine"]["gpus_per_rank"]:
+def _used_gpus(folder: Path, machine: dict[str, Any]) -> set[str | None]:
+    """UUIDs of the ranks' GPUs, with None for an unknown one; see `study.instruments.power.counted`."""
+    if not machine["gpus_per_rank"]:
         return set()
     return {rank["gpu"] for rank in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["ranks"]}
 
 
-def _windows(edges):
-    """{(host, window): (begin, end)}, monotonic seconds: a phase from its first to its last rank there, and the run."""
-    windows = {}
+def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
+    """{(host, window): (begin, end)}, monotonic seconds: the run, and each phase from its first to its last rank."""
+    begun: dict[tuple[str, str], tuple[float, float | None]] = {}
     for edge in edges:
         key, at = (edge["host"], edge["phase"]), edge["monotonic_ns"] / 1e9
-        begin, end = windows.get(key, (at, None))
-        windows[key] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
-    windows = {key: window for key, window in windows.items() if window[1] is not None}
+        begin, end = begun.get(key, (at, None))
+        begun[key] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
+    windows: Windows = {key: (begin, end) for key, (begin, end) in begun.items() if end is not None}
     for host in {host for host, _ in windows}:
         if (host, "load") in windows and (host, "evaluate") in windows:
             windows[host, RUN] = windows[host, "load"][0], windows[host, "evaluate"][1]
     return windows
 
 
-def _by_window(series, windows, rate_hz, reasons):
+def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: dict[str, str]) -> dict[str, Any]:
     """{window: {kind: energies summed over all hosts' devices of that kind}}."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in dict.fromkeys(name for _, name in windows):
         spans = {host: span for (host, window), span in windows.items() if window == name}
         found[name] = {
@@ -81,7 +90,7 @@ def _by_window(series, windows, rate_hz, reasons):
     return found
 
 
-def _component(devices, spans, rate_hz, kind):
+def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, kind: str) -> dict[str, Any]:
     without = set(spans) - {device.host for device in devices}
     if without:
         return {**NOTHING, "reason": f"no {kind} sensor on {', '.join(sorted(without))}"}
@@ -95,17 +104,28 @@ def _component(devices, spans, rate_hz, kind):
     }
 
 
-def _total(parts):
-    """The sum, or None where a part is missing: a total is there only if all its parts are."""
-    parts = list(parts)
-    return None if any(part is None for part in parts) else sum(parts)
+def _total(parts: Iterable[float | None]) -> float | None:
+    """The sum, or None if a part is missing."""
+    total: float = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
-def _power(found, windows, run, source, absent):
-    whole, ranks = found.get(RUN, dict.fromkeys(KINDS, NOTHING)), run["parameters"]["gpus"]
-    per_gpu, why = _of_the_gpus(whole, run)
-    one_hz, _ = _of_the_gpus(whole, run, "one_hz_j")
-    training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), run)
+def _power(
+    found: dict[str, Any],
+    windows: Windows,
+    machine: dict[str, Any],
+    ranks: int,
+    source: str | None,
+    absent: str | None,
+) -> dict[str, Any]:
+    whole = found.get(RUN, dict.fromkeys(KINDS, NOTHING))
+    per_gpu, why = _of_the_gpus(whole, machine)
+    one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
+    training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), machine)
     return {
         "source": source if per_gpu is not None else None,
         "reason": None if per_gpu is not None else "; ".join(dict.fromkeys(filter(None, [absent, why]))),
@@ -114,37 +134,39 @@ def _power(found, windows, run, source, absent):
         "power_per_gpu_one_hz_w": _mean_power(one_hz, windows, RUN, ranks),
         "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
         "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,
-        "energy_job_j": _job(whole, run),
+        "energy_job_j": _job(whole, machine),
         "components": whole,
         "phases": {phase: found[phase] for phase in PHASES if phase in found},
     }
 
 
-def _of_the_gpus(component, run, what="energy_j"):
-    """(energy of all GPUs of the job, None), or (None, why not).
+def _of_the_gpus(
+    component: dict[str, Any], machine: dict[str, Any], what: str = "energy_j"
+) -> tuple[float | None, str | None]:
+    """(energy of all GPUs of the job, None), or (None, the reason).
 
-    A rank without a GPU is a node of its own in the paper (Theta): then it is the energy of the nodes, divided evenly.
+    On machines without GPUs a rank is a node in the paper (Theta): then it is the energy of the nodes.
     """
-    if run["machine"]["gpus_per_rank"]:
+    if machine["gpus_per_rank"]:
         return component["gpu"][what], component["gpu"]["reason"]
     return _node(component, what), component["node"]["reason"]
 
 
-def _node(component, what="energy_j"):
-    """Energy of whole nodes: their own sensor's, else CPU and memory where both are measured and there is no GPU."""
+def _node(component: dict[str, Any], what: str = "energy_j") -> float | None:
+    """Energy of whole nodes: from the node sensor, else CPU plus memory if both are measured and there is no GPU."""
     if component["node"][what] is not None:
         return component["node"][what]
     return _total(component[kind][what] for kind in ("cpu", "memory"))
 
 
-def _job(component, run):
-    """Energy of all that the job used, or None where a part of it is not measured."""
-    if component["node"]["energy_j"] is not None or not run["machine"]["gpus_per_rank"]:
+def _job(component: dict[str, Any], machine: dict[str, Any]) -> float | None:
+    """Energy of everything that the job used, or None if a part of it is not measured."""
+    if component["node"]["energy_j"] is not None or not machine["gpus_per_rank"]:
         return _node(component)
     return _total(component[kind]["energy_j"] for kind in ("gpu", "cpu", "memory"))
 
 
-def _mean_power(joules, windows, name, ranks):
-    """Average power of a rank over a window: the longest host's, since all wait for it."""
+def _mean_power(joules: float | None, windows: Windows, name: str, ranks: int) -> float | None:
+    """Mean power per rank over a window; its length is that of the longest host, since all wait for it."""
     seconds = max((end - begin for (_, window), (begin, end) in windows.items() if window == name), default=0)
     return None if joules is None or seconds == 0 else joules / ranks / seconds

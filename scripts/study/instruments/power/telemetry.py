@@ -1,13 +1,15 @@
-"""A rank's side of the sampler: start it, learn what it found, stop it."""
+"""A rank's side of the sampler: start it, read which devices it found, stop it."""
 
 import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any, cast
 
-from study.core.files import write_json, write_text
+from study.core.files import AnyPath, write_json, write_text
 from study.core.paths import ROOT
 from study.instruments.power.sampler import COLUMNS
 
@@ -16,36 +18,37 @@ STOP_S = 10
 
 
 @contextmanager
-def sampled(run, folder, ranks):
-    """Sample this host's power while the block runs; the first rank of each host does it, the others do nothing.
+def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any) -> Iterator[None]:
+    """Sample this host's power while the block runs; only the first rank of each host does so.
 
-    Writes ``telemetry-<rank>.csv`` and, with the devices found and the reasons for sensors that are not there,
-    ``telemetry-<rank>.json`` into ``folder``. The sampler ends with this process, however that ends.
+    machine: the settings of the run's machine. communicator: of the rank. Writes ``telemetry-<rank>.csv`` into
+    ``folder``, and ``telemetry-<rank>.json`` with the devices found and the reasons for missing sensors. The sampler
+    ends with this process, however that ends.
     """
-    machine = run["machine"]
-    if ranks.local_rank != 0 or not (machine["power_sensors"] or machine["power_model"]):
+    if communicator.local_rank != 0 or not (machine["power_sensors"] or machine["power_model"]):
         yield
         return
-    path = Path(folder) / f"telemetry-{ranks.rank:05d}.csv"
+    path = Path(folder) / f"telemetry-{communicator.rank:05d}.csv"
     line = [sys.executable, str(PROGRAM), "--output", str(path), "--rate-hz", str(machine["sampling_hz"])]
     line += ["--sensor", *machine["power_sensors"]]
     if machine["power_model"]:
         line += ["--model", json.dumps(machine["power_model"])]
-    # In a session of its own: what ends the ranks' process group must not cut its last lines off.
+    # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    found = json.loads(process.stdout.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
-    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": ranks.rank, **found})
+    stop, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+    found = json.loads(answers.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": communicator.rank, **found})
     try:
         yield
     finally:
-        process.stdin.close()
+        stop.close()
         process.wait(STOP_S)
 
 
-def merge(ranks, path, sensors):
-    """Join the hosts' ``telemetry-<rank>`` files in the folder ``ranks`` into ``path`` and ``sensors``.
+def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath) -> None:
+    """Merge the hosts' ``telemetry-<rank>`` files in the folder ``ranks`` into ``path`` and ``sensors``.
 
-    A line cut off by a kill is left out. Neither file is written where there is nothing to write.
+    A line truncated by a kill is left out. A file without content is not written.
     """
     hosts = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
     if hosts:

@@ -1,30 +1,34 @@
-"""The events of a Horovod timeline, read a piece at a time, however long or damaged the file is.
+"""The events of a Horovod timeline, read piece by piece, however long or damaged the file is.
 
-The file is one JSON array of Chrome trace events, several on a line. What was killed while it wrote leaves it cut off,
-sometimes in the middle of an event.
+The file is one JSON array of Chrome trace events, several per line. If the run was killed, the file is truncated,
+perhaps in the middle of an event.
 """
 
 import gzip
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from study.core.files import AnyPath
 
 PIECE = 1 << 20  # bytes read at once
-LONGEST = 16 << 20  # bytes without a boundary between events after which they are given up
+LONGEST = 16 << 20  # bytes without a boundary between events that are treated as damaged
 BOUNDARIES = (b"},{", b"},\n{")
 START = re.compile(r'\{\s*"(?:ph|name)"')
 DECODER = json.JSONDecoder()
 
 
 class Events:
-    """Iterates over the events of a file (``.gz`` or not), each a dict; ``lost_bytes`` tells what could not be read."""
+    """Iterates over the events of a file (``.gz`` or not), each a dict; ``lost_bytes`` counts unreadable bytes."""
 
-    def __init__(self, path):
+    def __init__(self, path: AnyPath) -> None:
         self._path = Path(path)
         self.lost_bytes = 0
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         self.lost_bytes = 0
         rest = b""
         for piece in self._pieces():
@@ -38,8 +42,8 @@ class Events:
                 rest = b""
         yield from self._decoded(rest)
 
-    def _decoded(self, text):
-        """The events in ``text``, which begins and ends between two events, if all is well."""
+    def _decoded(self, text: bytes) -> Iterator[dict[str, Any]]:
+        """The events in ``text``; an undamaged text begins and ends between two events."""
         try:
             found = json.loads(b"[" + text.strip(b"[],\n\r\t ") + b"]")
         except ValueError:
@@ -47,9 +51,9 @@ class Events:
         else:
             yield from (event for event in found if isinstance(event, dict))
 
-    def _one_by_one(self, text):
-        """What can be read of damaged text: each whole event, and the bytes between them counted as lost."""
-        text, position = text.decode("utf-8", errors="replace"), 0
+    def _one_by_one(self, damaged: bytes) -> Iterator[dict[str, Any]]:
+        """Every complete event in damaged text; the bytes between them are counted as lost."""
+        text, position = damaged.decode("utf-8", errors="replace"), 0
         while match := START.search(text, position):
             self._lose(text[position : match.start()])
             try:
@@ -60,18 +64,18 @@ class Events:
                 self._lose(match.group())
         self._lose(text[position:])
 
-    def _lose(self, text):
+    def _lose(self, text: str) -> None:
         self.lost_bytes += len(text.strip("[],\n\r\t \x00"))
 
-    def _pieces(self):
+    def _pieces(self) -> Iterator[bytes]:
         if not self._path.exists():  # the run ended before it communicated
             return
         with gzip.open(self._path) if self._path.suffix == ".gz" else open(self._path, "rb") as handle:
             while True:
                 try:
                     piece = handle.read(PIECE)
-                except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed file that is cut off or damaged
-                    self.lost_bytes += 1  # how much is missing nobody knows
+                except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed file that is truncated or damaged
+                    self.lost_bytes += 1  # the true number is unknown
                     return
                 if not piece:
                     return

@@ -1,33 +1,35 @@
-"""What a timeline's events say was going on when: an interval for each thing that each tensor went through."""
+"""Intervals from a timeline's events: when each tensor went through each activity."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 NEGOTIATE = "NEGOTIATE_"
-# What Horovod 0.28 calls its operations; every other name is an activity within one.
+# Horovod 0.28's names of its operations; every other name is an activity within one.
 OPERATIONS = {"ALLREDUCE", "ALLGATHER", "BROADCAST", "JOIN", "ADASUM", "ALLTOALL", "BARRIER", "REDUCESCATTER",
               "PROCESS_SET_ADD", "PROCESS_SET_REMOVE", "ERROR"}  # fmt: skip
-TRANSFERS = ("MPI_", "GLOO_", "NCCL_", "CCL_")  # libraries, whose names begin the activities that move data
+TRANSFERS = ("MPI_", "GLOO_", "NCCL_", "CCL_")  # prefixes (library names) of the activities that move data
 ITEM_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "float32": 4,
               "float64": 8, "bool": 1}  # fmt: skip
 
 
 @dataclass(slots=True)
 class Interval:
-    """One thing that a tensor went through. begin, end: microseconds since the timeline's start.
+    """One activity of a tensor. begin, end: microseconds since the timeline's start.
 
-    operation: ``ALLREDUCE``, ``BROADCAST``, ...; part: ``negotiation``, ``operation`` (all after the negotiation),
-    and of that ``transfer``, ``copies`` (into and out of the fusion buffer) or ``other``. ready: (time, rank) of the
-    ranks in the order in which a negotiation saw them; Horovod's response cache leaves them out. fused: a number
-    that all tensors of one fused operation share, 0 where nothing was transferred. bytes: of the tensor, where the
-    end of its operation tells.
+    operation: ``ALLREDUCE``, ``BROADCAST``, ... part: ``negotiation``, ``operation`` (everything after the
+    negotiation), and within an operation ``transfer``, ``copies`` (into and out of the fusion buffer) or ``other``.
+    ready: (time, rank) of the ranks in the order in which a negotiation saw them; Horovod's response cache omits them.
+    fused: a number shared by all tensors of one fused operation, 0 if nothing was transferred. bytes: of the tensor, if
+    the end of its operation reports it.
     """
 
     operation: str
     part: str
     begin: float
     end: float
-    ready: list
+    ready: list[tuple[float, int]]
     fused: int
     bytes: int | None
 
@@ -35,17 +37,19 @@ class Interval:
 class Intervals:
     """Iterates over the `Interval` objects in events, in the order of their ends.
 
-    events: how many there were; dropped: those without their other half, or not Horovod's; start_wall_us: when the
-    timeline began, microseconds since 1970, or None.
+    events: their number. dropped: events without a matching begin or end, or not of Horovod. start_wall_us: begin of
+    the timeline, microseconds since 1970, or None.
     """
 
-    def __init__(self, events):
+    def __init__(self, events: Iterable[dict[str, Any]]) -> None:
         self._events = events
         self.events = self.dropped = 0
-        self.start_wall_us = None
+        self.start_wall_us: float | None = None
 
-    def __iter__(self):
-        self._open, self._fused, self._moving = {}, 0, None
+    def __iter__(self) -> Iterator[Interval]:
+        self._open: dict[int, list[_Open]] = {}
+        self._fused = 0
+        self._moving: str | None = None
         for event in self._events:
             self.events += 1
             try:
@@ -62,9 +66,9 @@ class Intervals:
                 self.dropped += 1
         self.dropped += sum(map(len, self._open.values()))
 
-    def _begin(self, pid, name, time):
+    def _begin(self, pid: int, name: str, time: float) -> None:
         stack = self._open.setdefault(pid, [])
-        if stack and (name in OPERATIONS or name.startswith(NEGOTIATE)):  # the end of what came before was lost
+        if stack and (name in OPERATIONS or name.startswith(NEGOTIATE)):  # the previous end was lost
             self.dropped += len(stack)
             stack.clear()
         stack.append(_Open(name, time))
@@ -74,7 +78,7 @@ class Intervals:
             self._moving = name
             stack[0].fused = stack[0].fused or self._fused
 
-    def _end(self, pid, time, arguments):
+    def _end(self, pid: int, time: float, arguments: dict[str, Any] | None) -> Interval:
         stack = self._open[pid]
         ended = stack.pop()
         if ended.name.startswith(TRANSFERS):
@@ -86,15 +90,16 @@ class Intervals:
 
 
 class _Open:
-    """A begin that waits for its end."""
+    """A begin whose end has not come yet."""
 
     __slots__ = ("name", "begin", "ready", "fused")
 
-    def __init__(self, name, begin):
-        self.name, self.begin, self.ready, self.fused = name, begin, [], 0
+    def __init__(self, name: str, begin: float) -> None:
+        self.name, self.begin, self.fused = name, begin, 0
+        self.ready: list[tuple[float, int]] = []
 
 
-def _part(name, within):
+def _part(name: str, within: bool) -> str:
     if name.startswith(NEGOTIATE):
         return "negotiation"
     if not within:
@@ -104,8 +109,8 @@ def _part(name, within):
     return "transfer" if name.startswith(TRANSFERS) else "other"
 
 
-def _bytes(arguments):
-    """Size of a tensor from ``{"dtype": "float32", "shape": "[200, 20]"}``; None for a type that is not known."""
+def _bytes(arguments: dict[str, Any]) -> int | None:
+    """Size of a tensor from ``{"dtype": "float32", "shape": "[200, 20]"}``; None for an unknown type."""
     lengths = [int(length) for length in arguments["shape"].strip("[]").split(",") if length.strip()]
     item = ITEM_BYTES.get(arguments["dtype"])
     return None if item is None else item * math.prod(lengths)

@@ -1,13 +1,16 @@
-"""What a run's timeline tells of its communication, for its record, and its activity over time, for the figure."""
+"""A run's communication from its timeline: totals for the run record, and activity over time for the figure."""
 
 import collections
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from study.core.files import AnyPath
 from study.instruments.timeline.events import Events
-from study.instruments.timeline.intervals import Intervals
+from study.instruments.timeline.intervals import Interval, Intervals
 from study.instruments.timeline.unions import Bins, Total, Union
 
 MICRO = 1e-6
@@ -20,23 +23,23 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Communication:
-    """summary: a dict as in the record's ``timeline``. activity: a data frame, see `_activity`."""
+    """summary: the record's ``communication``, a dict. activity: a data frame, see `_activity`."""
 
-    summary: dict
+    summary: dict[str, Any]
     activity: pd.DataFrame
 
 
-def summarize(path, epoch_edges_ns=()):
-    """The `Communication` in a timeline's file; of a file that is not there, that nothing was read.
+def summarize(path: AnyPath, epoch_edges_ns: Sequence[int] = ()) -> Communication:
+    """The `Communication` in a timeline file; empty if the file does not exist.
 
-    epoch_edges_ns: wall nanoseconds at which rank 0's epochs began, and the last one's end. Memory does not grow with
-    the file.
+    epoch_edges_ns: wall time (ns) at which rank 0's epochs began, and the end of the last one. Memory is independent of
+    the file's size.
     """
     events = Events(path)
     intervals = Intervals(events)
-    collected = None
+    collected: _Collected | None = None
     for interval in intervals:
-        if collected is None:  # the timeline says first when it began
+        if collected is None:  # the start time precedes all intervals
             collected = _Collected(_microseconds(epoch_edges_ns, intervals.start_wall_us))
         collected.take(interval)
     collected = collected or _Collected([])
@@ -45,16 +48,16 @@ def summarize(path, epoch_edges_ns=()):
     return Communication(collected.summary() | read, _activity(collected.bins, intervals.start_wall_us))
 
 
-def _microseconds(edges_ns, start_wall_us):
+def _microseconds(edges_ns: Iterable[int], start_wall_us: float | None) -> list[float]:
     if start_wall_us is None:
         return []
     return [edge / 1000 - start_wall_us for edge in edges_ns]
 
 
 class _Collected:
-    """All that is taken from the intervals as they come."""
+    """Everything that is collected while the intervals are read."""
 
-    def __init__(self, edges):
+    def __init__(self, edges: Sequence[float]) -> None:
         self._edges = edges
         self.bins = {key: Bins(FIRST_BIN_US) for key in _keys()}
         self._totals = {key: Total(edges) for key in _keys()}
@@ -63,7 +66,7 @@ class _Collected:
         self._fused = _FusedOperations()
         self._waiting = _WaitingForRanks()
 
-    def take(self, interval):
+    def take(self, interval: Interval) -> None:
         operation = interval.operation.lower()
         if operation not in PARTS:
             return
@@ -77,12 +80,12 @@ class _Collected:
         if interval.part == "negotiation":
             self._waiting.take(interval)
 
-    def close(self):
+    def close(self) -> None:
         for union in self._unions.values():
             union.close()
         self._waiting.close()
 
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         seconds = {key: total.length * MICRO for key, total in self._totals.items()}
         return {
             **self._broadcast.summary(),
@@ -97,23 +100,23 @@ class _Collected:
         }
 
 
-def _keys():
+def _keys() -> list[tuple[str, str]]:
     return [(operation, part) for operation, parts in PARTS.items() for part in parts]
 
 
 class _Broadcast:
-    """The broadcast as a whole: its span, and how much of it passed before the last rank was there."""
+    """The broadcast as a whole: its span, and the part of it before the last rank arrived."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._begin, self._all_there, self._end = float("inf"), float("inf"), float("-inf")
 
-    def take(self, interval):
+    def take(self, interval: Interval) -> None:
         self._begin = min(self._begin, interval.begin)
         self._end = max(self._end, interval.end)
-        if interval.part == "negotiation":  # the first one that ends: some tensor was ready on all ranks
+        if interval.part == "negotiation":  # first end: all ranks were ready for some tensor
             self._all_there = min(self._all_there, interval.end)
 
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         there = self._end > self._begin
         return {
             "broadcast_span_s": (self._end - self._begin) * MICRO if there else None,
@@ -124,11 +127,12 @@ class _Broadcast:
 class _FusedOperations:
     """Number and size of the fused allreduce operations."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._operations = self._tensors = self._largest = self._bytes = 0
-        self._now, self._now_bytes = None, 0
+        self._now: int | None = None
+        self._now_bytes = 0
 
-    def take(self, interval):
+    def take(self, interval: Interval) -> None:
         if interval.fused == 0 or interval.fused != self._now:
             self._operations += 1
             self._now, self._now_bytes = interval.fused, 0
@@ -137,7 +141,7 @@ class _FusedOperations:
         self._now_bytes += interval.bytes or 0
         self._largest = max(self._largest, self._now_bytes)
 
-    def summary(self):
+    def summary(self) -> dict[str, Any]:
         there = self._operations > 0
         return {
             "allreduce_operations": self._operations,
@@ -148,16 +152,16 @@ class _FusedOperations:
 
 
 class _WaitingForRanks:
-    """How long the others waited for each rank: the union of the negotiations in which it was ready last."""
+    """How long the others waited for each rank: the union of the negotiations in which it was the last to be ready."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._all = Total()
         self._union = Union(self._all)
-        self._totals = collections.defaultdict(Total)
-        self._unions = {}
+        self._totals: dict[int, Total] = collections.defaultdict(Total)
+        self._unions: dict[int, Union] = {}
         self._negotiations = 0
 
-    def take(self, interval):
+    def take(self, interval: Interval) -> None:
         if len(interval.ready) < 2:
             return
         (first, _), (last, rank) = interval.ready[0], interval.ready[-1]
@@ -167,12 +171,12 @@ class _WaitingForRanks:
             self._unions[rank] = Union(self._totals[rank])
         self._unions[rank].add(first, last)
 
-    def close(self):
+    def close(self) -> None:
         for union in [self._union, *self._unions.values()]:
             union.close()
 
-    def summary(self):
-        """The slowest rank, and its share of all waiting; None where no negotiation says which rank was when ready."""
+    def summary(self) -> dict[str, Any]:
+        """The slowest rank, and its share of all waiting; None if no negotiation tells when each rank was ready."""
         slowest = max(self._totals, key=lambda rank: self._totals[rank].length, default=None)
         waited = self._all.length
         share = self._totals[slowest].length / waited if slowest is not None and waited else None
@@ -183,11 +187,11 @@ class _WaitingForRanks:
         }
 
 
-def _activity(bins, start_wall_us):
-    """A row a bin of time in which anything was going on, and an idle one on each side of it.
+def _activity(bins: dict[tuple[str, str], Bins], start_wall_us: float | None) -> pd.DataFrame:
+    """One row per bin of time with any activity, and an idle one on each side of it.
 
     Columns: ``wall_ns`` (middle of the bin), ``bin_s`` and, for each of `PARTS`, the busy share of the bin
-    (``broadcast_transfer``, ...). Empty where the timeline does not say when it began.
+    (``broadcast_transfer``, ...). Empty if the timeline does not contain its start time.
     """
     width = max(each.width for each in bins.values())
     for each in bins.values():

@@ -1,4 +1,6 @@
-"""Unions of intervals and activity over time, in flat memory however many intervals come."""
+"""Unions of intervals and activity over time, in memory that is independent of the number of intervals."""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,15 +11,16 @@ BINS = 4096  # the most bins that activity over time has
 class Union:
     """The union of intervals that come in the order of their ends, such as fused tensors that repeat one interval.
 
-    Each part of the union goes to the functions in ``to`` as (begin, end), ascending, once ``PENDING`` later parts are
-    there or at `close`. An interval that is longer than so many parts loses what lies before them.
+    Each part of the union is passed to the functions in ``to`` as (begin, end), ascending, once ``PENDING`` later parts
+    exist or at `close`. An interval that is longer than that many parts is cut off at its begin.
     """
 
-    def __init__(self, *to):
-        self._parts, self._to, self._before = [], to, float("-inf")
+    def __init__(self, *to: Callable[[float, float], object]) -> None:
+        self._parts: list[tuple[float, float]] = []
+        self._to, self._before = to, float("-inf")
 
-    def add(self, begin, end):
-        """Take one more interval in."""
+    def add(self, begin: float, end: float) -> None:
+        """Add one more interval."""
         begin, parts = max(begin, self._before), self._parts
         while parts and parts[-1][1] >= begin:
             earlier = parts.pop()
@@ -27,11 +30,11 @@ class Union:
         if len(parts) > 2 * PENDING:
             self._hand_on(PENDING)
 
-    def close(self):
-        """Hand on what is left."""
+    def close(self) -> None:
+        """Pass on the remaining parts."""
         self._hand_on(len(self._parts))
 
-    def _hand_on(self, number):
+    def _hand_on(self, number: int) -> None:
         for begin, end in self._parts[:number]:
             for take in self._to:
                 take(begin, end)
@@ -40,15 +43,15 @@ class Union:
 
 
 class Total:
-    """The length of all parts of a union, and of those in each of some windows that follow one another."""
+    """The length of all parts of a union, in total and in each of some consecutive windows."""
 
-    def __init__(self, edges=()):
-        """edges: where the windows begin, ascending; the last one is the end of the last window."""
+    def __init__(self, edges: Sequence[float] = ()) -> None:
+        """edges: where the windows begin, ascending, and the end of the last window."""
         self.length = 0.0
         self._edges = np.asarray(edges, dtype=float)
         self.by_window = np.zeros(max(0, len(self._edges) - 1))
 
-    def __call__(self, begin, end):
+    def __call__(self, begin: float, end: float) -> None:
         """Count one part."""
         self.length += end - begin
         if len(self.by_window) == 0:
@@ -61,13 +64,13 @@ class Total:
 
 
 class Bins:
-    """Busy time by equal bins of time from 0 on; their width doubles whenever there would be more than `BINS`."""
+    """Busy time in equal bins of time from 0 on; their width doubles whenever there would be more than `BINS`."""
 
-    def __init__(self, width):
+    def __init__(self, width: float) -> None:
         self.width, self.busy = width, np.zeros(BINS)
 
-    def __call__(self, begin, end):
-        """Count one part; parts of a union do not overlap, so that no bin is busier than it is wide."""
+    def __call__(self, begin: float, end: float) -> None:
+        """Count one part; parts of a union do not overlap, so that no bin is busy for longer than its width."""
         while end >= self.width * BINS:
             self.coarsen()
         first, last = int(begin // self.width), int(end // self.width)
@@ -78,7 +81,7 @@ class Bins:
             self.busy[first + 1 : last] += self.width
             self.busy[last] += end - last * self.width
 
-    def coarsen(self):
+    def coarsen(self) -> None:
         """Make each bin twice as wide."""
         self.busy = np.concatenate([self.busy.reshape(-1, 2).sum(axis=1), np.zeros(BINS // 2)])
         self.width *= 2

@@ -1,7 +1,8 @@
-"""Batch systems that have no Snakemake plugin which could be trusted: submit, status and cancel, a module each."""
+"""Batch systems without a reliable Snakemake plugin: one module each, registered where it is defined."""
 
-from study.machines.batch_systems.cobalt import Cobalt
-from study.machines.batch_systems.lsf import Lsf
-from study.machines.batch_systems.pbs import Pbs
+from study.core.registry import import_submodules
+from study.machines.batch_systems.base import BATCH_SYSTEMS
 
-SCHEDULERS = {"lsf": Lsf, "cobalt": Cobalt, "pbs": Pbs}
+__all__ = ["BATCH_SYSTEMS"]
+
+import_submodules(__name__)

@@ -1,17 +1,21 @@
-"""What a scheduler's class does: build exact command lines, and read exact answers. It runs nothing itself."""
+"""The interface of a batch system: build exact command lines and parse exact answers. It executes nothing."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from study.core.files import AnyPath
+from study.core.registry import Registry
+
 
 class State(Enum):
-    """What a scheduler says of a job. ``FORGOTTEN``: it does not know the job (any more). ``UNREADABLE``: no answer."""
+    """State of a job according to the scheduler. ``FORGOTTEN``: it does not know the job. ``UNREADABLE``: no answer."""
 
-    RUNNING = "running"  # or waiting, held, suspended, ending: not over
+    RUNNING = "running"  # or waiting, held, suspended, ending: not ended
     SUCCESS = "success"
     FAILED = "failed"
-    OVER = "over"  # ended, it does not say how
+    OVER = "over"  # ended, without an exit status
     FORGOTTEN = "forgotten"
     UNREADABLE = "unreadable"
 
@@ -26,34 +30,39 @@ class Job:
     nodes: int
     minutes: int
     account: str
-    options: tuple = ()  # of the machine: queue, allocation flags, attributes
+    options: tuple[str, ...] = ()  # of the machine: queue, allocation flags, attributes
+
+
+BATCH_SYSTEMS: Registry[type["Scheduler"]] = Registry("batch system")
 
 
 class Scheduler(ABC):
     """One batch system."""
 
+    submit_program: str
+
     @abstractmethod
-    def submit_line(self, job):
+    def submit_line(self, job: Job) -> list[str]:
         """The command line, a list, that submits a `Job`."""
 
     @abstractmethod
-    def job_id(self, answer):
+    def job_id(self, answer: str) -> str | None:
         """The job's id in what the submit command printed, or None."""
 
     @abstractmethod
-    def status_line(self, job_id):
+    def status_line(self, job_id: str) -> list[str]:
         """The command line that asks for a job's state."""
 
     @abstractmethod
-    def state(self, exit_code, output, errors):
+    def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """The `State` in the answer of the status command."""
 
     @abstractmethod
-    def cancel_line(self, job_ids):
+    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
         """The command line that ends jobs."""
 
-    def record(self, job_id, folder):
-        """The `State` in what the scheduler writes down of ended jobs, `State.FORGOTTEN` where it writes nothing.
+    def record(self, job_id: str, folder: AnyPath) -> State:
+        """The `State` in what the scheduler records about ended jobs; `State.FORGOTTEN` if it records nothing.
 
         folder: where the job's output goes.
         """

@@ -1,7 +1,7 @@
-"""Submit, ask after and cancel Snakemake's jobs; what becomes of each is decided here, never by a guess.
+"""Submit, query and cancel Snakemake's jobs; the outcome of each is decided here, and never guessed.
 
-A job counts as a success only where its own exit code or the scheduler's record says so. An answer that cannot be read
-is "running": the next one may be better, and Snakemake ends the whole study at a status command that fails.
+A job is a success only if its own exit code or the scheduler's record says so. An unreadable answer counts as
+"running": the next one may be readable, and Snakemake ends the whole study if a status command fails.
 """
 
 import json
@@ -11,28 +11,31 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import write_json, write_text
-from study.machines.batch_systems import SCHEDULERS
-from study.machines.batch_systems.base import Job, State
+from study.core.files import AnyPath, write_json, write_text
+from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, State
 
 FOLDER = Path(".cluster")  # below the folder that Snakemake runs in
 TRIES = 4  # to submit
 FIRST_PAUSE_S = 2
-ANSWER_S = 60  # that a scheduler's command may take
-GRACE_POLLS = 5  # before a job that nobody knows anything of counts as failed
+ANSWER_S = 60  # time limit of a scheduler's command
+GRACE_POLLS = 5  # before a job without any information counts as failed
 GRACE_S = 60
-SESSION = "STUDY_SESSION"  # the environment variable that tells one Snakemake from another
+SESSION = "STUDY_SESSION"  # environment variable that identifies a Snakemake
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
-def submit(scheduler, script, name, nodes, minutes, account, options):
+def submit(
+    scheduler: str, script: AnyPath, name: str, nodes: int, minutes: int, account: str, options: Iterable[str]
+) -> str:
     """Submit Snakemake's job script; returns the job's id.
 
-    scheduler: a name in `SCHEDULERS`. The script is copied, since Snakemake removes its own when it is stopped. A
-    submission that fails is tried again; raises `StudyError` with the scheduler's words where it goes on failing.
+    scheduler: a name in `BATCH_SYSTEMS`. The script is copied, since Snakemake removes it when Snakemake is stopped. A
+    failed submission is retried; raises `StudyError` with the scheduler's message if all tries fail.
     """
     folder = _new_folder(name)
     job = Job(
@@ -40,7 +43,7 @@ def submit(scheduler, script, name, nodes, minutes, account, options):
         account, tuple(options),
     )  # fmt: skip
     _write_script(job.script, script, minutes)
-    behind = SCHEDULERS[scheduler]()
+    behind = BATCH_SYSTEMS[scheduler]()
     line = behind.submit_line(job)
     job_id = behind.job_id(_submitted(line))
     if job_id is None:
@@ -51,7 +54,7 @@ def submit(scheduler, script, name, nodes, minutes, account, options):
     return job_id
 
 
-def status(job_id):
+def status(job_id: str) -> str:
     """``running``, ``success`` or ``failed``."""
     known = _known(job_id)
     if known is None:
@@ -63,8 +66,8 @@ def status(job_id):
     return found
 
 
-def _found_out(job_id, known):
-    folder, behind = Path(known["folder"]), SCHEDULERS[known["scheduler"]]()
+def _found_out(job_id: str, known: dict[str, Any]) -> str:
+    folder, behind = Path(known["folder"]), BATCH_SYSTEMS[known["scheduler"]]()
     own = _own_exit_code(folder)
     if own is not None:
         return SUCCESS if own == 0 else FAILED
@@ -78,25 +81,25 @@ def _found_out(job_id, known):
         return FAILED
     if state is State.SUCCESS:
         return SUCCESS
-    # Over, it says, but the exit code of the job's own is not there: the file system may be late.
+    # The job has ended, but its exit code file is missing: the file system may be late.
     return _after_grace(job_id, "its scheduler says that it is over, its exit code is missing")
 
 
-def cancel(job_ids):
-    """End jobs, of whichever scheduler each is."""
-    by_scheduler = {}
+def cancel(job_ids: Iterable[str]) -> None:
+    """Cancel jobs; each may belong to another scheduler."""
+    by_scheduler: dict[str, list[str]] = {}
     for job_id in job_ids:
         known = _known(job_id)
         if known:
             by_scheduler.setdefault(known["scheduler"], []).append(job_id)
     for scheduler, ids in by_scheduler.items():
-        _asked(SCHEDULERS[scheduler]().cancel_line(ids))
+        _asked(BATCH_SYSTEMS[scheduler]().cancel_line(ids))
 
 
-def cancel_watched():
-    """End the jobs that the Snakemake of this process asks after and that have not ended; returns their ids.
+def cancel_watched() -> list[str]:
+    """Cancel the running jobs that the Snakemake of this process waits for; returns their ids.
 
-    Snakemake does not cancel the ones whose state it is asking for at the moment of a Ctrl-C.
+    On Ctrl-C Snakemake does not cancel the jobs whose state it is querying at that moment.
     """
     session = os.environ.get(SESSION)
     job_ids = sorted(file.stem for file in FOLDER.glob("*.json"))
@@ -105,24 +108,24 @@ def cancel_watched():
     return left
 
 
-def _watched():
-    """Which Snakemake waits for a job, for `cancel_watched`."""
+def _watched() -> dict[str, str | None]:
+    """Identifies the Snakemake that waits for a job, for `cancel_watched`."""
     return {"watched_by": os.environ.get(SESSION)}
 
 
-def _new_folder(name):
+def _new_folder(name: str) -> Path:
     folder = FOLDER / f"{_short(name)}.{time.time_ns()}.{os.getpid()}"
     folder.mkdir(parents=True)
     return folder
 
 
-def _short(name):
-    """A name that every scheduler takes."""
+def _short(name: str) -> str:
+    """A name that every scheduler accepts."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "job"
 
 
-def _write_script(path, script, minutes):
-    """What is submitted: Snakemake's script, with its deadline told beforehand and its exit code written down after."""
+def _write_script(path: AnyPath, script: AnyPath, minutes: int) -> None:
+    """The submitted script: exports the deadline, runs Snakemake's script, and writes its exit code to a file."""
     path = Path(path)
     inner = path.with_name("snakemake.sh")
     write_text(inner, Path(script).read_text(encoding="utf-8"))
@@ -143,8 +146,8 @@ def _write_script(path, script, minutes):
     inner.chmod(0o755)
 
 
-def _submitted(line):
-    """What the submit command printed, after as many tries as it takes or are allowed."""
+def _submitted(line: list[str]) -> str:
+    """The output of the submit command, retried up to the limit."""
     pause = float(os.environ.get("STUDY_SUBMIT_PAUSE_S", FIRST_PAUSE_S))
     for attempt in range(1, TRIES + 1):
         exit_code, output, errors = _asked(line)
@@ -158,8 +161,8 @@ def _submitted(line):
     raise StudyError(f"{line[0]} refused the job {TRIES} times: {said}. The line: {shlex.join(line)}")
 
 
-def _asked(line):
-    """(exit code, output, errors) of a scheduler's command; exit code None where it did not come to an end."""
+def _asked(line: list[str]) -> tuple[int | None, str, str]:
+    """(exit code, output, errors) of a scheduler's command; exit code None if it did not finish."""
     try:
         done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -167,34 +170,34 @@ def _asked(line):
     return done.returncode, done.stdout, done.stderr
 
 
-def _state_file(job_id):
+def _state_file(job_id: str) -> Path:
     return FOLDER / f"{_short(job_id)}.json"
 
 
-def _known(job_id):
+def _known(job_id: str) -> dict[str, Any] | None:
     try:
         return json.loads(_state_file(job_id).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
-def _own_exit_code(folder):
+def _own_exit_code(folder: Path) -> int | None:
     try:
         return int((folder / "exit_code").read_text())
     except (OSError, ValueError):
         return None
 
 
-def _grace_file(job_id):
+def _grace_file(job_id: str) -> Path:
     return FOLDER / f"{_short(job_id)}.grace"
 
 
-def _forget_grace(job_id):
+def _forget_grace(job_id: str) -> None:
     _grace_file(job_id).unlink(missing_ok=True)
 
 
-def _after_grace(job_id, why):
-    """``failed`` once that many polls over that many seconds have found no more; ``running`` until then."""
+def _after_grace(job_id: str, why: str) -> str:
+    """``failed`` after enough polls and seconds without any information; ``running`` until then."""
     file = _grace_file(job_id)
     times = file.read_text().split() if file.exists() else []
     times.append(repr(time.time()))

@@ -1,32 +1,36 @@
-"""PBS Pro as on Polaris: whole nodes by ``select``; ended jobs stay in ``qstat -x`` for a while."""
+"""PBS Pro as on Polaris: whole nodes with ``select``; ``qstat -x`` shows ended jobs for a while."""
 
 import re
+from collections.abc import Sequence
 
-from study.machines.batch_systems.base import Scheduler, State
+from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
 ACTIVE = set("QRHWTESUBM")  # queued, running, held, waiting, in transit, exiting, suspended, ..., begun (array), moved
 
 
+@BATCH_SYSTEMS.register("pbs")
 class Pbs(Scheduler):
     """qsub, qstat, qdel of PBS Pro."""
 
-    def submit_line(self, job):
-        """The machine's options hold queue and file systems, without which Polaris refuses."""
+    submit_program = "qsub"
+
+    def submit_line(self, job: Job) -> list[str]:
+        """The machine's options contain queue and file systems, which Polaris requires."""
         wall = f"{job.minutes // 60:02d}:{job.minutes % 60:02d}:00"
         return ["qsub", "-A", job.account, "-l", f"select={job.nodes}", "-l", f"walltime={wall}",
                 *job.options, "-N", job.name[:200], "-j", "oe", "-o", job.output, job.script]  # fmt: skip
 
-    def job_id(self, answer):
+    def job_id(self, answer: str) -> str | None:
         """``123.polaris-pbs-01...``, alone on the last line."""
         lines = answer.strip().splitlines()
         return lines[-1].strip() if lines and re.match(r"^\d+\.", lines[-1].strip()) else None
 
-    def status_line(self, job_id):
-        """All of the job, ended or not."""
+    def status_line(self, job_id: str) -> list[str]:
+        """Asks for all attributes of the job, ended or not."""
         return ["qstat", "-x", "-f", job_id]
 
-    def state(self, exit_code, output, errors):
-        """``job_state`` and, of an ended job, ``Exit_status``."""
+    def state(self, exit_code: int | None, output: str, errors: str) -> State:
+        """``job_state`` and, for an ended job, ``Exit_status``."""
         state = re.search(r"^\s*job_state = (\w)", output, re.M)
         if exit_code == 0 and state and state[1] in ACTIVE:
             return State.RUNNING
@@ -37,6 +41,6 @@ class Pbs(Scheduler):
             return State.SUCCESS if ended[1] == "0" else State.FAILED
         return State.FORGOTTEN if re.search(r"Unknown Job Id", errors + output, re.I) else State.UNREADABLE
 
-    def cancel_line(self, job_ids):
+    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
         """Several at once."""
         return ["qdel", *job_ids]

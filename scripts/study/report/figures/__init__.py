@@ -1,4 +1,5 @@
-"""The figures: described in config/figures/icpp2019.yaml, made from the tidy table of runs and the published values.
+"""The figures: described in YAML, made from the tidy tables and the published values.
 
-`description` reads what is to be drawn, `selection` picks and summarises the data, `drawing` draws them and writes.
+`description` reads what is to be drawn. `kinds` has the kinds of figures: points against the number of GPUs, traced
+runs over time, loading measurements of formats. The other modules select their data and draw.
 """

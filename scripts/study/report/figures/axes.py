@@ -1,21 +1,24 @@
-"""The two axes of a panel: GPU counts on a base-2 logarithm, values linear or logarithmic, with ticks that fit."""
+"""The two axes of a panel: GPU counts on a base-2 logarithm, values linear or logarithmic, with suitable ticks."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from study.report.figures.style import AXES_WIDTH, SMALL, text_width
 
 TICK_GAP = 0.05  # inches between two labels
 NICE = (1, 2, 5)
-LOG_MARGIN = 1.25  # so that markers at the ends are whole
-FEW_DECADES = 2  # up to which 2 and 5 are labelled too
-PLAIN = (0.001, 100_000)  # an axis that stays between these has plain numbers, another powers of ten
+LOG_MARGIN = 1.25  # so that markers at the ends are complete
+FEW_DECADES = 2  # up to this many decades, 2 and 5 are labelled too
+PLAIN = (0.001, 100_000)  # plain numbers on an axis within this range, else powers of ten
 
 
-def set_gpu_axis(axes, counts):
-    """Ticks at exactly the GPU ``counts`` (ascending); those whose labels would collide have none."""
+def set_gpu_axis(axes: Axes, counts: Sequence[int]) -> None:
+    """Ticks at exactly the GPU ``counts`` (ascending); labels that would collide are left out."""
     first, last = counts[0], counts[-1]
     margin = (last / first) ** 0.05 if len(counts) > 1 else 2
     low, high = first / margin, last * margin
@@ -28,8 +31,8 @@ def set_gpu_axis(axes, counts):
     axes.set_xlabel("GPUs (ranks)")
 
 
-def readable(counts, octave):
-    """Of ``counts``, those that can be labelled side by side: the last, and from the first on each that fits.
+def readable(counts: Sequence[int], octave: float) -> list[int]:
+    """Of ``counts``, those whose labels fit: the last one, and from the first on each that fits.
 
     octave: inches between a count and its double.
     """
@@ -40,30 +43,30 @@ def readable(counts, octave):
     return [*kept, *counts[-1:]] if len(counts) > 1 else list(kept)
 
 
-def _fit(left, right, octave):
+def _fit(left: int, right: int, octave: float) -> bool:
     widths = (text_width(str(left), SMALL) + text_width(str(right), SMALL)) / 2
     return math.log2(right / left) * octave >= widths + TICK_GAP
 
 
-def set_value_axis(axes, scale, lows, highs):
-    """A y axis for values between ``lows`` and ``highs`` (the ends of the intervals too), NaN where there is none.
+def set_value_axis(axes: Axes, scale: str, lows: NDArray[np.float64], highs: NDArray[np.float64]) -> None:
+    """A y axis for values between ``lows`` and ``highs`` (including the ends of the intervals), NaN for no value.
 
-    Linear axes begin at 0, or below where a value is negative. Values that are not positive have no logarithm: with
-    one of them the axis is linear, whatever ``scale`` says. An interval that reaches below the axis is cut off.
+    Linear axes begin at 0, or below if a value is negative. A value that is not positive makes the axis linear,
+    whatever ``scale`` says. An interval that extends below the axis is cut off.
     """
     middle = (lows + highs) / 2
     if scale == "log" and np.nanmin(middle) > 0:
         positive = np.where(lows > 0, lows, middle)
-        _set_log_axis(axes, np.nanmin(positive) / LOG_MARGIN, np.nanmax(highs) * LOG_MARGIN)
+        _set_log_axis(axes, float(np.nanmin(positive)) / LOG_MARGIN, float(np.nanmax(highs)) * LOG_MARGIN)
     else:
-        low = np.nanmin(lows) if np.nanmin(middle) < 0 else 0.0
-        high = max(0.0, np.nanmax(highs))
+        low = float(np.nanmin(lows)) if np.nanmin(middle) < 0 else 0.0
+        high = max(0.0, float(np.nanmax(highs)))
         margin = 0.06 * ((high - low) or 1.0)
         axes.set_ylim(low - margin if low < 0 else 0, high + margin)
         axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
 
 
-def _set_log_axis(axes, low, high):
+def _set_log_axis(axes: Axes, low: float, high: float) -> None:
     """Limits widened to 1, 2 or 5 times a power of ten, so that there are always labels."""
     steps = [factor * 10.0**power for power in range(-12, 16) for factor in NICE]
     low = max((step for step in steps if step <= low), default=low)
@@ -77,11 +80,11 @@ def _set_log_axis(axes, low, high):
     axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _plain(value, position):
+def _plain(value: float, position: int | None) -> str:
     return f"{value:,g}"
 
 
-def _power(value, position):
+def _power(value: float, position: int | None) -> str:
     power = math.floor(math.log10(value) + 1e-9)
     factor = round(value / 10**power)
     return f"$10^{{{power}}}$" if factor == 1 else f"${factor}\\times10^{{{power}}}$"

@@ -1,59 +1,74 @@
-"""What each figure shows, from its YAML, and which runs it needs."""
+"""What each figure shows and which runs it needs, from its YAML."""
 
-import difflib
+import copy
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.experiment import schemas
+from study.experiment.study import PlannedRun
 
-FILE = configuration.CONFIG / "figures" / "icpp2019.yaml"
+POINTS = "points"  # the kind of figure that plots points against the number of GPUs
+
+OWN = CONFIG / "figures.yaml"  # legend texts, and this project's own figures
 
 
 @dataclass(frozen=True)
 class Description:
-    """One figure of the YAML; ``panels`` are as in ``config/schemas/figures.schema.yaml``."""
+    """One figure of the YAML; ``panels`` are as in ``config/schemas/figures.schema.yaml``. kind: a name in `KINDS`."""
 
     name: str
     title: str
     caption: str
-    paper_figures: tuple
-    runs: dict  # column -> list of the values that are drawn
-    smallest: tuple  # columns of which only the smallest value is drawn
-    panels: tuple  # none in a figure of traced runs over time, or of formats
-    labels: dict  # column -> {value as text: what legends say}
-    shows: str  # ``runs``, ``timeline`` or ``formats``
+    paper_figures: tuple[str, ...]
+    runs: dict[str, list[Any]]  # column -> list of the values that are drawn
+    smallest: tuple[str, ...]  # columns of which only the smallest value is drawn
+    panels: tuple[dict[str, Any], ...]  # none in a figure of traced runs over time, or of formats
+    labels: dict[str, dict[str, str]]  # column -> {value as text: what legends say}
+    kind: str
 
-    @property
-    def is_timeline(self):
-        """Whether it shows traced runs over time, not points against GPUs."""
-        return self.shows == "timeline"
 
-    @property
-    def is_of_formats(self):
-        """Whether it shows loading measurements of formats, and no runs."""
-        return self.shows == "formats"
+def files() -> list[Path]:
+    """The YAML files that describe figures: our own, then the papers'."""
+    return [OWN, *sorted(CONFIG.glob("papers/*/figures.yaml"))]
 
 
 @functools.cache
-def _content(file):
-    return configuration.load(file, "figures")
+def schema() -> dict[str, Any]:
+    """The schema of these files; the columns that tell experiments apart are the grid keys."""
+    found = copy.deepcopy(configuration.named_schema("figures"))
+    found["$defs"]["column"] = {"enum": columns()}
+    return found
 
 
-def names(file=FILE):
-    """The names of all figures, in the order of the YAML."""
-    return list(_content(file)["figures"])
+def columns() -> list[str]:
+    """The columns of runs.csv that identify an experiment: runs that differ in one of them are never averaged."""
+    return [name for name in schemas.separating() if name not in ("gpus", "trace", "profile")]
 
 
-def describe(name, file=FILE):
-    """The `Description` of one figure; raises `StudyError` for a name that the YAML does not have."""
-    content = _content(file)
-    if name not in content["figures"]:
-        known = list(content["figures"])
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise StudyError(f"{configuration.shown(file)}: there is no figure '{name}'{hint}; known: {', '.join(known)}")
-    figure = content["figures"][name]
+@functools.cache
+def _content(file: Path) -> dict[str, Any]:
+    return configuration.load(file, schema())
+
+
+def figures() -> dict[str, dict[str, Any]]:
+    """All figures by name, as in their YAML files."""
+    return {name: figure for file in files() for name, figure in _content(file)["figures"].items()}
+
+
+def describe(name: str) -> Description:
+    """The `Description` of one figure; raises `StudyError` for an unknown name."""
+    known = figures()
+    if name not in known:
+        where = ", ".join(map(configuration.shown, files()))
+        hint = configuration.nearest(name, known)
+        raise StudyError(f"there is no figure '{name}' in {where}{hint}; known: {', '.join(known)}")
+    figure = known[name]
     return Description(
         name,
         figure["title"],
@@ -62,33 +77,27 @@ def describe(name, file=FILE):
         {column: several(value) for column, value in figure.get("runs", {}).items()},
         tuple(figure.get("smallest", ())),
         tuple(figure.get("panels", ())),
-        content["labels"],
-        next((kind for kind in ("timeline", "formats") if figure.get(kind)), "runs"),
+        _content(OWN)["labels"],
+        figure.get("kind", POINTS),
     )
 
 
-def several(value):
-    """A value of the YAML as a list: it may be given alone."""
+def several(value: Any) -> list[Any]:
+    """A value of the YAML as a list; a single value may be given without brackets."""
     return value if isinstance(value, list) else [value]
 
 
-def needs(description):
-    """What runs a figure needs, in words: ``runs with benchmark nt3, scaling strong, loader read_csv or chunked``."""
-    if description.is_of_formats:
-        return "a loading measurement of a format, such as hdf5"
-    filters = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
-    return ("traced runs" if description.is_timeline else "runs") + (f" with {', '.join(filters)}" if filters else "")
+def filters(description: Description) -> str:
+    """The runs that a figure needs, in words: `` with benchmark nt3, scaling strong``; empty if any run will do."""
+    told = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
+    return f" with {', '.join(told)}" if told else ""
 
 
-def has_runs(description, parameters):
-    """Whether any of a study's runs would be in the figure.
-
-    parameters: an iterable of dicts, each a run's parameters. Traced runs are in the figures over time only, profiled
-    ones in none.
-    """
+def has_runs(description: Description, runs: Iterable[PlannedRun], traced: bool = False) -> bool:
+    """Whether any of a study's runs belongs in the figure. traced: whether it shows traced runs, and no others."""
     return any(
-        bool(run.get("trace")) == description.is_timeline
-        and not run.get("profile")
-        and all(run.get(column) in values for column, values in description.runs.items())
-        for run in parameters
+        run["trace"] == traced
+        and not run["profile"]
+        and all(run[column] in values for column, values in description.runs.items())
+        for run in runs
     )

@@ -1,18 +1,22 @@
-"""Draw the data of a figure and write it as SVG and PDF, by Matplotlib's object API: no global state is changed."""
+"""Draw the data of a figure and write it as SVG and PDF, with Matplotlib's object API and without global state."""
 
 import math
 import string
 import textwrap
+from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
-from study.core.files import written_aside
+from study.core.files import AnyPath, written_aside
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.selection import FigureData, Line, Panel
 
 COLUMNS = 2
 LEGEND_ROW = 0.14  # inches, as all lengths here
@@ -27,7 +31,7 @@ REASON_CHARACTERS = 48
 ABOVE_LINES = 4
 
 
-def write(data, svg, pdf):
+def write(data: FigureData, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all; the same data give the same bytes.
 
     data: a `study.report.figures.selection.FigureData`.
@@ -36,7 +40,7 @@ def write(data, svg, pdf):
         save(draw(data), data, svg, pdf)
 
 
-def save(figure, data, svg, pdf):
+def save(figure: Figure, data: Any, svg: AnyPath, pdf: AnyPath) -> None:
     """Write a Matplotlib figure as SVG and PDF, with the name, title and caption of ``data``."""
     title = f"{data.name}: {data.title}"
     with written_aside(svg) as svg_aside, written_aside(pdf) as pdf_aside:
@@ -46,7 +50,7 @@ def save(figure, data, svg, pdf):
         )
 
 
-def draw(data):
+def draw(data: FigureData) -> Figure:
     """The Matplotlib figure: panels side by side, two in a row, each with its legend below."""
     with matplotlib.rc_context(style.RC):
         heading = [data.title, data.subtitle, *data.notes]
@@ -56,8 +60,8 @@ def draw(data):
         height = rows * (style.AXES_HEIGHT + AROUND_AXES) + len(heading) * TITLE_LINE
         for row in range(rows):
             height += max(legend_rows[row * columns : (row + 1) * columns]) * LEGEND_ROW
-        figure = Figure(figsize=(columns * style.PANEL_WIDTH, height), layout="constrained")
-        figure.get_layout_engine().set(wspace=BETWEEN_PANELS)
+        layout = ConstrainedLayoutEngine(wspace=BETWEEN_PANELS)
+        figure = Figure(figsize=(columns * style.PANEL_WIDTH, height), layout=layout)
         figure.suptitle("\n".join(heading))
         grid = figure.add_gridspec(rows, columns)
         for index, panel in enumerate(data.panels):
@@ -65,7 +69,7 @@ def draw(data):
         return figure
 
 
-def _draw_panel(axes, panel, letter):
+def _draw_panel(axes: Axes, panel: Panel, letter: str) -> None:
     axes.set_title(f"({letter}) {panel.title}")
     axes.set_ylabel(panel.y_label)
     axes.grid(axis="y")
@@ -81,7 +85,7 @@ def _draw_panel(axes, panel, letter):
     _draw_legend(axes, panel)
 
 
-def _draw_line(axes, line, series_count):
+def _draw_line(axes: Axes, line: Line, series_count: int) -> None:
     has_interval = np.isfinite(line.ci95).any()
     axes.errorbar(
         line.gpus, line.mean, yerr=line.ci95 if has_interval else None, capsize=2, elinewidth=0.8, zorder=3,
@@ -89,9 +93,9 @@ def _draw_line(axes, line, series_count):
     )  # fmt: skip
 
 
-def _draw_failed(axes, panel):
-    """An x at the bottom edge for each point whose repeats all failed; several of one GPU count one above the other."""
-    heights = {}
+def _draw_failed(axes: Axes, panel: Panel) -> None:
+    """An x at the bottom edge for each point whose repeats all failed; several at one GPU count are stacked."""
+    heights: dict[int, int] = {}
     for point in panel.failed:
         above = heights[point.gpus] = heights.get(point.gpus, -1) + 1
         axes.plot(
@@ -102,12 +106,12 @@ def _draw_failed(axes, panel):
         _make_room(axes, below=FAILED_AT + (1 + max(heights.values())) * FAILED_STEP)
 
 
-def _failed_style(colour):
+def _failed_style(colour: str) -> dict[str, Any]:
     return {"color": colour, "linestyle": "none", "marker": "x", "markersize": 5, "markeredgewidth": 1.4}
 
 
-def _scale(axes, panel):
-    """A y axis for all values with their intervals, or none where there are no values."""
+def _scale(axes: Axes, panel: Panel) -> None:
+    """A y axis for all values with their intervals; none if there are no values."""
     means = [*(line.mean for line in panel.lines), *(points.values for points in panel.published)]
     if not means:
         axes.set_yticks([])
@@ -117,10 +121,10 @@ def _scale(axes, panel):
     set_value_axis(axes, panel.y_scale, mean - half, mean + half)
 
 
-def _write_reason(axes, panel):
-    """Why nothing is measured: in the middle of an empty panel, above the published points of another."""
+def _write_reason(axes: Axes, panel: Panel) -> None:
+    """Why nothing is measured: in the middle of an empty panel, or above the published points."""
     text = textwrap.fill(f"not measured: {panel.reason}", REASON_CHARACTERS)
-    place = {"y": 0.5, "va": "center"}
+    place: dict[str, Any] = {"y": 0.5, "va": "center"}
     if panel.published:
         place = {"y": 0.99, "va": "top"}
         _make_room(axes, above=0.12 * (1 + text.count("\n")))
@@ -130,14 +134,15 @@ def _write_reason(axes, panel):
     )  # fmt: skip
 
 
-def _make_room(axes, below=0.0, above=0.0):
-    """Widen the y axis so that what is drawn leaves these parts of the axes free at the bottom and at the top."""
+def _make_room(axes: Axes, below: float = 0.0, above: float = 0.0) -> None:
+    """Extend the y axis so that these parts of the axes at the bottom and at the top stay free."""
     drawn = 1 - below - above
     ends = axes.transAxes.transform([(0, -below / drawn), (0, 1 + above / drawn)])
-    axes.set_ylim(axes.transData.inverted().transform(ends)[:, 1])
+    low, high = axes.transData.inverted().transform(ends)[:, 1]
+    axes.set_ylim(low, high)
 
 
-def _legend_entries(panel):
+def _legend_entries(panel: Panel) -> list[tuple[Line2D, str]]:
     """(handle, label) of all that a panel shows."""
     entries = [
         (Line2D([], [], **style.line_style(line.series, line.quantity, panel.series)), line.label)
@@ -150,7 +155,7 @@ def _legend_entries(panel):
     return entries
 
 
-def _legend_shape(entries):
+def _legend_shape(entries: list[tuple[Line2D, str]]) -> tuple[int, int]:
     """Rows and columns of a legend: as many columns as fit below a panel."""
     if not entries:
         return 0, 1
@@ -159,12 +164,12 @@ def _legend_shape(entries):
     return math.ceil(len(entries) / columns), columns
 
 
-def _draw_legend(axes, panel):
+def _draw_legend(axes: Axes, panel: Panel) -> None:
     entries = _legend_entries(panel)
     if entries:
         handles, labels = zip(*entries, strict=True)
         axes.legend(
             handles, labels, ncols=_legend_shape(entries)[1], loc="upper center", bbox_to_anchor=(0.5, 0),
-            bbox_transform=offset_copy(axes.transAxes, axes.figure, y=-BELOW_AXES, units="inches"),
+            bbox_transform=offset_copy(axes.transAxes, axes.get_figure(root=True), y=-BELOW_AXES, units="inches"),
             frameon=False, borderaxespad=0, handlelength=2.8, columnspacing=1.2, labelspacing=0.3,
         )  # fmt: skip

@@ -1,14 +1,19 @@
-"""Draw what formats cost, a mark for each format and file, from the loading measurements."""
+"""Draw the cost of formats, one mark per format and file, from the loading measurements."""
 
 import string
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
+from study.core.files import AnyPath
 from study.report.figures import style
+from study.report.figures.description import Description
 from study.report.figures.drawing import save
 from study.report.tables.formats import formats
 
@@ -23,7 +28,7 @@ class Quantity:
 
     title: str
     label: str
-    of: callable
+    of: Callable[[Any], float]
     is_log: bool = False
 
 
@@ -37,7 +42,7 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class FormatsData:
-    """What the figure draws. frame: rows of the table of formats, one file a benchmark."""
+    """The figure's data. frame: rows of the table of formats, one file per benchmark."""
 
     name: str
     title: str
@@ -46,7 +51,7 @@ class FormatsData:
     frame: pd.DataFrame
 
 
-def select(description, loading, study):
+def select(description: Description, loading: pd.DataFrame, study: str) -> FormatsData:
     """The `FormatsData` of a `study.report.figures.description.Description`: each benchmark's largest file, warm."""
     table = formats(None, loading[loading["page_cache"] == "warm"]).frame
     table = table[table["repeats_ok"] > 0]
@@ -58,14 +63,14 @@ def select(description, loading, study):
     return FormatsData(description.name, description.title, description.caption, f"{machine}, study {study}", chosen)
 
 
-def write(data, svg, pdf):
+def write(data: FormatsData, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all."""
     with matplotlib.rc_context(style.RC):
         save(draw(data), data, svg, pdf)
 
 
-def draw(data):
-    """The Matplotlib figure: a panel a quantity, formats below one another, one legend for all."""
+def draw(data: FormatsData) -> Figure:
+    """The Matplotlib figure: one panel per quantity, formats stacked, one legend for all."""
     names = list(dict.fromkeys(data.frame["format"]))
     figure = Figure(figsize=(COLUMNS * style.PANEL_WIDTH, HEIGHT), layout="constrained")
     figure.suptitle(f"{data.title}\n{data.subtitle}")
@@ -78,14 +83,17 @@ def draw(data):
     return figure
 
 
-def _draw_panel(axes, quantity, frame, names):
+def _draw_panel(axes: Axes, quantity: Quantity, frame: pd.DataFrame, names: list[str]) -> None:
     files = list(frame.groupby(["benchmark", "file"], sort=False))
     for index, ((benchmark, file), rows) in enumerate(files):
         offset = SPREAD * (index / max(1, len(files) - 1) - 0.5) if len(files) > 1 else 0
         places = [names.index(name) + offset for name in rows["format"]]
         values = [quantity.of(row) for row in rows.itertuples()]
         size = f"{rows['rows'].iloc[0]:,} x {rows['columns'].iloc[0]:,}"
-        look = {"color": style.COLOURS[index % len(style.COLOURS)], "marker": style.MARKERS[index % len(style.MARKERS)]}
+        look: dict[str, Any] = {
+            "color": style.COLOURS[index % len(style.COLOURS)],
+            "marker": style.MARKERS[index % len(style.MARKERS)],
+        }
         axes.plot(values, places, linestyle="none", markersize=4.5, label=f"{benchmark} {file}, {size}", **look)
     axes.set_xlabel(quantity.label)
     axes.set_yticks(range(len(names)), names)

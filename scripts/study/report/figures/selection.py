@@ -1,20 +1,25 @@
-"""The data of a figure: runs chosen, repeats put together, published values put beside. Nothing here draws."""
+"""The data of a figure: selected runs, averages over repeats, published values. Nothing here draws."""
 
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from study.core import configuration
 from study.core.errors import StudyError
+from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.instruments.power.readings import MODELLED
-from study.report.figures.description import needs, several
+from study.report.figures.description import Description, columns, filters, several
+from study.report.tables.summary import published
 
-IDENTITY = tuple(configuration.schema("figures")["$defs"]["column"]["enum"])
 POWER = ("power_per_gpu_w", "energy_per_gpu_j")
 NOT_MEASURED = "no run of this study has it"
+
+Labels = dict[str, dict[str, str]]  # as in `Description`
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,9 @@ class Line:
     label: str
     series: int  # counted from 0 among the panel's series, as in the other classes
     quantity: int  # counted from 0 among the panel's quantities
-    gpus: np.ndarray
-    mean: np.ndarray
-    ci95: np.ndarray  # half-width
+    gpus: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    ci95: NDArray[np.float64]  # half-width
 
 
 @dataclass(frozen=True)
@@ -35,50 +40,50 @@ class Failed:
 
     series: int
     gpus: int
-    kinds: tuple
+    kinds: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Published:
-    """Published points; ``series`` is the measured series that they belong to, or a number of their own."""
+    """Published points; ``series`` is the measured series that they belong to, or their own number."""
 
     label: str
     series: int
-    gpus: np.ndarray
-    values: np.ndarray
+    gpus: NDArray[np.int64]
+    values: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What one panel shows; ``reason`` says why nothing is measured, None where there is a line."""
+    """The content of one panel; ``reason`` says why nothing is measured, None if there is a line."""
 
     title: str
     y_label: str
     y_scale: str
     series: int  # how many there are
-    lines: tuple
-    failed: tuple
-    published: tuple
-    counts: tuple  # every GPU count that the panel has, ascending
+    lines: tuple[Line, ...]
+    failed: tuple[Failed, ...]
+    published: tuple[Published, ...]
+    counts: tuple[int, ...]  # every GPU count that the panel has, ascending
     reason: str | None
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """All that is drawn, and the text that goes with it."""
+    """Everything that is drawn, and the texts."""
 
     name: str
     title: str
     subtitle: str
-    notes: tuple
+    notes: tuple[str, ...]
     caption: str
-    panels: tuple
+    panels: tuple[Panel, ...]
 
 
-def select(description, runs, study):
+def select(description: Description, runs: pd.DataFrame, study: str) -> FigureData:
     """The `FigureData` of a figure.
 
-    runs: the tidy table of runs. study: its name. Raises `StudyError` where no run belongs in the figure.
+    runs: the tidy table of runs. study: its name. Raises `StudyError` if no run belongs in the figure.
     """
     rows = _chosen(description, runs)
     panels = tuple(_panel(panel, rows, description) for panel in description.panels)
@@ -87,7 +92,7 @@ def select(description, runs, study):
     )
 
 
-def _chosen(description, runs):
+def _chosen(description: Description, runs: pd.DataFrame) -> pd.DataFrame:
     rows = runs
     if len(runs):
         kept = ~(runs["trace"] | runs["profile"]).astype(bool)
@@ -95,20 +100,20 @@ def _chosen(description, runs):
             kept &= runs[column].isin(values)
         rows = runs[kept]
     if rows.empty:
-        raise StudyError(f"figure {description.name} needs {needs(description)}; the study has none")
+        raise StudyError(f"figure {description.name} needs runs{filters(description)}; the study has none")
     for column in description.smallest:
         rows = rows[rows[column] == rows[column].min()]
     return rows
 
 
-def _subtitle(rows, study):
-    told = {column: list(rows[column].unique()) for column in ("machine", "benchmark", "dataset")}
-    told = {column: values[0] if len(values) == 1 else f"{len(values)} different" for column, values in told.items()}
+def _subtitle(rows: pd.DataFrame, study: str) -> str:
+    found = {column: list(rows[column].unique()) for column in ("machine", "benchmark", "dataset")}
+    told = {column: values[0] if len(values) == 1 else f"{len(values)} different" for column, values in found.items()}
     return ", ".join([f"study {study}", *(f"{column} {value}" for column, value in told.items())])
 
 
-def _notes(rows):
-    """What must be known of the runs to read the figure rightly."""
+def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Properties of the runs that a reader of the figure needs to know."""
     notes = []
     crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
     if crowded:
@@ -120,18 +125,18 @@ def _notes(rows):
     return tuple(notes)
 
 
-def _panel(panel, rows, description):
-    # A line must not mix different experiments: whatever else differs among the runs splits the lines too.
-    others = [column for column in IDENTITY if column in rows and column not in panel["by"]]
+def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) -> Panel:
+    # A line must not mix different experiments: any other difference between the runs splits the lines too.
+    others = [column for column in columns() if column in rows and column not in panel["by"]]
     also = [column for column in others if rows[column].nunique(dropna=False) > 1]
     by = [*panel["by"], *also]
     series = _series(rows, by, description.labels)
-    lines = [
+    all_lines = [
         _line(group, column, (number, _label(values, by, description.labels)), (index, text), panel)
         for index, (column, text) in enumerate(panel["quantities"].items())
         for number, (values, group) in enumerate(series)
     ]
-    lines = tuple(line for line in lines if np.isfinite(line.mean).any())
+    lines = tuple(line for line in all_lines if np.isfinite(line.mean).any())
     failed = tuple(point for number, (_, group) in enumerate(series) for point in _failed(number, group))
     published = tuple(_published(panel, [values for values, _ in series], description))
     counts = sorted({*rows["gpus"], *itertools.chain.from_iterable(points.gpus for points in published)})
@@ -141,7 +146,7 @@ def _panel(panel, rows, description):
     )  # fmt: skip
 
 
-def _series(rows, by, labels):
+def _series(rows: pd.DataFrame, by: list[str], labels: Labels) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
     """(values of ``by``, their rows) of each series, ordered as the labels are, else by value."""
     if not by:
         return [((), rows)]
@@ -149,17 +154,19 @@ def _series(rows, by, labels):
     return sorted(groups, key=lambda group: [_rank(*pair, labels) for pair in zip(by, group[0], strict=True)])
 
 
-def _rank(column, value, labels):
+def _rank(column: str, value: Any, labels: Labels) -> tuple[int, Any]:
     known = list(labels.get(column, {}))
     return known.index(str(value)) if str(value) in known else len(known), value
 
 
-def _label(values, by, labels):
+def _label(values: Iterable[Any], by: Iterable[str], labels: Labels) -> str:
     told = zip(by, values, strict=True)
     return ", ".join(labels.get(name, {}).get(str(value), f"{name.replace('_', ' ')} {value}") for name, value in told)
 
 
-def _line(group, column, series, quantity, panel):
+def _line(
+    group: pd.DataFrame, column: str, series: tuple[int, str], quantity: tuple[int, str], panel: dict[str, Any]
+) -> Line:
     (number, series_label), (index, quantity_label) = series, quantity
     counts = np.array(sorted(group["gpus"].unique()))
     ok = group[group["status"] == "ok"]
@@ -172,14 +179,14 @@ def _line(group, column, series, quantity, panel):
     )  # fmt: skip
 
 
-def _failed(number, group):
+def _failed(number: int, group: pd.DataFrame) -> Iterator[Failed]:
     for count, repeats in group.groupby("gpus"):
         if not (repeats["status"] == "ok").any():
             yield Failed(number, int(count), tuple(sorted(repeats["failure_kind"].dropna().unique())))
 
 
-def _published(panel, series, description):
-    """The published points of a panel, one `Published` a series and machine.
+def _published(panel: dict[str, Any], series: list[tuple[Any, ...]], description: Description) -> Iterator[Published]:
+    """The published points of a panel, one `Published` per series and machine.
 
     series: the values of each measured series, which begin with those of the panel's ``by``.
     """
@@ -199,14 +206,13 @@ def _published(panel, series, description):
             yield Published(label, number, points["gpus"].to_numpy(dtype=int), points[entry["y"]].to_numpy(dtype=float))
 
 
-def _published_rows(entry, description):
-    """The rows of a published CSV that a panel's entry asks for."""
-    folder = configuration.CONFIG / "published"
+def _published_rows(entry: dict[str, Any], description: Description) -> pd.DataFrame:
+    """The rows of a published CSV that an entry of a panel selects."""
     where = f"figure {description.name}: published: {entry['file']}"
-    if not (folder / entry["file"]).is_file():
-        known = ", ".join(sorted(path.name for path in folder.glob("*.csv")))
-        raise StudyError(f"{where}: there is no such file in {configuration.shown(folder)}; known files: {known}")
-    rows = pd.read_csv(folder / entry["file"]).assign(**entry.get("set", {}))
+    known = sorted(path.name for path in CONFIG.glob("papers/*/*.csv"))
+    if entry["file"] not in known:
+        raise StudyError(f"{where}: there is no such file in config/papers; known files: {', '.join(known)}")
+    rows = published(entry["file"]).assign(**entry.get("set", {}))
     missing = [column for column in ("gpus", entry["y"], *entry.get("where", {})) if column not in rows]
     if missing:
         raise StudyError(f"{where}: there is no column '{missing[0]}'; the file has: {', '.join(rows)}")
@@ -218,8 +224,8 @@ def _published_rows(entry, description):
     return rows
 
 
-def _reason(panel, rows):
-    """Why a panel has no line: what the runs say of the power sensor, or that no run measured it."""
+def _reason(panel: dict[str, Any], rows: pd.DataFrame) -> str:
+    """Why a panel has no line: the runs' reason for missing power, or that no run measured it."""
     if set(panel["quantities"]) <= set(POWER):
         return "; ".join(rows["power_reason"].dropna().unique()) or NOT_MEASURED
     return NOT_MEASURED

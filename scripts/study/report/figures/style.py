@@ -1,6 +1,7 @@
-"""How figures look: a two-column paper's sizes, and lines told apart by lightness, dashes and marker at once."""
+"""Style of figures: sizes for a two-column paper, and lines that differ in lightness, dashes and marker at once."""
 
 import functools
+from typing import Any
 
 import matplotlib
 from matplotlib.font_manager import FontProperties
@@ -43,12 +44,12 @@ RC = {
 }
 
 
-def line_style(series, quantity, series_count):
+def line_style(series: int, quantity: int, series_count: int) -> dict[str, Any]:
     """Colour, dashes and marker of a line, as keyword arguments of ``Line2D``.
 
-    The colour tells the series, dashes and marker the line; the first quantity of a series looks the
-    same in every panel. The numbers of colours, dashes and markers have no common factor, so that
-    lines stay different where the colours begin again.
+    The colour identifies the series, dashes and marker the line; the first quantity of a series looks the same in every
+    panel. The numbers of colours, dashes and markers have no common factor, so that lines stay different when the
+    colours repeat.
     """
     index = quantity * series_count + series
     return {
@@ -59,8 +60,8 @@ def line_style(series, quantity, series_count):
     }
 
 
-def published_style(series):
-    """Hollow grey markers of the shape that the series' first quantity has, larger than measured ones."""
+def published_style(series: int) -> dict[str, Any]:
+    """Hollow grey markers with the shape of the series' first quantity, larger than measured ones."""
     return {
         "color": GREY,
         "linestyle": "none",
@@ -71,13 +72,13 @@ def published_style(series):
     }
 
 
-def _marker_size(largest, series):
-    """Later series have smaller markers, so that where points coincide the lower one still shows."""
+def _marker_size(largest: float, series: int) -> float:
+    """Later series have smaller markers, so that of coinciding points the lower one stays visible."""
     return largest - 1.2 * (series % 3)
 
 
 @functools.cache
-def text_width(text, size):
+def text_width(text: str, size: float) -> float:
     """Width of a line of text in inches; size in points."""
     path = TextPath((0, 0), text, size=size, prop=FontProperties(family=RC["font.family"]))
     return path.get_extents().width / POINTS_PER_INCH

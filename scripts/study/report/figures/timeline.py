@@ -1,22 +1,29 @@
 """The data of a figure over time: power, phases and communication of traced runs, on one clock. Nothing here draws."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.files import AnyPath
 from study.instruments import phases
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
-from study.report.figures.description import needs
+from study.report.figures.description import Description, filters
 
 MOST_RUNS = 6
-MOST_LANES = 4  # ranks; of more, only the first and the last to have its data
+MOST_LANES = 4  # ranks; if there are more, only the first and the last to have its data
 POINTS = 600  # along the time axis: what a page can show
 NANO = 1e-9
+
+Values = NDArray[np.float64]
+Labels = dict[str, dict[str, str]]  # as in `Description`
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class Lane:
     """One rank's phases: (phase, begin, end), seconds since the launch."""
 
     label: str
-    spans: tuple
+    spans: tuple[tuple[str, float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,10 @@ class PowerLine:
     """Power (W) over time (s since the launch) of all devices of one kind: arrays with mean, lowest and highest."""
 
     label: str
-    seconds: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    seconds: Values
+    mean: Values
+    low: Values
+    high: Values
 
 
 @dataclass(frozen=True)
@@ -43,39 +50,39 @@ class RunOverTime:
     """One run. communication: {what: busy share from each of ``seconds`` to the next}."""
 
     title: str
-    lanes: tuple
-    power: tuple
+    lanes: tuple[Lane, ...]
+    power: tuple[PowerLine, ...]
     power_reason: str | None
-    seconds: np.ndarray
-    communication: dict
+    seconds: Values
+    communication: dict[str, Values]
     end: float
 
 
 @dataclass(frozen=True)
 class TimelineData:
-    """All that is drawn, and the text that goes with it."""
+    """Everything that is drawn, and the texts."""
 
     name: str
     title: str
     subtitle: str
-    notes: tuple
+    notes: tuple[str, ...]
     caption: str
-    runs: tuple
+    runs: tuple[RunOverTime, ...]
 
 
-def select(description, runs, study, folder):
+def select(description: Description, runs: pd.DataFrame, study: str, folder: AnyPath) -> TimelineData:
     """The `TimelineData` of a figure.
 
-    runs: the tidy table of runs; study: its name; folder: what the table's column ``record`` is relative to. Raises
-    `StudyError` where there is no traced run that came to its end.
+    runs: the tidy table of runs. study: its name. folder: to which the table's column ``record`` is relative. Raises
+    `StudyError` if no traced run succeeded.
     """
     chosen = runs[runs["trace"].astype(bool)] if len(runs) else runs
     for column, values in description.runs.items():
         chosen = chosen[chosen[column].isin(values)] if len(chosen) else chosen
     if chosen.empty:
-        raise StudyError(f"figure {description.name} needs {needs(description)}; the study has none")
+        raise StudyError(f"figure {description.name} needs traced runs{filters(description)}; the study has none")
     shown = chosen[(chosen["status"] == "ok") & (chosen["repeat"] == 1)]
-    shown = shown.sort_values(["gpus", "scaling", "extra_loads", "loader"], ascending=[True, True, True, False])
+    shown = shown.sort_values(["gpus", "scaling", "straggler_loads", "loader"], ascending=[True, True, True, False])
     drawn = tuple(_run(row, Path(folder), description) for _, row in shown[:MOST_RUNS].iterrows())
     subtitle = f"study {study}, machine {', '.join(chosen['machine'].unique())}"
     return TimelineData(
@@ -83,7 +90,7 @@ def select(description, runs, study, folder):
     )
 
 
-def _notes(chosen, shown):
+def _notes(chosen: pd.DataFrame, shown: pd.DataFrame) -> tuple[str, ...]:
     notes = []
     failed = (chosen["status"] != "ok").sum()
     if failed:
@@ -97,7 +104,7 @@ def _notes(chosen, shown):
     return tuple(notes)
 
 
-def _run(row, folder, description):
+def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
     directory = (folder / row["record"]).parent
     started = json.loads((directory / "outcome.json").read_text(encoding="utf-8"))["started_wall_ns"]
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
@@ -108,17 +115,18 @@ def _run(row, folder, description):
     return RunOverTime(_title(row, description.labels), lanes, power, reason, seconds, communication, end)
 
 
-def _title(row, labels):
+def _title(row: pd.Series, labels: Labels) -> str:
     loader = labels.get("loader", {}).get(row["loader"], row["loader"])
-    uneven = f", last rank loads {1 + row['extra_loads']} times" if row["extra_loads"] else ""
+    uneven = f", last rank loads {1 + row['straggler_loads']} times" if row["straggler_loads"] else ""
     way = "" if row["staging"] == "none" else f", {labels.get('staging', {}).get(row['staging'], row['staging'])}"
     return f"{row['benchmark'].upper()}, {row['gpus']} ranks, {row['scaling']} scaling, {loader}{way}{uneven}"
 
 
-def _lanes(edges, started):
-    """The phases of each rank or, of many, of the first and the last one to have loaded."""
-    spans, begun = {}, {}
-    whole = [edge for edge in edges if edge["phase"] in phases.PHASES]  # without what is a part of one
+def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
+    """The phases of each rank or, if there are many, of the first and the last one to have loaded."""
+    spans: dict[int, list[tuple[str, float, float]]] = {}
+    begun: dict[tuple[int, str], float] = {}
+    whole = [edge for edge in edges if edge["phase"] in phases.PHASES]  # without parts of phases
     for edge in sorted(whole, key=lambda edge: edge["wall_ns"]):
         key, at = (edge["rank"], edge["phase"]), (edge["wall_ns"] - started) * NANO
         if edge["edge"] == "begin":
@@ -128,15 +136,15 @@ def _lanes(edges, started):
     if len(spans) <= MOST_LANES:
         return tuple(Lane(f"rank {rank}", tuple(spans[rank])) for rank in sorted(spans))
     loaded = {rank: end for rank, found in spans.items() for phase, _, end in found if phase == "load"}
-    first, last = min(loaded, key=loaded.get), max(loaded, key=loaded.get)
+    first, last = min(loaded, key=loaded.__getitem__), max(loaded, key=loaded.__getitem__)
     return (
         Lane(f"rank {first}, first to load", tuple(spans[first])),
         Lane(f"rank {last}, last to load", tuple(spans[last])),
     )
 
 
-def _power(path, started, end):
-    """A `PowerLine` for each kind of device; where a device has only an energy counter, its differences by time."""
+def _power(path: Path, started: int, end: float) -> tuple[PowerLine, ...]:
+    """A `PowerLine` for each kind of device; if a device has only an energy counter, its differences over time."""
     if not path.exists():
         return ()
     frame = pd.read_csv(path, dtype={"host": str, "device": str})
@@ -152,7 +160,7 @@ def _power(path, started, end):
     return tuple(lines)
 
 
-def _device_power(rows, started, grid):
+def _device_power(rows: pd.DataFrame, started: int, grid: Values) -> Values:
     """Power of one device at each time of ``grid``; NaN before its first reading and after its last."""
     seconds = (rows["wall_ns"].to_numpy() - started) * NANO
     power = rows["power_w"].to_numpy(dtype=float)
@@ -164,8 +172,8 @@ def _device_power(rows, started, grid):
     return np.interp(grid, seconds[known], power[known], left=np.nan, right=np.nan)
 
 
-def _communication(path, started, end):
-    """(begins of bins, {what: busy share}), as many bins as a page can show."""
+def _communication(path: Path, started: int, end: float) -> tuple[Values, dict[str, Values]]:
+    """(begins of bins, {what: busy share}), as many bins as fit on a page."""
     activity = pd.read_csv(path)
     edges = np.linspace(0, end, POINTS + 1)
     width = edges[1]
@@ -179,8 +187,8 @@ def _communication(path, started, end):
     return edges[:-1], shares
 
 
-def _spread(middles, busy, bins, edges):
-    """Busy seconds of bins (their middles and width) shared out among the bins between ``edges`` by their overlap."""
+def _spread(middles: Values, busy: Values, bins: float, edges: Values) -> Values:
+    """Busy seconds of bins (middles and width) distributed over the bins between ``edges`` by their overlap."""
     total = np.zeros(len(edges) - 1)
     for middle, seconds in zip(middles, busy, strict=True):
         if seconds:

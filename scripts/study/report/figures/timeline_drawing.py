@@ -1,15 +1,20 @@
 """Draw traced runs over time: for each run its power above its phases and communication, all on one clock."""
 
 import textwrap
+from collections.abc import Iterable
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
+from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.report.figures import style
 from study.report.figures.drawing import TITLE_LINE, save
+from study.report.figures.timeline import RunOverTime, TimelineData
 
 WIDTH = 2 * style.PANEL_WIDTH  # inches, as all lengths here
 POWER_HEIGHT = 0.85
@@ -24,20 +29,20 @@ PHASE_COLOURS = dict(zip(PHASES, ("#D9D9D9", "#F0B429", "#FBE7B2", "#CC79A7", "#
 STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
 
 
-def write(data, svg, pdf):
+def write(data: TimelineData, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all. data: a `study.report.figures.timeline.TimelineData`."""
     with matplotlib.rc_context(style.RC):
         save(draw(data), data, svg, pdf)
 
 
-def draw(data):
-    """The Matplotlib figure: the runs one below the other, the same seconds at the same place."""
+def draw(data: TimelineData) -> Figure:
+    """The Matplotlib figure: the runs stacked, with a common time axis."""
     with matplotlib.rc_context(style.RC):
         heading = [data.title, data.subtitle, *data.notes]
         heights = [height for run in data.runs for height in _heights(run)]
         total = sum(heights) + AROUND_RUN * len(data.runs) + LEGEND + TITLE_LINE * len(heading)
-        figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout="constrained")
-        figure.get_layout_engine().set(hspace=0.01, h_pad=0.02)
+        layout = ConstrainedLayoutEngine(hspace=0.01, h_pad=0.02)
+        figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout=layout)
         figure.suptitle("\n".join(heading))
         if not data.runs:
             figure.text(0.5, 0.3, "no traced run came to its end", ha="center", color=style.GREY)
@@ -53,13 +58,13 @@ def draw(data):
         return figure
 
 
-def _heights(run):
-    """Of the power's axes and of the lanes' below them."""
+def _heights(run: RunOverTime) -> tuple[float, float]:
+    """Heights of the power's axes and of the lanes below."""
     lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
     return POWER_HEIGHT if run.power else NO_POWER_HEIGHT, lanes
 
 
-def _draw_power(axes, run):
+def _draw_power(axes: Axes, run: RunOverTime) -> None:
     axes.set_title(run.title, loc="left")
     axes.grid(axis="y")
     axes.tick_params(labelbottom=False)
@@ -68,7 +73,7 @@ def _draw_power(axes, run):
         axes.plot(line.seconds, line.mean, label=line.label, **looks)
         axes.fill_between(line.seconds, line.low, line.high, color=looks["color"], alpha=0.2, linewidth=0)
     if run.power:
-        axes.set_ylim(0, 1.1 * max(np.nanmax(line.high) for line in run.power))
+        axes.set_ylim(0, 1.1 * max(float(np.nanmax(line.high)) for line in run.power))
         axes.set_ylabel("power (W)")
         axes.legend(loc="upper left", frameon=False, ncols=len(run.power))
         return
@@ -78,8 +83,8 @@ def _draw_power(axes, run):
               color=style.GREY)  # fmt: skip
 
 
-def _draw_lanes(axes, run):
-    labels = []
+def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
+    labels: list[str] = []
     for lane in run.lanes:
         low = -len(labels) - BAR / 2
         for phase, begin, end in lane.spans:
@@ -99,7 +104,7 @@ def _draw_lanes(axes, run):
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_legend(figure, runs):
+def _draw_legend(figure: Figure, runs: Iterable[RunOverTime]) -> None:
     seen = {phase for run in runs for lane in run.lanes for phase, _, _ in lane.spans}
     entries = [
         Patch(facecolor=PHASE_COLOURS[phase], edgecolor="black", linewidth=0.3, label=phase)

@@ -1,1 +1,5 @@
-"""What one paper needs: its tables and claims, a folder per paper."""
+"""Tables and claims of one paper each, one folder per paper."""
+
+from study.core.registry import import_submodules
+
+import_submodules(__name__)

@@ -1,11 +1,13 @@
-"""A finished table and its forms: CSV for machines; Markdown, LaTeX and a page of the report for people."""
+"""A finished table and its formats: CSV for programs; Markdown, LaTeX and a page of the report for people."""
 
 import re
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pandas as pd
 
-from study.core.files import write_text, written_aside
+from study.core.files import AnyPath, write_text, written_aside
+from study.experiment.parameters import PARAMETERS
 from study.report import html
 
 NOTHING = "–"
@@ -14,20 +16,22 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True)
 class Table:
-    """``frame`` has every column, numbers as numbers; the forms for people have ``shown``.
+    """``frame`` has every column, numbers as numbers; the formats for people have the columns ``shown``.
 
-    Of the shown columns, those in ``optional`` are left out where they have nothing to tell. A column ``records``
-    names the run records or loading measurements behind each row.
+    Shown columns in ``optional`` are left out if they are empty. ``identity``: the columns that identify a row; those
+    that are not shown are added if two rows would look the same, or if a grid key is not at its default. A column
+    ``records`` names the run records or loading measurements of each row.
     """
 
     name: str
     caption: str
     frame: pd.DataFrame
-    shown: list
-    optional: tuple = ()
-    notes: list = field(default_factory=list)
+    shown: list[str]
+    optional: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    identity: tuple[str, ...] = ()
 
-    def write(self, csv, markdown, latex, html):
+    def write(self, csv: AnyPath, markdown: AnyPath, latex: AnyPath, html: AnyPath) -> None:
         """Write the four files, each whole or not at all."""
         with written_aside(csv) as aside:
             self.frame.to_csv(aside, index=False)
@@ -35,13 +39,13 @@ class Table:
         write_text(latex, self.latex())
         write_text(html, self.html())
 
-    def markdown(self):
+    def markdown(self) -> str:
         """The table with its caption and notes."""
         body = self._body().to_markdown(index=False, disable_numparse=True, colalign=self._alignment())
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"**{self.name}**: {self.caption}\n\n{body}\n" + (f"{notes}\n" if notes else "")
 
-    def latex(self):
+    def latex(self) -> str:
         """A ``table`` environment for the booktabs package."""
         body = self._body()
         body.columns = [_escape(column) for column in body.columns]
@@ -50,8 +54,8 @@ class Table:
         columns = "".join("r" if side == "right" else "l" for side in self._alignment())
         return body.to_latex(index=False, caption=caption, label=f"tab:{self.name}", column_format=columns)
 
-    def html(self):
-        """A page of its own with the table, its notes, and the records behind each row."""
+    def html(self) -> str:
+        """A page with the table, its notes, and the records of each row."""
         right = [position for position, side in enumerate(self._alignment()) if side == "right"]
         parts = [html.paragraph(self.caption), html.table(self._body(), right), html.items(self.notes)]
         if "records" in self.frame:
@@ -59,26 +63,47 @@ class Table:
             parts.append(html.folded("The records behind each row, in order", html.items(records, "ol")))
         return html.page(self.name, *parts)
 
-    def _body(self):
+    def _body(self) -> pd.DataFrame:
         columns = {column: _text_column(self.frame, column) for column in self._present()}
         return pd.DataFrame(columns, index=self.frame.index)
 
-    def _present(self):
+    def _present(self) -> list[str]:
         told = [column for column in self.shown if column in self.frame]
-        return [column for column in told if column not in self.optional or _tells(self.frame[column])]
+        present = [column for column in told if column not in self.optional or _tells(self.frame[column])]
+        added = self._needed_beside(present)
+        place = max((index for index, column in enumerate(present) if column in self.identity), default=-1) + 1
+        return [*present[:place], *added, *present[place:]]
 
-    def _alignment(self):
+    def _needed_beside(self, present: list[str]) -> list[str]:
+        """The identity columns not in ``present`` without which rows would be misread."""
+        hidden = [column for column in self.identity if column in self.frame and column not in present]
+        added = [column for column in hidden if column in PARAMETERS and _differs_from_default(self.frame[column])]
+        for column in (column for column in hidden if column not in added):
+            keys = [name for name in self.identity if name in present] + added
+            alike = self.frame.groupby(keys, dropna=False)[column] if keys else [(None, self.frame[column])]
+            if any(values.nunique(dropna=False) > 1 for _, values in alike):
+                added.append(column)
+        return added
+
+    def _alignment(self) -> list[str]:
         numeric = [pd.api.types.is_numeric_dtype(self.frame[column]) for column in self._present()]
         return ["right" if is_number else "left" for is_number in numeric]
 
 
-def _tells(column):
-    """Whether a column has anything but nothing, no, 0 and what a grid's keys are where a study does not give them."""
-    return any(bool(value) and value not in ("none", "tf_data") for value in column.dropna())
+def _tells(column: pd.Series) -> bool:
+    """Whether a column has a value other than empty, false and 0 or, for a grid key, its default."""
+    if column.name in PARAMETERS and PARAMETERS[str(column.name)].has_default:
+        return _differs_from_default(column)
+    return any(bool(value) for value in column.dropna())
 
 
-def _text_column(frame, column):
-    """Cells as text; a column with a confidence interval beside it as ``mean ± half-width``."""
+def _differs_from_default(column: pd.Series) -> bool:
+    parameter = PARAMETERS[str(column.name)]
+    return parameter.has_default and any(value != parameter.default for value in column.dropna())
+
+
+def _text_column(frame: pd.DataFrame, column: str) -> list[str]:
+    """Cells as text; ``mean ± half-width`` if the column has a confidence interval."""
     interval = ci95_name(column)
     if interval not in frame:
         return [text(value) for value in frame[column]]
@@ -88,14 +113,15 @@ def _text_column(frame, column):
     ]
 
 
-def ci95_name(column):
-    """The column that holds the confidence interval of ``column``: ``ci95`` goes before the unit."""
-    stem, unit = re.fullmatch(r"(.*?)(_(?:s|w|j|js|mb|samples_per_s))?", column).groups()
+def ci95_name(column: str) -> str:
+    """The column of the confidence interval of ``column``: ``ci95`` precedes the unit."""
+    parts = cast(re.Match[str], re.fullmatch(r"(.*?)(_(?:s|w|j|js|mb|samples_per_s))?", column))
+    stem, unit = parts.groups()
     return f"{stem}_ci95{unit or ''}"
 
 
-def text(value, digits=SIGNIFICANT_DIGITS):
-    """A number to some significant digits without an exponent, a dash for nothing, yes or no for a truth value."""
+def text(value: Any, digits: int = SIGNIFICANT_DIGITS) -> str:
+    """A number with some significant digits and no exponent; a dash if missing; yes or no for a boolean."""
     if pd.isna(value):
         return NOTHING
     if isinstance(value, str):
@@ -109,7 +135,7 @@ def text(value, digits=SIGNIFICANT_DIGITS):
     return f"{value:.{min(decimals, 6)}f}"
 
 
-def _escape(cell):
+def _escape(cell: object) -> str:
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
     special |= {"–": "--", "±": r"$\pm$"}

@@ -1,10 +1,13 @@
-"""Our own table: what each rank count costs and brings, for who must choose one."""
+"""Our own table: time, speedup and cost of each number of ranks, to help choose one."""
 
+import numpy as np
 import pandas as pd
 
+import study.report.tables.kinds as kinds
 from study.instruments.phases import PARTS, PHASES
+from study.records import pairing
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, VARIED, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points, timed
 
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
@@ -14,30 +17,53 @@ MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
-def scaling(runs, loading):
-    """Time to solution, speedup and scaling efficiency of each series, against its fewest ranks."""
+@kinds.table(
+    "scaling",
+    title="What each number of GPUs brings and costs",
+    look_for="What each number of GPUs brings and costs: where the efficiency falls below what the job is worth, "
+    "and which phase takes the time there.",
+    needs="runs",
+    is_there=kinds.runs(),
+)
+def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
     table = points(timed(runs), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
-    table = pd.concat([_efficiency(group) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = ["benchmark", "scaling", "loader", *VARIED, "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
+    table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
+    shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
              "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
-             "time_per_epoch_steady_s", "speedup", "efficiency", "accuracy", "test_accuracy", "test_loss", *POWER,
-             "repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), *POWER)
+             "time_per_epoch_steady_s", "speedup", "speedup_low", "speedup_high", "pairing", "efficiency", "accuracy",
+             "test_accuracy", "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail",
+             "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), *POWER, "speedup_low", "speedup_high", "pairing")
+    if not (table["pairing"] == pairing.UNPAIRED).any():
+        shown.remove("pairing")
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); phases are the slowest "
+        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); low and high are its 95 % "
+        "interval over the blocks (repeats), unpaired where the two were not run interleaved; phases are the slowest "
         "rank's; power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a "
         "second, as the paper did."
     )
-    return Table("scaling", caption, table, shown, optional, notes(table, "values"))
+    return Table("scaling", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
-def _efficiency(series):
-    """Add speedup and efficiency of the whole run; empty where the series' smallest point has no time."""
+def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Add speedup and efficiency of the whole run; empty where the series' smallest point has no time.
+
+    The speedup is a ratio of means. Its interval is that of the ratios within blocks, see `study.records.pairing`.
+    """
     base = series.iloc[0]
     ratio = base["runtime_s"] / series["runtime_s"]
     ranks = series["gpus"] / base["gpus"]
     weak = base["scaling"] == "weak"
-    return series.assign(speedup=ratio * ranks if weak else ratio, efficiency=ratio if weak else ratio / ranks)
+    paired = [pairing.between(runs, base["records"], records, "runtime_s") for records in series["records"]]
+    times = ranks if weak else 1
+    return series.assign(
+        speedup=ratio * ranks if weak else ratio,
+        speedup_low=np.array([each.low for each in paired]) * times,
+        speedup_high=np.array([each.high for each in paired]) * times,
+        efficiency=ratio if weak else ratio / ranks,
+        pairing=[each.pairing if place else None for place, each in enumerate(paired)],
+    )

@@ -1,19 +1,29 @@
-"""Our own table: what the ways of the files to the ranks cost, and how much they ask of the shared file system."""
+"""Our own table: the cost of each kind of staging, and its load on shared storage."""
 
+import pandas as pd
+
+import study.report.tables.kinds as kinds
 from study.report.tables.layout import Table
-from study.report.tables.summary import VARIED, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points, timed
 
 MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_read_mb", "runtime_s", "peak_memory_mb"]
 
 
-def staging(runs, loading):
-    """A row a point: loading, of that staging, and what all ranks together read of the shared files."""
+@kinds.table(
+    "staging",
+    title="The way of the data to the ranks",
+    look_for="How much the ranks ask of the file system that all nodes share, and what it costs in time when one "
+    "rank reads for the others. On one host all nodes share one page cache and one set of cores.",
+    needs="runs with staging other than none",
+    is_there=lambda study: any(run.parameters["staging"] != "none" for run in study.runs),
+)
+def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: loading, the part of it in staging, and bytes requested by read() on shared storage."""
     nodes = runs.groupby("record")["nodes"].first()
     table = points(timed(runs), MEASURES).drop(columns=["power_source", "power_reason"])
     table["nodes"] = table["records"].map(lambda records: nodes[records.split("; ")[0]])
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "staging"], ignore_index=True)
-    others = [name for name in VARIED if name != "staging"]
-    shown = ["benchmark", "dataset", "loader", *others, "gpus", "nodes", "staging", *MEASURES, "repeats_ok",
+    shown = ["benchmark", "dataset", "loader", "gpus", "nodes", "staging", *MEASURES, "repeats_ok",
              "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
         "seconds of loading, of the slowest and the fastest rank; of that, copying or broadcasting and waiting for it "
@@ -23,4 +33,4 @@ def staging(runs, loading):
         "one rank a node copies the files to storage of the node's own; node_broadcast, job_broadcast: one rank a "
         "node, or of all, loads and broadcasts."
     )
-    return Table("staging", caption, table, shown, optional_columns(shown), notes(table, "values"))
+    return Table("staging", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)

@@ -1,36 +1,39 @@
-"""What the tables of runs share: repeats put together, failures counted, published values put beside."""
+"""Shared by the tables of runs: averages over repeats, counts of failures, published values."""
 
 import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pandas as pd
 
-from study import models
-from study.core import configuration
+from study.core.paths import CONFIG
 from study.core.statistics import summarize
+from study.experiment import schemas
+from study.experiment.parameters import PARAMETERS
 from study.report.tables.layout import ci95_name, text
 
-# Columns in which two runs may differ and still be repeats of one point are not among these.
-POINT = ["machine", "benchmark", "dataset", "scaling", "epochs", "gpus", "epochs_per_rank", "batch_size",
-         "batch_size_per_rank", "batch_scaling", "learning_rate_scaling", "warmup_epochs", "loader",
-         "staging", "input_pipeline", "sharding", "extra_loads", "checkpoint_epochs"]  # fmt: skip
+# Columns that identify a row of a table of runs: the machine and every grid key except the repeat.
+IDENTITY = ("machine", *schemas.separating())
+# Columns in which repeats of one point may differ are not included.
+POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
 
 
-def timed(runs):
-    """The runs that give timings: tracing and profiling slow a run."""
+def timed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose times are used: without traced and profiled runs, which are slower."""
     return runs[~(runs["trace"] | runs["profile"]).astype(bool)]
 
 
-def points(runs, measures):
-    """A row a point of the grid: mean and 95 % confidence interval of ``measures`` over its good repeats.
+def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
+    """One row per point of the grid: mean and 95 % confidence interval of ``measures`` over its successful repeats.
 
-    ``repeats_ok`` and ``repeats_failed`` count the repeats, ``repeats_resumed`` those of the good ones whose times do
-    not count because they were not trained in one piece, ``failures`` says what the failed ones were and
-    ``may_fail`` whether that was expected, ``power_reason`` why there is no power. A point whose repeats all failed
-    has a row with no numbers.
+    ``repeats_ok`` and ``repeats_failed`` count the repeats. ``repeats_resumed`` counts successful ones whose times are
+    left out because they were resumed from a checkpoint. ``failures`` lists the kinds of failures, ``may_fail`` says
+    whether they were expected, and ``power_reason`` why there is no power. A point whose repeats all failed has a row
+    without numbers.
     """
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
@@ -38,11 +41,11 @@ def points(runs, measures):
     return table.astype(dict.fromkeys(WORKLOAD, "Int64"))
 
 
-def _measured(measures):
+def _measured(measures: list[str]) -> list[str]:
     return [column for measure in measures for column in (measure, ci95_name(measure))]
 
 
-def _point(point, group, measures):
+def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> dict[str, Any]:
     ok = group[group["status"] == "ok"]
     failed = group[group["status"] != "ok"]
     for name in WORKLOAD:
@@ -62,43 +65,39 @@ def _point(point, group, measures):
     return point
 
 
-def joined_records(records):
-    """The records behind a row as one text, each once; the column ``records`` of every table."""
+def joined_records(records: Iterable[str]) -> str:
+    """The distinct records of a row as one text, the column ``records`` of every table."""
     return "; ".join(dict.fromkeys(records))
 
 
-def _only_reason(ok):
+def _only_reason(ok: pd.DataFrame) -> str | None:
     if len(ok) == 0:
         return "no repeat succeeded"
     reasons = ok["power_reason"].dropna().unique()
     return "; ".join(reasons) or None
 
 
-VARIED = ["staging", "input_pipeline", "sharding", "checkpoint_epochs"]  # told of a row where they are not the default
-OPTIONAL = (
-    "batch_scaling",
-    *VARIED,
-    "extra_loads",
-    "repeats_resumed",
-    "repeats_failed",
-    "failures",
-    "may_fail",
-    "oversubscribed",
-)
-
-
-def optional_columns(shown):
-    """Of ``shown``, the columns that people need to see only where they say something."""
+def optional_columns(shown: Iterable[str]) -> tuple[str, ...]:
+    """Of ``shown``, the columns that are hidden if they are empty."""
     prefixes = ("published_", "ratio_")
-    return tuple(c for c in shown if c.startswith(prefixes) or c in OPTIONAL)
+    with_default = [name for name, parameter in PARAMETERS.items() if parameter.has_default]
+    optional = (*with_default, "repeats_resumed", "repeats_failed", "failures", "may_fail", "oversubscribed")
+    return tuple(c for c in shown if c.startswith(prefixes) or c in optional)
 
 
-def beside_published(table, file, keys, measures, differences, label=""):
+def beside_published(
+    table: pd.DataFrame,
+    file: str,
+    keys: list[str],
+    measures: list[str],
+    differences: Callable[[pd.Series], str | None],
+    label: str = "",
+) -> pd.DataFrame:
     """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
 
-    file: CSV in config/published. differences: gives, for a row, how its workload differs from the
-    published one, or None. Where it differs, the ratio stays empty and ``ratio_reason`` says why. label: put between
-    ``published_`` or ``ratio_`` and the measure, where values of several machines stand side by side.
+    file: of published values, see `published`. differences: returns, for a row, how its workload differs from the
+    published one, or None; if it differs, the ratio stays empty and ``ratio_reason`` gives the reason. label: inserted
+    after ``published_`` or ``ratio_``, if values of several machines are shown together.
     """
     beside = published(file).set_index(keys)[measures].add_prefix(f"published_{label}")
     table = table.join(beside, on=keys)
@@ -108,59 +107,36 @@ def beside_published(table, file, keys, measures, differences, label=""):
     comparable = table["ratio_reason"].isna()
     real = ~table["dataset"].str.startswith("synthetic")
     for measure in measures:
-        meant = comparable & real if measure == "accuracy" else comparable  # made-up data are learnt at their own pace
+        meant = comparable & real if measure == "accuracy" else comparable  # synthetic data differ in difficulty
         table[f"ratio_{label}{measure}"] = (table[measure] / table[f"published_{label}{measure}"]).where(meant)
     return table
 
 
 @functools.cache
-def published(file):
-    """One of the CSV files in config/published, as a data frame."""
-    return pd.read_csv(configuration.CONFIG / "published" / file)
+def published(file: str) -> pd.DataFrame:
+    """One of a paper's CSV files of published values; its name begins with the paper: ``icpp2019_claims.csv``."""
+    return pd.read_csv(CONFIG / "papers" / file.partition("_")[0] / file)
 
 
-def workload_difference(row):
-    """How a run's data or training differ from the paper's (icpp2019, Table 1 and section 6), or None."""
-    spec = configuration.load_named("benchmarks", row["benchmark"])
-    if not row["repeats_ok"]:
-        return "no repeat succeeded"
-    strong, batch = row["scaling"] == "strong", row["scaling"] == "batch"
-    return difference(
-        {
-            "training samples": (row["train_samples"], spec["workload"]["train_samples"]),
-            "features": (row["features"], spec["workload"]["features"]),
-            "epochs": (row["epochs"], spec["epochs"].get(row["scaling"])),
-            "learning rate scaling": (row["learning_rate_scaling"], "linear"),
-            "warm-up epochs": (row["warmup_epochs"], 0),
-            "staging": (row["staging"], "none"),
-            "sharding": (row["sharding"], "none"),
-            "epochs between checkpoints": (row["checkpoint_epochs"], 0),
-            **({} if batch else {"batch size a rank": (row["batch_size_per_rank"], row["batch_size"])}),
-            **({} if strong else {"batch size": (row["batch_size"], spec["batch_size"])}),
-        }
-    )
+def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
+    """Input of `difference`: every grid key for which the declaration has a value of the paper."""
+    return {
+        parameter.words: (row[name], parameter.papers[paper])
+        for name, parameter in PARAMETERS.items()
+        if paper in parameter.papers
+    }
 
 
-def file_difference(row):
-    """How a loaded file's rows and columns differ from the published file's, or None."""
-    spec = configuration.load_named("benchmarks", row["benchmark"])
-    if "shape" not in spec:
-        return "the rows of the published file are not known"
-    rows, columns = models.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
-    columns -= len(spec["files"][row["file"]].get("drop", []))
-    return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})
-
-
-def difference(wanted):
-    """What differs, in words, of {what: (ours, theirs)}, or None."""
+def difference(wanted: dict[str, tuple[Any, Any]]) -> str | None:
+    """The differences in {what: (ours, theirs)}, in words, or None."""
     different = [
         f"{what} {text(ours)} instead of {text(theirs)}" for what, (ours, theirs) in wanted.items() if ours != theirs
     ]
     return ", ".join(different) or None
 
 
-def notes(table, what):
-    """The remarks that belong under a table: what failed, what is old, what could not be compared and why."""
+def notes(table: pd.DataFrame, what: str) -> list[str]:
+    """Remarks below a table: failures, outdated code, and values without a comparison, with the reason."""
     found = []
     if "ratio_reason" in table and not table["ratio_reason"].isna().any() and len(table):
         found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
@@ -177,5 +153,5 @@ def notes(table, what):
     return found
 
 
-def _joined(reasons):
+def _joined(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))

@@ -1,11 +1,16 @@
-"""What the ICPP 2019 paper claims, computed from this study's runs by the paper's formulas, beside what it states."""
+"""The claims of the ICPP 2019 paper, computed from this study's runs by the paper's formulas, and its own values."""
 
 import math
+from typing import Any
 
 import pandas as pd
 
+import study.report.tables.kinds as kinds
 from study.core import configuration
+from study.experiment.parameters import PARAMETERS
+from study.records import pairing
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
+from study.report.papers.icpp2019.workload import PAPER, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     joined_records,
@@ -14,7 +19,6 @@ from study.report.tables.summary import (
     points,
     published,
     timed,
-    workload_difference,
 )
 
 MEASURES = ["runtime_s", "energy_per_gpu_j", "broadcast_s", "load_s", "time_per_epoch_s", "accuracy"]
@@ -26,28 +30,37 @@ REDUCED = {
 SAME = ["dataset", "epochs", "batch_size", "learning_rate_scaling", "warmup_epochs", "sharding", "gpus"]
 
 
-def claims(runs, loading):
-    """A row a claim of the paper: the quantity's range over our GPU counts, or which runs are missing.
+@kinds.table(
+    "icpp2019_claims",
+    title="The paper's claims, recomputed",
+    look_for="Each improvement that the paper states, from our runs by the same formula; where it cannot be "
+    "computed, which runs are missing.",
+    needs="runs",
+    is_there=kinds.runs(),
+    compares_runs=True,
+)
+def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per claim of the paper: the range of its quantity over our GPU counts, or the runs that are missing.
 
-    A reduction is 100 x (base - optimised) / base of the means over repeats, for each GPU count that has both
-    loaders (paper, sections 5 and 6: "up to" is its largest, "between" its smallest and largest). The broadcast is
-    the slowest rank's phase, which begins when that rank has its data and so includes waiting for slower ranks, as the
-    paper's timeline does. ``loading_dominates_from`` is the fewest GPUs from which on loading takes more than half of
-    the run. Only points of the paper's batch size are taken, without staging, shards, warm-up, checkpoints and arrays
-    handed to Keras. ``load_share_pct`` is the largest share of the base runs that loading takes: faster loading can
-    hardly save more than that, and what differs beyond it is noise.
+    A reduction is 100 x (base - optimised) / base of the means over repeats, for each GPU count that has both loaders
+    (paper, sections 5 and 6: "up to" is its largest, "between" its smallest and largest). The broadcast is the slowest
+    rank's phase; it begins when that rank has its data and so includes waiting for slower ranks, as in the paper's
+    timeline. ``loading_dominates_from`` is the smallest number of GPUs from which on loading takes more than half of
+    the run. Only points with the paper's batch size count, without staging, sharding, warm-up, checkpoints and
+    ``keras_arrays``. ``load_share_pct`` is the largest share of loading in a base run: faster loading can hardly save
+    more than that, and a difference beyond it is noise.
     """
     table = points(timed(runs), MEASURES)
-    rows = [{**_labels(claim), **_computed(claim, table)} for _, claim in _paper().iterrows()]
+    rows = [{**_labels(claim), **_computed(claim, table, runs)} for _, claim in _paper().iterrows()]
     frame = pd.DataFrame(rows).astype({"gpus": "Int64", "repeats": "Int64"})
     shown = ["benchmark", "scaling", "quantity", "unit", "gpus", "loader", "low", "high", "load_share_pct",
-             "measured_gpus", "repeats", "published_machine", "published_low", "published_high", "paper_section",
-             "missing"]  # fmt: skip
+             "measured_gpus", "repeats", "pairing", "published_machine", "published_low", "published_high",
+             "paper_section", "missing"]  # fmt: skip
     caption = (
         "the paper's claims, computed from this study's runs with the same formula: 100 x (read_csv - chunked) / "
         "read_csv of runtime, energy per GPU or broadcast; low and high are over our GPU counts (measured_gpus); "
         "load_share_pct: the largest share of those read_csv runs that is loading, about the most that can be saved; "
-        "repeats: the fewest behind one of those points; "
+        "repeats: the fewest behind one of those points; pairing: unpaired where the loaders were not run interleaved; "
         "published: icpp2019, sections 4 to 6."
     )
     differences = frame["workload_difference"].dropna().unique()
@@ -55,12 +68,12 @@ def claims(runs, loading):
     return Table("icpp2019_claims", caption, frame, shown, optional_columns(shown), remarks + notes(frame, "values"))
 
 
-def _paper():
+def _paper() -> pd.DataFrame:
     table = published("icpp2019_claims.csv").astype({"gpus": "Int64"})
     return table.astype(object).where(table.notna(), None)
 
 
-def _labels(claim):
+def _labels(claim: pd.Series) -> dict[str, Any]:
     return {
         "benchmark": claim["benchmark"],
         "scaling": claim["scaling"],
@@ -82,6 +95,7 @@ NOTHING = {
     "load_share_pct": math.nan,
     "measured_gpus": None,
     "repeats": None,
+    "pairing": None,
     "missing": None,
     "workload_difference": None,
     "code_is_current": True,
@@ -89,29 +103,29 @@ NOTHING = {
 }
 
 
-def _computed(claim, table):
-    """Our range of a claim's quantity and how it came about, or what is missing for it."""
+def _computed(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """Our range of a claim's quantity and its origin, or what is missing for it."""
     wanted = ["benchmark", "scaling", "batch_scaling", *(["gpus"] if claim["gpus"] else [])]
     chosen = _in_the_paper_s_way(table[(table[wanted] == claim[wanted]).all(axis=1)])
     if claim["quantity"] in REDUCED:
-        return _reduction(claim, chosen, REDUCED[claim["quantity"]])
+        return _reduction(claim, chosen, REDUCED[claim["quantity"]], runs)
     chosen = chosen[chosen["loader"] == claim["loader"]]
     if claim["quantity"] == "loading_dominates_from":
         return _dominance(claim, chosen)
     return _value(claim, chosen, claim["quantity"])
 
 
-def _in_the_paper_s_way(table):
-    """The points that differ from the paper's in size at most: its batch size, and nothing that it did not do."""
+def _in_the_paper_s_way(table: pd.DataFrame) -> pd.DataFrame:
+    """The points run as in the paper: its batch size and its method; only the size of the data may differ."""
     if table.empty:
         return table
     batch_size = configuration.load_named("benchmarks", table["benchmark"].iloc[0])["batch_size"]
-    way = {"batch_size": batch_size, "staging": "none", "input_pipeline": "tf_data", "sharding": "none",
-           "warmup_epochs": 0, "learning_rate_scaling": "linear", "checkpoint_epochs": 0}  # fmt: skip
+    declared = {name: parameter.papers[PAPER] for name, parameter in PARAMETERS.items() if PAPER in parameter.papers}
+    way = {"batch_size": batch_size, **declared}
     return table[(table[list(way)] == pd.Series(way)).all(axis=1)]
 
 
-def _reduction(claim, chosen, measure):
+def _reduction(claim: pd.Series, chosen: pd.DataFrame, measure: str, runs: pd.DataFrame) -> dict[str, Any]:
     base, optimized = (
         chosen[(chosen["loader"] == loader) & chosen[measure].notna()].set_index(SAME) for loader in (BASE, OPTIMIZED)
     )
@@ -121,18 +135,22 @@ def _reduction(claim, chosen, measure):
     values = 100 * (1 - optimized.loc[both, measure] / base.loc[both, measure])
     used = pd.concat([base.loc[both], optimized.loc[both]]).reset_index()
     share = 100 * base.loc[both, "load_s"] / base.loc[both, "runtime_s"]
-    most = share.max() if measure == "runtime_s" else math.nan  # it says nothing of energy and broadcast
-    return NOTHING | {"low": values.min(), "high": values.max(), "load_share_pct": most, **_used(used)}
+    most = share.max() if measure == "runtime_s" else math.nan  # not a limit for energy and broadcast
+    pairs = zip(optimized.loc[both, "records"], base.loc[both, "records"], strict=True)
+    kinds = {pairing.between(runs, one, other, measure).pairing for one, other in pairs}
+    unlike = pairing.UNPAIRED if pairing.UNPAIRED in kinds else pairing.PAIRED
+    found = {"low": values.min(), "high": values.max(), "load_share_pct": most, "pairing": unlike}
+    return NOTHING | found | _used(used)
 
 
-def _value(claim, chosen, measure):
+def _value(claim: pd.Series, chosen: pd.DataFrame, measure: str) -> dict[str, Any]:
     known = chosen[chosen[measure].notna()]
     if known.empty:
         return NOTHING | {"missing": _missing(claim, chosen, [claim["loader"]], measure)}
     return NOTHING | {"low": known[measure].min(), "high": known[measure].max(), **_used(known)}
 
 
-def _dominance(claim, chosen):
+def _dominance(claim: pd.Series, chosen: pd.DataFrame) -> dict[str, Any]:
     known = chosen[chosen["load_s"].notna() & chosen["runtime_s"].notna()]
     if known.empty:
         return NOTHING | {"missing": _missing(claim, chosen, [claim["loader"]], "load_s")}
@@ -145,8 +163,8 @@ def _dominance(claim, chosen):
     return NOTHING | {"low": above.index.min(), "high": above.index.min(), **_used(known)}
 
 
-def _used(points_used):
-    """From which GPU counts a value comes, and whether workload and code are the paper's and today's."""
+def _used(points_used: pd.DataFrame) -> dict[str, Any]:
+    """The GPU counts of a value, and whether its workload is the paper's and its code is current."""
     difference = points_used.apply(workload_difference, axis=1).dropna().unique()
     return {
         "repeats": int(points_used["repeats_ok"].min()),
@@ -159,8 +177,8 @@ def _used(points_used):
     }
 
 
-def _missing(claim, chosen, loaders, measure):
-    """Which runs, or which measurement of the runs there are, a claim would need."""
+def _missing(claim: pd.Series, chosen: pd.DataFrame, loaders: list[str], measure: str) -> str:
+    """The runs, or the measurement in existing runs, that a claim would need."""
     batch = "" if claim["batch_scaling"] == "none" else f", batch_scaling: {claim['batch_scaling']}"
     where = f" on {claim['gpus']} ranks" if claim["gpus"] else ""
     absent = [loader for loader in loaders if loader not in set(chosen["loader"])]

@@ -1,23 +1,25 @@
 """The tables of the ICPP 2019 paper, as measured by this study's runs."""
 
+from typing import Any
+
 import pandas as pd
 
+import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
-from study.data.loaders import LOADERS
+from study.data.loaders import TRAINING_LOADERS
+from study.report.papers.icpp2019.workload import file_difference, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
+    IDENTITY,
     POINT,
-    VARIED,
     WORKLOAD,
     beside_published,
-    file_difference,
     joined_records,
     notes,
     optional_columns,
     points,
     published,
     timed,
-    workload_difference,
 )
 
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
@@ -26,7 +28,15 @@ MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_t
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 
 
-def table1(runs, loading):
+@kinds.table(
+    "icpp2019_table1",
+    title="The benchmarks as run here",
+    look_for="How large the benchmarks were here, beside the paper's: a difference here is why ratios elsewhere "
+    "are empty.",
+    needs="runs",
+    is_there=kinds.runs(),
+)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run."""
     keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
     measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
@@ -42,7 +52,7 @@ def table1(runs, loading):
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
     table["published_epochs"] = table["published_epochs"].where(
         table["scaling"] != "weak"
-    )  # which Table 1 does not have
+    )  # Table 1 does not have these
     table = table.astype(
         {name: "Int64" for name in table if name.endswith(("_samples", "features", "_epochs", "size"))}
     )
@@ -55,30 +65,57 @@ def table1(runs, loading):
         "sizes are MiB, certainly for P1B2, ours 10^6 bytes."
     )
     return Table(
-        "icpp2019_table1", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+        "icpp2019_table1",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        notes(table, "values"),
+        IDENTITY,
     )
 
 
-def table2(runs, loading):
+@kinds.table(
+    "icpp2019_table2",
+    title="Time per epoch and power, strong scaling",
+    look_for="The time per epoch should stay the same as GPUs are added; what it grows by is communication.",
+    needs="strong-scaling runs with read_csv",
+    is_there=kinds.runs("strong", {"read_csv"}),
+)
+def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
     chosen = timed(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
     table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
     table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
-    shown = ["machine", "benchmark", "scaling", *VARIED, "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
+    shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
              "published_power_per_gpu_w", "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
     caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
     return Table(
-        "icpp2019_table2", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+        "icpp2019_table2",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        notes(table, "values"),
+        IDENTITY,
     )
 
 
-def table3(runs, loading):
-    """Tables 3 and 4: time to load each file by loader, and how many times faster than ``read_csv``."""
+@kinds.table(
+    "icpp2019_table3",
+    title="Loading by loader (the paper's Tables 3 and 4)",
+    look_for="How much faster each loader is than read_csv. The paper found much for wide files (NT3, P1B1, P1B2) "
+    "and hardly anything for a long, narrow one (P1B3).",
+    needs="a loading measurement",
+    is_there=lambda study: bool(study.loading),
+)
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Tables 3 and 4: time to load each file by loader, and the speedup over ``read_csv``."""
     keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
-    loading = loading[loading["loader"].isin(LOADERS)]  # other formats have a table of their own
+    loading = loading[loading["loader"].isin(TRAINING_LOADERS)]  # other formats have their own table
     loaders = list(loading["loader"].unique())
     rows = [
         _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
@@ -125,10 +162,11 @@ def table3(runs, loading):
         shown,
         optional_columns(shown),
         [*notes(table, "times"), *reasons],
+        tuple(keys),
     )
 
 
-def _loading_row(row, group, loaders):
+def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -> dict[str, Any]:
     ok = group[group["status"] == "ok"]
     failed = group[group["status"] != "ok"]
     times = ok.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=loaders)
@@ -150,7 +188,15 @@ def _loading_row(row, group, loaders):
     return row
 
 
-def table5(runs, loading):
+@kinds.table(
+    "icpp2019_table5",
+    title="Power and energy, base and optimised loading",
+    look_for="Faster loading raises the average power, since less of the run is idle, and lowers the energy. "
+    "Without a power sensor the columns are empty.",
+    needs="strong-scaling runs with read_csv or chunked",
+    is_there=kinds.runs("strong", [BASE, OPTIMIZED]),
+)
+def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
     table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)))
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
@@ -158,7 +204,7 @@ def table5(runs, loading):
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
     table = beside_published(table, file, keys, measures, workload_difference)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
-    shown = ["machine", "benchmark", *VARIED, "batch_size", "gpus"]
+    shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
         shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
     shown += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
@@ -167,7 +213,13 @@ def table5(runs, loading):
         "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
     )
     return Table(
-        "icpp2019_table5", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+        "icpp2019_table5",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        notes(table, "values"),
+        IDENTITY,
     )
 
 
@@ -178,8 +230,8 @@ POWER = {  # measured column: base, optimised, change
 ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
 
 
-def _base_beside_optimized(table):
-    """A row for both loaders of a point, with the paper's columns of Table 5; a side that was not run stays empty."""
+def _base_beside_optimized(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per point for both loaders, with the paper's columns of Table 5; a loader without runs stays empty."""
     base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
     same = [name for name in POINT if name != "loader"]
     table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
@@ -201,7 +253,14 @@ def _base_beside_optimized(table):
     return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
 
 
-def table6(runs, loading):
+@kinds.table(
+    "icpp2019_table6",
+    title="Accuracy, time per epoch and power, weak scaling",
+    look_for="Under weak scaling the time per epoch should stay the same, and the loader should not change it.",
+    needs="weak-scaling runs with read_csv or chunked",
+    is_there=kinds.runs("weak", [BASE, OPTIMIZED]),
+)
+def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
     chosen = timed(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
@@ -212,7 +271,7 @@ def table6(runs, loading):
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
     table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference)
-    shown = ["machine", "benchmark", "scaling", "loader", *VARIED, "gpus"]
+    shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
         shown += ["loss"] if measure == "accuracy" else []
@@ -223,10 +282,22 @@ def table6(runs, loading):
         "the paper's original loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
     )
     return Table(
-        "icpp2019_table6", caption, _first(table, shown), shown, optional_columns(shown), notes(table, "values")
+        "icpp2019_table6",
+        caption,
+        _first(table, shown),
+        shown,
+        optional_columns(shown),
+        notes(table, "values"),
+        IDENTITY,
     )
 
 
-def _first(table, columns):
+def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """The table with ``columns`` first and all others after them."""
     return table[[*columns, *(column for column in table if column not in columns)]]
+
+
+def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
+    """A finished table of runs."""
+    optional, remarks = optional_columns(shown), notes(table, "values")
+    return Table(name, caption, _first(table, shown), shown, optional, remarks, IDENTITY)

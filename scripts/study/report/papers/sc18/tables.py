@@ -1,15 +1,34 @@
 """Tables 2 and 3 of the SC18 workshop paper (see `study.instruments.profiler`), from this study's profiled runs."""
 
+import pandas as pd
+
+import study.report.tables.kinds as kinds
 from study.core import configuration
 from study.instruments.profiler import COLUMNS
 from study.report.tables.layout import Table
-from study.report.tables.summary import beside_published, difference, notes, optional_columns, points
+from study.report.tables.summary import (
+    IDENTITY,
+    beside_published,
+    declared_differences,
+    difference,
+    notes,
+    optional_columns,
+    points,
+)
 
-EPOCHS = 1  # an epoch a node (sc18, section IV)
+EPOCHS = 1  # per node (sc18, section IV)
 
 
-def table2_3(runs, loading):
-    """A row a profiled point: seconds of rank 0 by the paper's columns, for each learning rate scaling."""
+@kinds.table(
+    "sc18_table2_3",
+    title="Where the time goes by cProfile",
+    look_for="Data loading and TensorFlow take the time; what Horovod does in Python hardly grows with the ranks. "
+    "The profile does not see communication within TensorFlow: the timeline does.",
+    needs="profiled runs (profile: true)",
+    is_there=kinds.runs(observed="profile"),
+)
+def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per profiled point: seconds of rank 0 in the paper's columns, for each learning rate scaling."""
     measures = [f"profile_{name}" for name in ("total_s", *COLUMNS)]
     table = points(runs[runs["profile"].astype(bool)], measures).rename(
         columns=lambda name: name.removeprefix("profile_")
@@ -27,10 +46,11 @@ def table2_3(runs, loading):
         "which functions each column stands for is in docs/telemetry.md; published: sc18, Tables 2 and 3 (Theta, a "
         "node a rank)."
     )
-    return Table("sc18_table2_3", caption, table, shown, optional_columns(shown), notes(table, "values"))
+    optional = tuple(name for name in optional_columns(shown) if name != "learning_rate_scaling")
+    return Table("sc18_table2_3", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
-def _difference(row):
+def _difference(row: pd.Series) -> str | None:
     """How a run differs from sc18's, or None."""
     if not row["repeats_ok"]:
         return "no repeat succeeded"
@@ -41,6 +61,6 @@ def _difference(row):
             "features": (row["features"], spec["workload"]["features"]),
             "epochs": (row["epochs"], EPOCHS),
             "batch size a rank": (row["batch_size_per_rank"], spec["batch_size"]),
-            "loader": (row["loader"], "read_csv"),
+            **declared_differences(row, "sc18"),
         }
     )

@@ -1,4 +1,4 @@
-"""What counts as a rank's sign of life, and what does not."""
+"""What counts as a rank's progress, and what does not."""
 
 import threading
 import time
@@ -15,16 +15,16 @@ class Phases:
 
 
 @pytest.fixture
-def signs(tmp_path):
-    found = heartbeats.Signs(tmp_path, limit_s=1e6)
+def heartbeat(tmp_path):
+    found = heartbeats.Heartbeat(tmp_path, limit_s=1e6)
     found.phases = Phases()
     return found
 
 
-def went_on(signs, work):
-    before = signs._present()
+def went_on(heartbeat, work):
+    before = heartbeat._present()
     work()
-    return signs._has_gone_on(before, signs._present())
+    return heartbeat._has_gone_on(before, heartbeat._present())
 
 
 def spin():
@@ -33,24 +33,24 @@ def spin():
         pass
 
 
-def test_a_rank_whose_load_stands_still_gives_no_sign(signs):
+def test_a_rank_whose_load_stands_still_gives_no_sign(heartbeat):
     """As on a file system that no longer answers: looking at the counts is not reading."""
 
     def look_often():
         for _ in range(3):
             time.sleep(0.1)
-            signs._present()
+            heartbeat._present()
 
-    assert not went_on(signs, look_often)
+    assert not went_on(heartbeat, look_often)
 
 
-def test_reading_and_work_are_signs_while_loading(signs, tmp_path):
+def test_reading_and_work_are_heartbeat_while_loading(heartbeat, tmp_path):
     (tmp_path / "file").write_bytes(bytes(MB))
-    assert went_on(signs, spin)
-    assert went_on(signs, (tmp_path / "file").read_bytes)
+    assert went_on(heartbeat, spin)
+    assert went_on(heartbeat, (tmp_path / "file").read_bytes)
 
 
-def test_the_work_of_horovod_s_threads_is_no_sign(signs):
+def test_the_work_of_horovod_s_threads_is_no_sign(heartbeat):
     """They take up to half a core while a rank waits for the others, or for a file."""
     ended = threading.Event()
 
@@ -61,9 +61,9 @@ def test_the_work_of_horovod_s_threads_is_no_sign(signs):
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert went_on(signs, lambda: time.sleep(0.5))
-        signs.ignored = {thread.native_id}
-        assert not went_on(signs, lambda: time.sleep(0.5))
+        assert went_on(heartbeat, lambda: time.sleep(0.5))
+        heartbeat.ignored = {thread.native_id}
+        assert not went_on(heartbeat, lambda: time.sleep(0.5))
     finally:
         ended.set()
         thread.join()
@@ -79,4 +79,4 @@ def test_the_work_of_horovod_s_threads_is_no_sign(signs):
     ],
 )
 def test_phases_and_steps(before, after, is_sign):
-    assert heartbeats.Signs._has_gone_on(before, after) == is_sign
+    assert heartbeats.Heartbeat._has_gone_on(before, after) == is_sign

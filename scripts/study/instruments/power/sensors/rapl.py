@@ -1,19 +1,21 @@
-"""Intel's and AMD's RAPL energy counters, through the kernel's powercap interface.
+"""RAPL energy counters of Intel and AMD processors, through the kernel's powercap interface.
 
-Zones nest: a package holds its cores, and psys holds everything. Only packages and their DRAM are read, so that no
-joule is counted twice. The counters are usually readable by root only.
+Zones nest: a package contains its cores, and psys contains everything. Only packages and their DRAM are read, so that
+no joule is counted twice. Usually only root can read the counters.
 """
 
 from pathlib import Path
 
-from study.instruments.power.readings import Counter, Device, Reading, Unavailable
+from study.core.files import AnyPath
+from study.instruments.power.readings import SENSORS, Counter, Device, Reading, Unavailable
 
 ROOT = Path("/sys/class/powercap")
 MICRO = 1e-6
 
 
-def find(root=ROOT):
-    """The readable zones as a list of `Device`; raises `Unavailable` with the reason where there is none."""
+@SENSORS.register("rapl")
+def find(root: AnyPath = ROOT) -> list[Device]:
+    """The readable zones as a list of `Device`; raises `Unavailable` with the reason if there is none."""
     zones = sorted(Path(root).glob("intel-rapl:*"))
     if not zones:
         raise Unavailable(f"RAPL: no zones in {root}")
@@ -23,7 +25,7 @@ def find(root=ROOT):
     return devices
 
 
-def _device(zone):
+def _device(zone: Path) -> Device | None:
     name = (zone / "name").read_text().strip()
     kind = "cpu" if name.startswith("package") else "memory" if name == "dram" else None
     if kind is None:
@@ -37,7 +39,7 @@ def _device(zone):
     return Device("rapl", kind, label, lambda: Reading(energy_j=counter.total()))
 
 
-def _package(zone):
-    """The name of the package that a DRAM zone lies in: ``intel-rapl:0:2`` lies in ``intel-rapl:0``."""
+def _package(zone: Path) -> str:
+    """The name of the package that contains a DRAM zone: ``intel-rapl:0:2`` is in ``intel-rapl:0``."""
     parent = zone.with_name(zone.name.rsplit(":", 1)[0])
     return (parent / "name").read_text().strip() if (parent / "name").exists() else parent.name

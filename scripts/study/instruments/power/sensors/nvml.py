@@ -1,21 +1,26 @@
 """NVIDIA GPUs through NVML (nvidia-ml-py): energy counter, power, utilisation, memory, clock, temperature.
 
-Power comes in two forms: instant, and averaged by the sensor (over a second on Ampere and later, which is what
-nvidia-smi shows there). The energy counter is there on Volta and later, in millijoules since the driver was loaded.
+Power comes in two forms: instantaneous, and averaged by the sensor (over one second on Ampere and later, where
+nvidia-smi shows the average). The energy counter exists on Volta and later, in millijoules since the driver was loaded.
 """
 
-from study.instruments.power.readings import Counter, Device, Reading, Unavailable
+from typing import Any
+
+from study.instruments.power.readings import SENSORS, Counter, Device, Reading, Unavailable
 
 MILLI = 1e-3
 TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER = 83, 185, 186  # NVML's field numbers
 FIELDS = [TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER]
-VALUES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # which member of the union a value of each unsigned type is in
+VALUES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # the union's member for each unsigned type
 
 
-def find(nvml=None):
-    """The GPUs of this host as a list of `Device`, named by UUID. nvml: the pynvml module or what stands in for it."""
+@SENSORS.register("nvml")
+def find(nvml: Any = None) -> list[Device]:
+    """The GPUs of this host as a list of `Device`, named by UUID. nvml: the pynvml module or a replacement for it."""
     if nvml is None:
-        import pynvml as nvml
+        import pynvml
+
+        nvml = pynvml
     try:
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -27,24 +32,24 @@ def find(nvml=None):
     return devices
 
 
-def _device(nvml, handle):
+def _device(nvml: Any, handle: Any) -> Device:
     return Device("nvml", "gpu", uuid_of(nvml, handle), _Gpu(nvml, handle).read)
 
 
-def uuid_of(nvml, handle):
+def uuid_of(nvml: Any, handle: Any) -> str:
     """A GPU's UUID as text; older bindings give bytes."""
     uuid = nvml.nvmlDeviceGetUUID(handle)
     return uuid.decode() if isinstance(uuid, bytes) else uuid
 
 
 class _Gpu:
-    def __init__(self, nvml, handle):
+    def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         has_counter = self._fields()[TOTAL_ENERGY] is not None
         self._energy = Counter(self._raw_energy, MILLI) if has_counter else None
 
-    def read(self):
-        """One `Reading`; what this GPU does not tell is None."""
+    def read(self) -> Reading:
+        """One `Reading`; None for a value that this GPU does not report."""
         fields = self._fields()
         memory = self._asked("nvmlDeviceGetMemoryInfo")
         utilization = self._asked("nvmlDeviceGetUtilizationRates")
@@ -58,8 +63,8 @@ class _Gpu:
             temperature_c=self._asked("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
         )
 
-    def _fields(self):
-        """{field: value or None}, read in one call; single fields can fail though the call does not."""
+    def _fields(self) -> dict[int, int | None]:
+        """{field: value or None}, read in one call; single fields may fail although the call succeeds."""
         try:
             found = self._nvml.nvmlDeviceGetFieldValues(self._handle, FIELDS)
         except self._nvml.NVMLError:
@@ -68,29 +73,30 @@ class _Gpu:
         self._last = {field: values.get(field) for field in FIELDS}
         return self._last
 
-    def _raw_energy(self):
+    def _raw_energy(self) -> int:
         """The counter as `_fields` last read it."""
-        if self._last[TOTAL_ENERGY] is None:
+        energy = self._last[TOTAL_ENERGY]
+        if energy is None:
             raise OSError("NVML: the energy counter could not be read")
-        return self._last[TOTAL_ENERGY]
+        return energy
 
-    def _power(self, fields):
-        """Instant power; from a driver without that field what nvidia-smi shows."""
+    def _power(self, fields: dict[int, int | None]) -> float | None:
+        """Instantaneous power; if the driver does not have that field, the power that nvidia-smi shows."""
         instant = fields[INSTANT_POWER]
         return _scaled(self._asked("nvmlDeviceGetPowerUsage") if instant is None else instant)
 
-    def _asked(self, function, *arguments):
+    def _asked(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._nvml, function)(self._handle, *arguments)
         except self._nvml.NVMLError:
             return None
 
 
-def _value(field, success):
+def _value(field: Any, success: int) -> int | None:
     if field.nvmlReturn != success or field.valueType not in VALUES:
         return None
     return getattr(field.value, VALUES[field.valueType])
 
 
-def _scaled(milliwatts):
+def _scaled(milliwatts: float | None) -> float | None:
     return None if milliwatts is None else milliwatts * MILLI

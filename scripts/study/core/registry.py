@@ -1,0 +1,47 @@
+"""Registries: everything that configuration files can name (tables, loaders, ...) is registered where it is defined."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and their values, in the order of registration."""
+
+    def __init__(self, what: str) -> None:
+        """what: the kind of thing, for messages: ``loader``."""
+        self.what = what
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, value: T) -> T:
+        """Register ``value`` as ``name``; raises `ValueError` if the name is taken."""
+        if name in self._entries:
+            raise ValueError(f"{self.what} {name!r} is registered twice")
+        self._entries[name] = value
+        return value
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Register the decorated object as ``name``."""
+        return lambda value: self.add(name, value)
+
+    def __getitem__(self, name: str) -> T:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def import_submodules(package: str) -> None:
+    """Import every module of ``package``, so that everything in it is registered.
+
+    `study.core.code_version` treats a package that calls this as importing all its modules.
+    """
+    path = importlib.import_module(package).__path__
+    for module in sorted(pkgutil.walk_packages(path, f"{package}."), key=lambda module: module.name):
+        importlib.import_module(module.name)

@@ -1,0 +1,96 @@
+"""The datasets that a study defines: checked, and named so that studies share their files."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from study import models
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment.study import Dataset
+from study.models import base
+
+
+def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
+    """The `Dataset` of one entry of a study's ``datasets``. where: the file named in messages.
+
+    Raises:
+        StudyError: the benchmark does not exist, or cannot train on this dataset.
+    """
+    place = f"{where}: datasets.{key}"
+    name = definition.get("benchmark", key)
+    try:
+        spec = configuration.load_named("benchmarks", name)
+    except StudyError as error:
+        raise StudyError(f"{place}.benchmark: {error}") from None
+    definition = {name: value for name, value in definition.items() if name != "benchmark"}
+    benchmark = models.get(name, spec)
+    configuration.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
+    if definition["source"] == "path":
+        _check_files(definition, spec, name, place)
+    shape, samples = _size(definition, spec, benchmark)
+    if samples is not None and spec["validation_share"] and samples == (shape or {}).get("train_samples"):
+        raise StudyError(
+            f"{place}.train_samples: {samples} leave no validation sample ({spec['validation_share']:.0%})"
+        )
+    _check_width(name, benchmark, shape, place)
+    return Dataset(key, _id(key, definition, spec), name, definition, spec, shape, samples)
+
+
+def dataset_of(entry: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Dataset:
+    """The `Dataset` that a grid point or loading measurement names; by default the one named like its benchmark."""
+    name = entry.get("dataset", entry["benchmark"])
+    if name not in datasets:
+        raise StudyError(f"{place}.dataset: there is no dataset '{name}'; datasets has: {', '.join(datasets)}")
+    found = datasets[name]
+    if found.benchmark != entry["benchmark"]:
+        raise StudyError(
+            f"{place}.benchmark: '{entry['benchmark']}' cannot use dataset '{name}', which is {found.benchmark}'s"
+        )
+    return found
+
+
+def identity(found: Dataset) -> tuple[str, str]:
+    """Equal for equal datasets, even if studies use different names."""
+    return found.benchmark, found.id
+
+
+def _file_of(benchmark: str) -> str:
+    return f"config/benchmarks/{benchmark}.yaml"
+
+
+def _size(definition: dict[str, Any], spec: dict[str, Any], benchmark: Any) -> tuple[dict[str, int] | None, int | None]:
+    """Shape of the files, and samples per epoch; None if known only from the files."""
+    if definition["source"] == "url":
+        return spec.get("shape"), spec["workload"]["train_samples"]
+    if definition["source"] == "path":
+        return None, None
+    shape = {name: definition[name] for name in ("train_samples", "test_samples", "features")}
+    return shape, shape["train_samples"] - benchmark.validation_samples(shape["train_samples"])
+
+
+def _check_width(name: str, benchmark: Any, shape: dict[str, int] | None, place: str) -> None:
+    try:
+        least = benchmark.minimum_features
+    except (KeyError, TypeError) as error:
+        raise StudyError(f"{_file_of(name)}: model: not as the benchmark's code needs it: {error}") from None
+    if shape is not None and shape["features"] < least:
+        raise StudyError(f"{place}.features: {shape['features']} is too few: {name}'s layers need {least}")
+
+
+def _check_files(definition: dict[str, Any], spec: dict[str, Any], benchmark: str, place: str) -> None:
+    given, wanted = set(definition) - {"source"}, set(spec["files"])
+    for file in sorted(given - wanted):
+        raise StudyError(f"{place}.{file}: {benchmark} has no such file; its files: {', '.join(spec['files'])}")
+    for file in sorted(wanted - given):
+        raise StudyError(f"{place}: the key '{file}' is missing; {benchmark}'s files: {', '.join(spec['files'])}")
+
+
+def _id(key: str, definition: dict[str, Any], spec: dict[str, Any]) -> str:
+    """A name that is unique across studies, since studies share runs and converted files."""
+    if definition["source"] == "url":
+        return "candle"
+    if definition["source"] == "path":
+        files = "\n".join(str(Path(definition[file])) for file in spec["files"])
+        return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
+    return "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)

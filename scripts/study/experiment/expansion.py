@@ -1,0 +1,101 @@
+"""Expand a study's grids into runs, without data, Snakemake or TensorFlow."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment import feasibility, schemas
+from study.experiment.datasets import dataset, dataset_of, identity
+from study.experiment.parameter import FromBenchmark
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
+
+MOST_RUNS = 20_000
+
+
+def load_study(name: str) -> Study:
+    """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run."""
+    content = configuration.load_named("studies", name, schemas.studies())
+    return expand(name, content, f"config/studies/{name}.yaml")
+
+
+def expand(name: str, content: dict[str, Any], where: str) -> Study:
+    """Expand a study that satisfies the schema. where: the file named in messages."""
+    datasets = {key: dataset(key, value, where) for key, value in content["datasets"].items()}
+    runs = _runs(content["runs"], datasets, where)
+    loading = _loading(content.get("loading", []), datasets, where)
+    used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
+    if not used:
+        raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
+    return Study(
+        name,
+        content["description"],
+        {identity(each): each for each in used},
+        runs,
+        loading,
+        tuple(content["tables"]),
+        tuple(content.get("figures", ())),
+    )
+
+
+def _runs(grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[PlannedRun, ...]:
+    """All runs of all grids; equal points of two grids are one run."""
+    runs: dict[tuple, PlannedRun] = {}
+    for index, grid in enumerate(grids):
+        for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
+            if run.key not in runs or run.may_fail:
+                runs[run.key] = run
+    return tuple(runs.values())
+
+
+def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Iterator[PlannedRun]:
+    axes = {name: _several(grid[name]) for name in PARAMETERS if name in grid}
+    repeats = range(1, grid.get("repeats", 1) + 1)
+    number = math.prod(map(len, axes.values())) * len(repeats)
+    if number > MOST_RUNS:
+        raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
+    for point in itertools.product(*axes.values()):
+        given = dict(zip(axes, point, strict=True))
+        found = dataset_of(given, datasets, place)
+        for repeat in repeats:
+            values = given | {"dataset": found.id, "repeat": repeat}
+            run = PlannedRun(_complete(values, found, place), found, grid.get("may_fail"))
+            feasibility.check(run, place)
+            yield run
+
+
+def _complete(given: dict[str, Any], found: Dataset, place: str) -> dict[str, Any]:
+    """All parameters in the declared order; missing ones get their default."""
+    values = {}
+    for name, parameter in PARAMETERS.items():
+        if name in given:
+            values[name] = given[name]
+            continue
+        default = parameter.default
+        if isinstance(default, FromBenchmark):
+            default = default.find(found.spec, given["scaling"])
+            if default is None:
+                raise StudyError(
+                    f"{place}: the key '{name}' is missing; "
+                    f"{found.benchmark} has no default under {given['scaling']} scaling"
+                )
+        values[name] = default
+    return values
+
+
+def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[LoadingMeasurement, ...]:
+    loading: list[LoadingMeasurement] = []
+    for index, entry in enumerate(entries):
+        found = dataset_of(entry, datasets, f"{where}: loading[{index}]")
+        if identity(found) in [identity(earlier.dataset) for earlier in loading]:
+            raise StudyError(f"{where}: loading[{index}].dataset: '{found.key}' is measured by another entry already")
+        loaders, caches = _several(entry["loader"]), _several(entry.get("page_cache", "warm"))
+        loading.append(LoadingMeasurement(found, tuple(loaders), tuple(caches), entry["repeats"]))
+    return tuple(loading)
+
+
+def _several(value: Any) -> list:
+    return value if isinstance(value, list) else [value]

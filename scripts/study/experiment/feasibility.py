@@ -1,0 +1,46 @@
+"""Refuse points that cannot run, or that would differ from the papers' method, before anything is submitted."""
+
+import math
+
+from study.core.errors import StudyError
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import PlannedRun
+
+
+def check(run: PlannedRun, place: str) -> None:
+    """Raise `StudyError` with the key and the reason if a point cannot run. place: its grid, for messages."""
+    _check_epochs(run, place)
+    _check_batch(run, place)
+    for name, parameter in PARAMETERS.items():
+        reason = parameter.refuse(run) if parameter.refuse else None
+        if reason:
+            raise StudyError(f"{place}.{name}: {reason}")
+
+
+def _check_epochs(run: PlannedRun, place: str) -> None:
+    epochs, gpus, minimum = run["epochs"], run.gpus, run.spec["epochs"]["minimum_per_rank"]
+    if run["scaling"] == "strong" and epochs % gpus:
+        near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / gpus)))[:2]
+        raise StudyError(
+            f"{place}.gpus: {gpus}: {epochs} epochs cannot be divided evenly among {gpus} ranks "
+            f"(strong scaling); nearest that can: {' or '.join(map(str, sorted(near)))}"
+        )
+    if run.epochs_per_rank < minimum:
+        raise StudyError(
+            f"{place}.gpus: {gpus}: {run.epochs_per_rank} epochs a rank; {run['benchmark']} needs at least {minimum}"
+        )
+
+
+def _divisors(number: int) -> set[int]:
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return {*small, *(number // n for n in small)}
+
+
+def _check_batch(run: PlannedRun, place: str) -> None:
+    samples = run.samples_per_rank
+    if samples is not None and run.batch_size_per_rank > samples:
+        share = "" if run["sharding"] == "none" else " of a rank's part (sharding: by_rank)"
+        raise StudyError(
+            f"{place}.batch_size: {run.batch_size_per_rank} on {run.gpus} ranks "
+            f"is larger than the {samples} training samples{share}"
+        )

@@ -1,0 +1,134 @@
+"""What the rules pass to the steps: the definition of a run, and the files that each step needs."""
+
+from typing import Any
+
+from study import models
+from study.data.loaders import LOADERS
+from study.experiment import identity
+from study.experiment.definition import Derived, RunDefinition
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import Dataset, PlannedRun, Study
+from study.machines import launchers
+
+# Only keys that change a run's result: other keys can change without training again.
+BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
+MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
+MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
+SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: unique up to that many ranks
+
+
+def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefinition:
+    """The full definition of a run on a machine.
+
+    Its fingerprint covers the parameters that differ from their defaults and everything else that training reads: the
+    benchmark's values, the dataset's definition, the machine's settings. It does not cover the locations of files.
+    """
+    settings = {name: machine.get(name, default) for name, default in MACHINE_DEFAULTS.items()}
+    if run["staging"] != "local_copy":
+        settings["node_storage"] = None
+    derived = Derived(
+        run.epochs_per_rank, run.batch_size_per_rank, launchers.nodes(run.gpus, machine), run.repeat * SEEDS_APART
+    )
+    content = {
+        "parameters": identity.differing(run.parameters),
+        "derived": vars(derived),
+        "benchmark": {"name": run.dataset.benchmark, **{key: run.spec[key] for key in BENCHMARK_KEYS}},
+        "dataset": {"id": run.dataset.id, **run.dataset.definition},
+        "machine": {
+            **{key: machine[key] for key in MACHINE_KEYS},
+            **{key: value for key, value in settings.items() if value != MACHINE_DEFAULTS[key]},
+        },
+    }
+    return RunDefinition(
+        fingerprint=identity.fingerprint(content),
+        parameters=run.parameters,
+        derived=derived,
+        benchmark=content["benchmark"],
+        dataset=content["dataset"],
+        data={file: _paths(run, data_dir, file) for file in run.dataset.files},
+        machine={**content["machine"], **settings},
+    )
+
+
+def handed_over(run: RunDefinition) -> dict[str, Any]:
+    """The definition as a rule's param: without defaults, so that a new key does not make Snakemake train again."""
+    return {**run.as_dict(), "parameters": identity.differing(run.parameters)}
+
+
+def taken_over(content: dict[str, Any]) -> RunDefinition:
+    """The definition from the result of `handed_over`, or from an older ``run.yaml``, with defaults filled in."""
+    return RunDefinition.from_dict({**content, "parameters": identity.filled(content["parameters"])})
+
+
+def sidecar(matrix: str) -> str:
+    """Path of the sidecar of a converted matrix."""
+    return matrix.removesuffix(".npy") + ".json"
+
+
+def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
+    """The paths that a run reads for one file. The sidecar is always one, so no run starts on an unchecked file."""
+    matrix = run.dataset.converted(data_dir, file)
+    reads = LOADERS[run["loader"]].reads
+    if reads == "scaled" and file in _scaled_files(run.dataset):
+        numbers, codes = run.dataset.scaled(data_dir, file)
+        return {"path": numbers, "codes": codes, "sidecar": sidecar(matrix)}
+    path = run.dataset.raw(data_dir, file) if reads == "raw" else matrix
+    return {"path": path, "sidecar": sidecar(matrix)}
+
+
+def _scaled_files(dataset: Dataset) -> tuple[str, ...]:
+    return models.get(dataset.benchmark, dataset.spec).scaled_files
+
+
+def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
+    """The files on which a dataset's scalers are fitted: {file: its converted matrix}."""
+    return {file: dataset.converted(data_dir, file) for file in _scaled_files(dataset)}
+
+
+def run_inputs(run: PlannedRun, data_dir: str) -> list[str]:
+    """The files that a run reads."""
+    return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
+
+
+def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:
+    """Values that tables compare with besides the published ones: each benchmark's sizes and epochs from its YAML."""
+    specs = {dataset.benchmark: dataset.spec for dataset in study.datasets.values()}
+    return {
+        name: {key: spec.get(key) for key in ("workload", "shape", "epochs", "batch_size")}
+        for name, spec in sorted(specs.items())
+    }
+
+
+def paper_values(study: Study) -> dict[str, dict[str, Any]]:
+    """The papers' values of each grid key in which a run of the study differs from a paper, for comparing tables."""
+    return {
+        name: dict(parameter.papers)
+        for name, parameter in PARAMETERS.items()
+        if any(run[name] != value for value in parameter.papers.values() for run in study.runs)
+    }
+
+
+def loading_files(dataset: Dataset, data_dir: str) -> dict[str, dict[str, Any]]:
+    """Input of a loading measurement, for each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}."""
+    return {
+        file: {
+            "raw": dataset.raw(data_dir, file),
+            "npy": dataset.converted(data_dir, file),
+            "sidecar": sidecar(dataset.converted(data_dir, file)),
+            "form": form,
+        }
+        for file, form in dataset.spec["files"].items()
+        if form.get("keep") != []  # the time to read a list of names is negligible
+    }
+
+
+def loading_inputs(dataset: Dataset, data_dir: str) -> list[str]:
+    """The files of a loading measurement."""
+    return [files[kind] for files in loading_files(dataset, data_dir).values() for kind in ("raw", "npy", "sidecar")]
+
+
+def expected_options(dataset: Dataset, file: str) -> str:
+    """The expected shape of a file, as command-line options of convert_dataset.py."""
+    benchmark = models.get(dataset.benchmark, dataset.spec)
+    shape = (None, None) if dataset.shape is None else benchmark.expected_shape(file, dataset.shape)
+    return " ".join(f"--{what} {n}" for what, n in zip(("rows", "columns"), shape, strict=True) if n is not None)

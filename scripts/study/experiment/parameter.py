@@ -1,0 +1,123 @@
+"""The declaration of a grid key: type, default, meaning, the papers' values, and excluded combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+MOST = 100_000_000  # the largest count that a grid may give
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several words."""
+
+    values: tuple[str, ...]
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"enum": list(self.values)}
+
+    def __str__(self) -> str:
+        return ", ".join(f"`{value}`" for value in self.values)
+
+
+@dataclass(frozen=True)
+class Count:
+    """An integer."""
+
+    least: int = 1
+    most: int = MOST
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+    def __str__(self) -> str:
+        return f"integer, at least {self.least}" + (f", at most {self.most}" if self.most < MOST else "")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": "boolean"}
+
+    def __str__(self) -> str:
+        return "`true` or `false`"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that other configuration files define."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": "string"}
+
+    def __str__(self) -> str:
+        return "name"
+
+
+@dataclass(frozen=True)
+class FromBenchmark:
+    """A default that the benchmark's YAML gives; `None` if it gives none.
+
+    find: from (the benchmark's YAML, scaling mode) to the value. where: the YAML's key, for the docs.
+    """
+
+    find: Callable[[dict[str, Any], str], Any]
+    where: str
+
+
+class Required:
+    """A key without a default."""
+
+
+REQUIRED = Required()
+Refusal = Callable[["PlannedRun"], str | None]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One grid key, declared once; everything else about it is derived from this.
+
+    Args:
+        name: the key in a study's grids, in records and in ``runs.csv``.
+        kind: type or choices of one value.
+        meaning: one sentence, for the schema and the reference.
+        default: a value; `REQUIRED`; or `FromBenchmark`. A default never changes once released: runs that finished
+            before the key existed count as runs with its default.
+        unit: of the value, if it has one.
+        papers: the value in each paper, {paper: value}. A run with another value is not compared with the numbers of
+            that paper.
+        label: its name in tables and messages; by default the name with blanks.
+        refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
+        is_repeat: whether runs that differ in it are repeats of one point.
+    """
+
+    name: str
+    kind: Choice | Count | Flag | Name
+    meaning: str
+    default: Any = REQUIRED
+    unit: str | None = None
+    papers: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    refuse: Refusal | None = None
+    is_repeat: bool = False
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the declaration itself gives a default value."""
+        return not isinstance(self.default, Required | FromBenchmark)
+
+    @property
+    def words(self) -> str:
+        """Its name in tables and messages."""
+        return self.label or self.name.replace("_", " ")

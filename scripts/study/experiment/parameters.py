@@ -1,0 +1,239 @@
+"""Every grid key, declared once, in the order in which they name a run.
+
+A new key with a default needs a declaration here and the code that implements it. Everything else is derived from here:
+the study's schema, the run's identity, the record's schema, the columns that keep different runs apart, the comparison
+with published workloads, and the reference in docs/reference/grid-keys.md. Finished runs stay valid when a key is
+added; a default never changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.core.registry import Registry
+from study.data.loaders import TRAINING_LOADERS
+from study.data.samples import Can
+from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+PARAMETERS: Registry[Parameter] = Registry("grid key")
+BROADCASTS = ("node_broadcast", "job_broadcast")
+
+
+def declare(parameter: Parameter) -> Parameter:
+    """Register a grid key."""
+    return PARAMETERS.add(parameter.name, parameter)
+
+
+def _batch_scaling(run: PlannedRun) -> str | None:
+    if run["scaling"] == "batch" and run["batch_scaling"] == "none":
+        return (
+            "scaling: batch needs one of linear, square_root, cubic_root; "
+            "a batch size that does not grow with the ranks is scaling: weak"
+        )
+    return None
+
+
+def _warmup(run: PlannedRun) -> str | None:
+    epochs = run["warmup_epochs"]
+    if epochs > run.epochs_per_rank:
+        return f"{epochs} is more than the {run.epochs_per_rank} epochs of a rank"
+    if epochs and run["learning_rate_scaling"] == "none":
+        return "there is nothing to warm up to with learning_rate_scaling: none"
+    return None
+
+
+def _input_pipeline(run: PlannedRun) -> str | None:
+    if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
+        return (
+            f"{run.dataset.benchmark}'s samples are joined one batch at a time, so there is no array to hand to Keras; "
+            "use tf_data"
+        )
+    return None
+
+
+def _straggler_loads(run: PlannedRun) -> str | None:
+    if run["straggler_loads"] and not run["trace"]:
+        return "creates a straggler to look at in the timeline: it needs trace: true"
+    if run["straggler_loads"] and run["staging"] != "none":
+        return "a rank that loads more often needs staging: none"
+    return None
+
+
+def _checkpoints(run: PlannedRun) -> str | None:
+    if run["checkpoint_epochs"] and (run["trace"] or run["profile"]):
+        return "a traced or profiled run has no checkpoints; give two grids"
+    if run["checkpoint_epochs"] and run["input_pipeline"] == "keras_arrays":
+        return (
+            "a run cannot be resumed exactly with input_pipeline: keras_arrays, since Keras keeps the order of the "
+            "samples to itself; use tf_data"
+        )
+    return None
+
+
+def _trace(run: PlannedRun) -> str | None:
+    if run["trace"] and run["staging"] in BROADCASTS:
+        return (
+            f"with staging: {run['staging']} the timeline cannot tell the broadcast of the data from that of the "
+            "weights; trace with staging: none or local_copy"
+        )
+    if run["trace"] and run.gpus == 1:
+        return "one rank has no communication to trace; give gpus of 2 or more"
+    return None
+
+
+def _profile(run: PlannedRun) -> str | None:
+    return "a run cannot be traced and profiled at once; give two grids" if run["trace"] and run["profile"] else None
+
+
+declare(Parameter("benchmark", Name(), "The CANDLE benchmark: a file name in config/benchmarks without .yaml."))
+declare(
+    Parameter(
+        "dataset",
+        Name(),
+        "The dataset: a key of the study's datasets; the benchmark's name by default. In records: the dataset's id, "
+        "which is the same in all studies.",
+    )
+)
+declare(
+    Parameter(
+        "scaling",
+        Choice(("strong", "weak", "batch")),
+        "What happens as ranks are added. strong: the epochs are divided among the ranks. weak: each rank trains all "
+        "epochs. batch: the batch size of a rank grows too, see batch_scaling.",
+    )
+)
+declare(
+    Parameter(
+        "epochs",
+        Count(),
+        "Epochs of the run; under strong scaling of all ranks together.",
+        default=FromBenchmark(lambda spec, scaling: spec["epochs"].get(scaling), "epochs"),
+    )
+)
+declare(Parameter("gpus", Count(), "Number of ranks, one per GPU; on machines without GPUs one per node or core."))
+declare(
+    Parameter(
+        "batch_size",
+        Count(),
+        "Batch size before batch scaling.",
+        default=FromBenchmark(lambda spec, scaling: spec["batch_size"], "batch_size"),
+        unit="samples",
+    )
+)
+declare(
+    Parameter(
+        "batch_scaling",
+        Choice(("none", "linear", "square_root", "cubic_root")),
+        "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N.",
+        default="none",
+        refuse=_batch_scaling,
+    )
+)
+declare(
+    Parameter(
+        "learning_rate_scaling",
+        Choice(("linear", "none")),
+        "Whether the benchmark's learning rate is multiplied by the number of ranks (linear scaling rule).",
+        default="linear",
+        papers={"icpp2019": "linear"},
+    )
+)
+declare(
+    Parameter(
+        "warmup_epochs",
+        Count(0),
+        "Epochs in which the learning rate grows from one rank's rate to the scaled rate.",
+        default=0,
+        papers={"icpp2019": 0, "sc18": 0},
+        label="warm-up epochs",
+        refuse=_warmup,
+    )
+)
+declare(
+    Parameter(
+        "loader",
+        Choice(TRAINING_LOADERS),
+        "How a dataset's files are loaded into memory.",
+        papers={"sc18": "read_csv"},
+    )
+)
+declare(
+    Parameter(
+        "staging",
+        Choice(("none", "local_copy", *BROADCASTS)),
+        "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
+        "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+    )
+)
+declare(
+    Parameter(
+        "input_pipeline",
+        Choice(("tf_data", "keras_arrays")),
+        "Whether tf.data gathers the batches, or Keras is handed the arrays.",
+        default="tf_data",
+        papers={"icpp2019": "tf_data", "sc18": "tf_data"},
+        refuse=_input_pipeline,
+    )
+)
+declare(
+    Parameter(
+        "sharding",
+        Choice(("none", "by_rank")),
+        "Whether each rank trains on all samples or on its own part.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+    )
+)
+declare(
+    Parameter(
+        "straggler_loads",
+        Count(0, 1000),
+        "How many more times the last rank loads its files, so that it becomes a straggler.",
+        default=0,
+        refuse=_straggler_loads,
+    )
+)
+declare(
+    Parameter(
+        "checkpoint_epochs",
+        Count(0),
+        "A checkpoint is written after every so many epochs; 0 for none.",
+        default=0,
+        unit="epochs",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="epochs between checkpoints",
+        refuse=_checkpoints,
+    )
+)
+declare(
+    Parameter(
+        "trace",
+        Flag(),
+        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings.",
+        default=False,
+        refuse=_trace,
+    )
+)
+declare(
+    Parameter(
+        "profile",
+        Flag(),
+        "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
+        default=False,
+        refuse=_profile,
+    )
+)
+declare(
+    Parameter(
+        "repeat",
+        Count(1, 1000),
+        "Which repeat this is; a grid's key repeats says how many there are. Repeats are the blocks of an experiment.",
+        default=1,
+        is_repeat=True,
+    )
+)

@@ -1,0 +1,45 @@
+"""The reference of the grid keys for the docs, from their declarations."""
+
+from study.experiment.parameter import FromBenchmark, Parameter, Required
+from study.experiment.parameters import PARAMETERS
+
+HEAD = """# Grid keys
+
+Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but `repeats` and `may_fail` may be a list:
+then it is an axis of the grid. A run is named by the keys that differ from their defaults.
+
+This page is written by `make reference` from `scripts/study/experiment/parameters.py`.
+
+| key | values | default | meaning | the papers |
+|---|---|---|---|---|
+"""
+TAIL = """| `repeats` | integer, at least 1, at most 1000 | `1` | How often each point is run, with other seeds \
+each time. Repeats are blocks: all points of a repeat run before the next repeat. | |
+| `may_fail` | text | | Why these points are expected to fail; they are run all the same. | |
+
+A default never changes once released. Runs that finished before a key existed count as runs with its default.
+"""
+
+
+def grid_keys() -> str:
+    """The page docs/reference/grid-keys.md."""
+    keys = [parameter for parameter in PARAMETERS.values() if not parameter.is_repeat]
+    return HEAD + "".join(_row(parameter) for parameter in keys) + TAIL
+
+
+def _row(parameter: Parameter) -> str:
+    values = f"{parameter.kind}" + (f" ({parameter.unit})" if parameter.unit else "")
+    papers = ", ".join(f"{paper}: `{_shown(value)}`" for paper, value in parameter.papers.items())
+    return f"| `{parameter.name}` | {values} | {_default(parameter)} | {parameter.meaning} | {papers} |\n"
+
+
+def _default(parameter: Parameter) -> str:
+    if isinstance(parameter.default, FromBenchmark):
+        return f"the benchmark's `{parameter.default.where}`"
+    if isinstance(parameter.default, Required):
+        return "the benchmark's name" if parameter.name == "dataset" else "required"
+    return f"`{_shown(parameter.default)}`"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,53 @@
+"""JSON Schemas derived from the declared parameters and inserted into those of config/schemas."""
+
+import copy
+import functools
+from typing import Any
+
+from study.core import configuration
+from study.data.loaders import LOADERS
+from study.experiment.parameter import REQUIRED, Choice
+from study.experiment.parameters import PARAMETERS
+
+
+@functools.cache
+def studies() -> dict[str, Any]:
+    """The schema of config/studies/NAME.yaml: ``grid`` has every parameter, each alone or as a list."""
+    schema = copy.deepcopy(configuration.named_schema("studies"))
+    grid = schema["$defs"]["grid"]
+    declared = {
+        name: several(parameter.kind.schema() | {"description": parameter.meaning})
+        for name, parameter in PARAMETERS.items()
+        if not parameter.is_repeat
+    }
+    grid["properties"] = declared | grid["properties"]
+    grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
+    schema["$defs"]["measured_loader"] = Choice(tuple(LOADERS)).schema()
+    return schema
+
+
+def _is_asked_for(name: str) -> bool:
+    return PARAMETERS[name].default is REQUIRED and name != "dataset"
+
+
+@functools.cache
+def record_parameters() -> dict[str, Any]:
+    """The schema of a record's ``parameters``: keys without a default are required, unknown keys are refused."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [name for name, parameter in PARAMETERS.items() if not parameter.has_default],
+        "properties": {name: parameter.kind.schema() for name, parameter in PARAMETERS.items()},
+    }
+
+
+def separating() -> list[str]:
+    """The parameters in which runs of one point must not differ: all except the repeat."""
+    return [name for name, parameter in PARAMETERS.items() if not parameter.is_repeat]
+
+
+def several(schema: dict[str, Any]) -> dict[str, Any]:
+    """A value, or a list of different ones."""
+    description = {key: schema[key] for key in ("description",) if key in schema}
+    value = {key: schema[key] for key in schema if key != "description"}
+    return {**description, "oneOf": [value, {"type": "array", "minItems": 1, "uniqueItems": True, "items": value}]}

@@ -1,0 +1,186 @@
+"""An expanded study: its datasets, planned runs and loading measurements."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+from study import models
+from study.data.samples import Can, samples_per_rank
+from study.experiment import identity
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset of a study: the source of its files and the names of its converted files.
+
+    Args:
+        key: its name in the study.
+        id: its name among the files of all studies.
+        benchmark: the benchmark that the files belong to.
+        definition: the study's definition of it.
+        spec: the benchmark's YAML.
+        shape: train_samples, test_samples, features; None if known only from the files.
+        train_samples: samples per epoch, without the validation set; None if known only from the files.
+    """
+
+    key: str
+    id: str
+    benchmark: str
+    definition: dict[str, Any] = field(hash=False)
+    spec: dict[str, Any] = field(hash=False)
+    shape: dict[str, int] | None = field(hash=False)
+    train_samples: int | None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files, from the benchmark's YAML."""
+        return tuple(self.spec["files"])
+
+    def raw(self, data_dir: str, file: str) -> str:
+        """Path of one file; for a ``path`` source the user's file."""
+        if self.definition["source"] == "path":
+            return self.definition[file]
+        return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
+
+    def file_named(self, name: str) -> str:
+        """The key of a file, by its name on the server."""
+        return next(file for file, form in self.spec["files"].items() if form["name"] == name)
+
+    def converted(self, data_dir: str, file: str) -> str:
+        """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
+        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
+
+    def scaled(self, data_dir: str, file: str) -> tuple[str, str]:
+        """Paths (``.npy``) of the scaled numbers of ``file`` and of its code columns."""
+        stem = f"{data_dir}/scaled/{self.benchmark}/{self.id}/{file}"
+        return f"{stem}.npy", f"{stem}.codes.npy"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One repeat of one point of a grid: the definition of a run without the machine.
+
+    ``run["gpus"]`` is the value of a parameter. may_fail: the grid's reason why this point is expected to fail.
+    """
+
+    parameters: dict[str, Any] = field(hash=False)
+    dataset: Dataset
+    may_fail: str | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parameters[name]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The benchmark's YAML."""
+        return self.dataset.spec
+
+    @property
+    def gpus(self) -> int:
+        """Number of ranks, one per GPU (on machines without GPUs one per node or core)."""
+        return self["gpus"]
+
+    @property
+    def repeat(self) -> int:
+        """The number of the repeat, from 1; also its block, see `study.experiment.schedule`."""
+        return self["repeat"]
+
+    @property
+    def epochs_per_rank(self) -> int:
+        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (icpp2019, 2.3.1)."""
+        return self["epochs"] // self.gpus if self["scaling"] == "strong" else self["epochs"]
+
+    @property
+    def batch_size_per_rank(self) -> int:
+        """Batch size of one rank after batch scaling (icpp2019, 2.3.1)."""
+        return scaled_batch_size(self["batch_size"], self.gpus, self["batch_scaling"])
+
+    @property
+    def samples_per_rank(self) -> int | None:
+        """Samples that a rank trains on in an epoch; None if known only from the files."""
+        samples = self.dataset.train_samples
+        if samples is None or self["sharding"] == "none":
+            return samples
+        return samples_per_rank(samples, self.gpus)
+
+    @property
+    def source_can(self) -> Can:
+        """The capabilities of the benchmark's sample source."""
+        return models.get(self.dataset.benchmark, self.spec).can
+
+    @functools.cached_property
+    def directory(self) -> str:
+        """The run's directory below the machine's ``runs/``: benchmark, dataset, point."""
+        return f"{self.dataset.benchmark}/{self.dataset.id}/{identity.point_name(self.parameters, self.spec)}"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The run's parameters as a hashable value: equal for equal runs of any study."""
+        return tuple(self.parameters.values())
+
+
+@dataclass(frozen=True)
+class LoadingMeasurement:
+    """Time the loaders on one dataset's files, interleaved, one process per load."""
+
+    dataset: Dataset
+    loaders: tuple[str, ...]
+    page_caches: tuple[str, ...]  # warm, cold
+    repeats: int
+
+    @property
+    def directory(self) -> str:
+        """Its directory below the machine's ``loading/``; studies share it only if their measurements are equal."""
+        caches, loaders = "-".join(self.page_caches), "-".join(self.loaders)
+        name = identity.shortened(identity.SEPARATOR.join([caches, f"repeats~{self.repeats}", f"loaders~{loaders}"]))
+        return f"{self.dataset.benchmark}/{self.dataset.id}/{name}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's YAML, expanded. datasets: (benchmark, id) to `Dataset`, only those in use."""
+
+    name: str
+    description: str
+    datasets: dict[tuple[str, str], Dataset] = field(hash=False)
+    runs: tuple[PlannedRun, ...] = ()
+    loading: tuple[LoadingMeasurement, ...] = ()
+    tables: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """The names of the benchmarks that it trains, in the order of its runs."""
+        return list(dict.fromkeys(run.dataset.benchmark for run in self.runs))
+
+    @functools.cached_property
+    def run_at(self) -> dict[str, PlannedRun]:
+        """Its runs by directory."""
+        return {run.directory: run for run in self.runs}
+
+    @functools.cached_property
+    def measurement_at(self) -> dict[str, LoadingMeasurement]:
+        """Its loading measurements by directory."""
+        return {measurement.directory: measurement for measurement in self.loading}
+
+
+def scaled_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
+    """Batch size of a rank for N ranks: B, B x N, int(B x N^1/2) or int(B x N^1/3) (icpp2019, 2.3.1).
+
+    The roots are computed in integers, so that exact powers are not lost to rounding.
+    """
+    power = {"none": 0, "linear": 1, "square_root": 2, "cubic_root": 3}[scaling]
+    if power == 0:
+        return batch_size
+    return _integer_root(batch_size**power * gpus, power)
+
+
+def _integer_root(value: int, power: int) -> int:
+    root = round(value ** (1 / power))
+    while root**power > value:
+        root -= 1
+    while (root + 1) ** power <= value:
+        root += 1
+    return root

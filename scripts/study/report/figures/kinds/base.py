@@ -1,0 +1,47 @@
+"""The registry of kinds of figures: what each draws, and what a study needs to have for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pandas as pd
+
+from study.core.files import AnyPath
+from study.core.registry import Registry
+from study.experiment.study import Study
+from study.report.figures.description import Description
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input of a figure.
+
+    Args:
+        runs: the tidy table of runs.
+        loading: the tidy table of loads.
+        study: the study's name.
+        folder: the machine's results folder, to which the column ``record`` is relative.
+    """
+
+    runs: pd.DataFrame
+    loading: pd.DataFrame
+    study: str
+    folder: Path
+
+
+class Kind(Protocol):
+    """A kind of figure."""
+
+    reads_timelines: bool  # whether it reads the activity from traced runs' timelines
+
+    def needs(self, description: Description) -> str:
+        """What a study must have for the figure, in words."""
+
+    def is_there(self, description: Description, study: Study) -> bool:
+        """Whether a study has it."""
+
+    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
+        """Draw the figure and write both files, whole or not at all."""
+
+
+KINDS: Registry[Kind] = Registry("kind of figure")

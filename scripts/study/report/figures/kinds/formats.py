@@ -1,0 +1,31 @@
+"""Figures of what formats of the converted files cost."""
+
+from study.core.files import AnyPath
+from study.experiment.study import Study
+from study.report.figures.description import Description
+from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.tables.formats import NEEDS, measures_formats
+
+
+class Formats:
+    """What formats of the converted files cost."""
+
+    reads_timelines = False
+
+    def needs(self, description: Description) -> str:
+        """What a study must have for the figure, in words."""
+        return NEEDS
+
+    def is_there(self, description: Description, study: Study) -> bool:
+        """Whether a study has it."""
+        return measures_formats(study)
+
+    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
+        """Draw the figure and write both files."""
+        from study.report.figures import formats_drawing
+
+        data = formats_drawing.select(description, inputs.loading, inputs.study)
+        formats_drawing.write(data, svg, pdf)
+
+
+KINDS.add("formats", Formats())

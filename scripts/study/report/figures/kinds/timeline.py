@@ -1,0 +1,30 @@
+"""Figures of traced runs over time."""
+
+from study.core.files import AnyPath
+from study.experiment.study import Study
+from study.report.figures.description import Description, filters, has_runs
+from study.report.figures.kinds.base import KINDS, Inputs
+
+
+class TimelineFigure:
+    """Traced runs over time."""
+
+    reads_timelines = True
+
+    def needs(self, description: Description) -> str:
+        """What a study must have for the figure, in words."""
+        return f"traced runs{filters(description)}"
+
+    def is_there(self, description: Description, study: Study) -> bool:
+        """Whether a study has it."""
+        return has_runs(description, study.runs, traced=True)
+
+    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
+        """Draw the figure and write both files."""
+        from study.report.figures import timeline, timeline_drawing
+
+        data = timeline.select(description, inputs.runs, inputs.study, inputs.folder)
+        timeline_drawing.write(data, svg, pdf)
+
+
+KINDS.add("timeline", TimelineFigure())

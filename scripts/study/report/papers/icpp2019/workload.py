@@ -1,0 +1,38 @@
+"""Differences of runs and files from those of the ICPP 2019 paper; if there are any, no ratio to it is given."""
+
+import pandas as pd
+
+from study import models
+from study.core import configuration
+from study.report.tables.summary import declared_differences, difference
+
+PAPER = "icpp2019"
+
+
+def workload_difference(row: pd.Series) -> str | None:
+    """How the data or training of a run differ from the paper's (icpp2019, Table 1 and section 6), or None."""
+    spec = configuration.load_named("benchmarks", row["benchmark"])
+    if not row["repeats_ok"]:
+        return "no repeat succeeded"
+    strong, batch = row["scaling"] == "strong", row["scaling"] == "batch"
+    return difference(
+        {
+            "training samples": (row["train_samples"], spec["workload"]["train_samples"]),
+            "features": (row["features"], spec["workload"]["features"]),
+            "epochs": (row["epochs"], spec["epochs"].get(row["scaling"])),
+            **declared_differences(row, PAPER),
+            **({} if batch else {"batch size a rank": (row["batch_size_per_rank"], row["batch_size"])}),
+            **({} if strong else {"batch size": (row["batch_size"], spec["batch_size"])}),
+        }
+    )
+
+
+def file_difference(row: pd.Series) -> str | None:
+    """How the rows and columns of a loaded file differ from the published file's, or None."""
+    spec = configuration.load_named("benchmarks", row["benchmark"])
+    if "shape" not in spec:
+        return "the rows of the published file are not known"
+    rows, columns = models.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
+    if columns is not None:
+        columns -= len(spec["files"][row["file"]].get("drop", []))
+    return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})

@@ -1,0 +1,69 @@
+"""The one fake of `study.training.communicator.Communicator`: one rank whose companions are played from a script.
+
+Nothing is sent anywhere. It refuses what Horovod refuses: process sets that were not made, a matrix that is not float32
+in C order, anything after it was closed.
+"""
+
+import numpy as np
+
+
+class FakeCommunicator:
+    """Rank ``rank`` of ``size``; the others give what this rank gives, or what ``others`` says.
+
+    places: (host, local rank) of every rank, one host by default. agree: whether the others' values equal this rank's.
+    gathered: answers of the next gathers, in order, instead of that.
+    """
+
+    def __init__(self, size=1, rank=0, places=None, agree=True):
+        self.places = places or [("host", number) for number in range(size)]
+        self.rank, self.size = rank, len(self.places)
+        self.local_rank, self.local_size = self.places[rank][1], size
+        self.own_threads = frozenset()
+        self.agree, self.gathered = agree, []
+        self.optimizers, self.broadcasts, self.matrices = [], [], []
+        self.sets, self.closed = [], False
+
+    def create_process_sets(self, sets):
+        """Remember the sets; each has ascending ranks, and this rank knows the same ones as all others."""
+        self._check()
+        assert all(list(members) == sorted(set(members)) for members in sets)
+        self.sets += sets
+
+    def distributed_optimizer(self, optimizer, members=None):
+        """The optimizer as it is: there are no other gradients."""
+        self._check(members)
+        self.optimizers.append((optimizer, members))
+        return optimizer
+
+    def broadcast_variables(self, variables, members=None):
+        """Remember what was broadcast."""
+        self._check(members)
+        self.broadcasts.append((len(variables), members))
+
+    def broadcast_matrix(self, matrix, members=None):
+        """Remember the shape; the first member's matrix is not there to be copied."""
+        self._check(members)
+        assert matrix.dtype == np.float32
+        assert matrix.flags.c_contiguous
+        self.matrices.append((matrix.shape, members))
+
+    def gather(self, value, members=None):
+        """The answers that were set; the places for a place; else this rank's value of everyone."""
+        self._check(members)
+        if self.gathered:
+            return self.gathered.pop(0)
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+            return list(self.places)
+        others = value if self.agree else "something else"
+        return [value if rank == self.rank else others for rank in members or range(self.size)]
+
+    def close(self):
+        """Nothing may follow."""
+        self._check()
+        self.closed = True
+
+    def _check(self, members=None):
+        assert not self.closed, "the communicator was closed"
+        if members is not None and len(members) not in (1, self.size):
+            assert members in self.sets, f"{members} is no process set that was made"
+        assert members is None or self.rank in members

@@ -1,0 +1,58 @@
+"""Ratios pair within blocks, and only where the blocks were run one after the other."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from study.records import pairing
+
+
+def arm(seconds, starts, session="s"):
+    """Runs of one experiment: a block each, with its time and when it started."""
+    return pd.DataFrame(
+        {
+            "block": range(1, len(seconds) + 1),
+            "status": "ok",
+            "runtime_s": seconds,
+            "started_wall_ns": starts,
+            "session": session,
+        }
+    )
+
+
+def test_a_drift_of_the_machine_cancels():
+    """The machine becomes three times slower; the ratio stays 2, and its interval is as narrow as the pairs agree."""
+    slow, fast = arm([20.0, 40.0, 60.0], [1, 4, 5]), arm([10.0, 20.0, 30.0], [2, 3, 6])
+    found = pairing.ratio(slow, fast, "runtime_s")
+    assert (found.blocks, found.pairing) == (3, pairing.PAIRED)
+    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+
+
+def test_the_interval_is_student_s_on_the_logarithms():
+    found = pairing.ratio(arm([2.0, 4.0], [1, 4]), arm([1.0, 1.0], [2, 3]), "runtime_s")
+    half = 12.7062 * math.log(2) / 2  # t(0.975, 1 degree) x standard deviation / root of 2
+    assert found.ratio == pytest.approx(math.sqrt(8))
+    assert math.log(found.high / found.ratio) == pytest.approx(half, rel=1e-4)
+    assert math.log(found.ratio / found.low) == pytest.approx(half, rel=1e-4)
+
+
+def test_an_arm_that_was_added_later_is_unpaired():
+    found = pairing.ratio(arm([2.0, 2.0], [1, 2]), arm([1.0, 1.0], [3, 4]), "runtime_s")
+    assert (found.ratio, found.pairing) == (pytest.approx(2), pairing.UNPAIRED)
+    assert math.isnan(found.low)
+
+
+@pytest.mark.parametrize(("session", "kind"), [("s", pairing.PAIRED), ("later", pairing.UNPAIRED)])
+def test_a_single_block_is_paired_within_one_session(session, kind):
+    found = pairing.ratio(arm([2.0], [1]), arm([1.0], [9], session), "runtime_s")
+    assert (found.pairing, found.blocks) == (kind, 1)
+    assert math.isnan(found.low)
+
+
+def test_failed_repeats_and_missing_blocks_are_left_out():
+    one = arm([2.0, 2.0, 2.0], [1, 3, 5])
+    one.loc[1, "status"] = "failed"
+    found = pairing.ratio(one, arm([1.0, 1.0], [2, 4]), "runtime_s")
+    assert found.blocks == 1
+    assert pairing.ratio(one.iloc[:0], one, "runtime_s").pairing is None
