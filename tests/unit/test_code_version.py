@@ -41,9 +41,17 @@ def scripts(tmp_path, monkeypatch):
 )
 def test_digest(scripts, changed, entries, same):
     before = code_version.digest(*entries)
-    (scripts / changed).write_text((scripts / changed).read_text() + "# changed\n")
+    (scripts / changed).write_text((scripts / changed).read_text() + "Z = 1\n")
     forget()
     assert (code_version.digest(*entries) == before) is same
+
+
+@pytest.mark.parametrize("words", ["# a comment\n", "\n\n", '"""A docstring."""\n'])
+def test_words_change_no_digest(scripts, words):
+    before = code_version.digest("run.py")
+    (scripts / "study" / "a.py").write_text(words + (scripts / "study" / "a.py").read_text())
+    forget()
+    assert code_version.digest("run.py") == before
 
 
 def covered(*entries):

@@ -38,7 +38,7 @@ def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
 
 
 def test_a_table_s_code_makes_tables_only(project):
-    project.change("scripts/study/report/papers/icpp2019/tables.py", "def table2", "# changed\n\n\ndef table2")
+    project.change("scripts/study/report/papers/icpp2019/tables.py", "def table2", "CHANGED = 1\n\n\ndef table2")
     assert project.plan() == TABLES
 
 
@@ -74,14 +74,14 @@ def test_a_deleted_table_is_made_again_alone(project):
 
 
 def test_the_record_s_code_makes_records_again_without_training(project):
-    project.change("scripts/study/records/record.py", "def make_record", "# changed\n\n\ndef make_record")
+    project.change("scripts/study/records/record.py", "def make_record", "CHANGED = 1\n\n\ndef make_record")
     plan = project.plan()
     assert plan == {"make_record": 7, **COLLECTED}
 
 
 def test_new_training_code_is_told_and_not_silently_run(project):
     """The runs stay, and every table says that they were made by other code."""
-    project.change("scripts/study/training/rank.py", "def run_rank", "# changed\n\n\ndef run_rank")
+    project.change("scripts/study/training/rank.py", "def run_rank", "CHANGED = 1\n\n\ndef run_rank")
     assert project.plan() == COLLECTED
     before = pd.read_csv(project.made / "runs.csv")
     done = project.snakemake()
