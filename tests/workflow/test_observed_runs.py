@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 from project import Project, has_mpi
 
-pytestmark = pytest.mark.timed
-
 OBSERVED = """
 description: a test
 datasets:
@@ -35,6 +33,7 @@ def observed(finished, tmp_path_factory):
     return project
 
 
+@pytest.mark.timed  # with its fixture: the other tests read what these runs left
 def test_slow_uneven_loading_makes_the_broadcast_wait_and_fast_loading_hardly(observed):
     """icpp2019, sections 4.2.1 and 5.1: what the ranks load longer, they are late for the broadcast."""
     table = pd.read_csv(observed.made / "tables" / "communication.csv").set_index("loader")
