@@ -142,10 +142,14 @@ def has_mpi():
     return "[X] MPI" in built.split("Available Tensor Operations")[0]
 
 
-def wait_for(condition, what="waited too long", seconds=600):
-    """Wait until a condition holds; what it gives then. The limit only keeps a broken test from hanging."""
+def wait_for(condition, process=None, seconds=600):
+    """Wait until a condition holds; what it gives then. The limit only keeps a broken test from hanging.
+
+    process: one that must not end before.
+    """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, what
+        assert process is None or process.poll() is None, f"{process.args} has ended"
+        assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.1)
     return found

@@ -184,7 +184,7 @@ def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(
     study = there.start("one")
     try:
         for number in (1, 2):
-            wait_for(lambda n=number: len(there.calls("jsrun")) == n and "epoch 1/" in there.log())
+            wait_for(lambda n=number: len(there.calls("jsrun")) == n and "epoch 1/" in there.log(), study)
             there.reach_walltime()
         assert study.wait(600) == 0, there.said()
     finally:
@@ -216,7 +216,7 @@ def test_a_job_that_vanishes_runs_again(site):
     there.hold()
     study = there.start("one")
     try:
-        wait_for(lambda: there.calls("bjobs"))
+        wait_for(lambda: there.calls("bjobs"), study)
         for process in psutil.process_iter(["cmdline"]):
             if "standin.py" in " ".join(process.info["cmdline"] or []) and str(there.state) == _state_of(process):
                 process.kill()
@@ -282,14 +282,14 @@ def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
     there = site("lsf")
     there.hold()
     study = there.start("one")
-    wait_for(lambda: there.calls("bjobs"))
+    wait_for(lambda: there.calls("bjobs"), study)
     _kill(study)
     unlocked = there.snakemake("one", "--unlock")
     assert unlocked.returncode == 0
     asked = len(there.calls("bjobs"))
     study = there.start("one")
     try:
-        wait_for(lambda: len(there.calls("bjobs")) > asked)
+        wait_for(lambda: len(there.calls("bjobs")) > asked, study)
         there.release()
         assert study.wait(600) == 0, there.said()
     finally:
@@ -304,7 +304,7 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
     there = site("lsf")
     there.hold()
     study = there.start("one")
-    wait_for(lambda: there.calls("bjobs"))
+    wait_for(lambda: there.calls("bjobs"), study)
     _kill(study)
     there.release()
     wait_for(lambda: list(there.results.rglob("outcome.json")))
@@ -323,7 +323,7 @@ def test_ctrl_c_cancels_the_jobs(site, answer_s):
     there.hold()
     study = there.start("one")
     try:
-        wait_for(lambda: there.calls("bjobs"))
+        wait_for(lambda: there.calls("bjobs"), study)
         study.send_signal(signal.SIGINT)
         study.wait(120)
     finally:

@@ -70,11 +70,7 @@ def killed_after(project, reference, folder, epoch, delay_s):
     launch = start(project, reference, folder)
     log = folder / "train.log"
 
-    def is_there():
-        assert launch.poll() is None
-        return log.exists() and f"epoch {epoch}/" in log.read_text()
-
-    wait_for(is_there)
+    wait_for(lambda: log.exists() and f"epoch {epoch}/" in log.read_text(), launch)
     time.sleep(delay_s)
     kill_all(folder, launch)
     assert not (folder / "outcome.json").exists()
