@@ -15,7 +15,7 @@ from study import plan
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.machines import launchers, packing, queues
+from study.machines import launchers, machine, packing, queues
 
 SHIPPED = configuration.CONFIG
 KINDS = {
@@ -107,11 +107,11 @@ def use(kind, name):
         plan.check_figures(study)
         plan.check_files(study)
     elif kind == "machines":
-        machine = {"name": name, **configuration.load_named("machines", name)}
+        on = machine.load(name)
         for ranks in (1, 6, 384):
-            launchers.refusal(ranks, machine) or queues.refusal(ranks, machine, {})
-        packing.advice([1, 384], machine, {})
-        plan.summary(expansion.load_study("smoke"), machine, {})
+            launchers.refusal(ranks, on) or queues.refusal(ranks, on, {})
+        packing.advice([1, 384], on, {})
+        plan.summary(expansion.load_study("smoke"), on, {})
     else:
         expansion.load_study("icpp2019" if name != "nt3" else "timeline_of_nt3")
 
