@@ -41,7 +41,8 @@ class Benchmark(base.Benchmark):
 
     def arrange(self, tables, seed):
         """The last rows validate."""
-        train, test = (Arrays(t.numbers, t.numbers.mean(axis=1, keepdims=True)) for t in tables.values())
+        numbers = [tables[file].numbers for file in ("train", "test")]
+        train, test = (Arrays(x, x.mean(axis=1, keepdims=True)) for x in numbers)
         first = len(train) - self.validation_samples(len(train))
         return base.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
 

@@ -89,7 +89,10 @@ class Benchmark(ABC):
 
     @abstractmethod
     def arrange(self, tables: Mapping[str, Table], seed: int) -> Data:
-        """Turn the scaled files, {file: `Table`}, into `Data`, without changing them. seed: for shuffling."""
+        """Turn the scaled files, {file: `Table`}, into `Data`, without changing them. seed: for shuffling.
+
+        Take the files by name: they come in the order of their names, not in that of the YAML.
+        """
 
     def preprocess(self, tables: Mapping[str, Table], seed: int) -> Data:
         """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling."""
