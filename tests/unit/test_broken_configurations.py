@@ -88,15 +88,15 @@ def own_config(tmp_path_factory):
     before = configuration.ROOT, configuration.CONFIG
     configuration.ROOT, configuration.CONFIG = root, root / "config"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "compose", functools.cache(yaml.compose))
-        parsed = functools.cache(yaml.safe_load)
-        patch.setattr(yaml, "safe_load", lambda stream: copy.deepcopy(parsed(_text(stream))))
+        parsed = functools.cache(configuration._parsed)
+
+        def again(text, path):
+            tree, content = parsed(text, path)
+            return tree, copy.deepcopy(content)
+
+        patch.setattr(configuration, "_parsed", again)
         yield root / "config"
     configuration.ROOT, configuration.CONFIG = before
-
-
-def _text(stream):
-    return stream.read() if hasattr(stream, "read") else stream
 
 
 def use(kind, name):

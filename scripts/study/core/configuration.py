@@ -86,9 +86,7 @@ def _read(path: Path) -> tuple[Any, yaml.Node | None]:
     """The content of a YAML file, and its node tree."""
     try:
         text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeated_keys(tree, path)
-        content = yaml.safe_load(text)
+        tree, content = _parsed(text, path)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or an invalid date
@@ -98,6 +96,17 @@ def _read(path: Path) -> tuple[Any, yaml.Node | None]:
     if content is None:
         raise StudyError(f"{shown(path)}: the file is empty")
     return content, tree
+
+
+def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
+    """The node tree and the content, parsed once. PyYAML's parser in C would be faster, but deep nesting crashes it."""
+    loader = yaml.SafeLoader(text)
+    try:
+        tree = loader.get_single_node()
+        _refuse_repeated_keys(tree, path)
+        return tree, None if tree is None else loader.construct_document(tree)
+    finally:
+        loader.dispose()
 
 
 def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Node | None = None) -> None:
