@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from study.instruments.power.sensors.nvml import uuid_of
+from study.instruments.power.sensors.nvml import handles, library, uuid_of
 
 
 def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequence[str | None] | None:
@@ -13,14 +13,9 @@ def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequ
     variables: the environment; its ``CUDA_VISIBLE_DEVICES`` holds numbers or (shortened) UUIDs. CUDA numbers GPUs as
     NVML does under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, which the launch sets. Returns None if there is no NVML.
     """
-    if nvml is None:
-        import pynvml
-
-        nvml = pynvml
+    nvml = nvml or library()
     try:
-        nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        uuids = [uuid_of(nvml, handle) for handle in handles]
+        uuids = [uuid_of(nvml, handle) for handle in handles(nvml)]
     except nvml.NVMLError:
         return None
     shown = variables.get("CUDA_VISIBLE_DEVICES")

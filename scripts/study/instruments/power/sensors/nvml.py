@@ -17,19 +17,27 @@ VALUES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # the union's member for each un
 @SENSORS.register("nvml")
 def find(nvml: Any = None) -> list[Device]:
     """The GPUs of this host as a list of `Device`, named by UUID. nvml: the pynvml module or a replacement for it."""
-    if nvml is None:
-        import pynvml
-
-        nvml = pynvml
+    nvml = nvml or library()
     try:
-        nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        devices = [_device(nvml, handle) for handle in handles]
+        devices = [_device(nvml, handle) for handle in handles(nvml)]
     except nvml.NVMLError as error:
         raise Unavailable(f"NVML: {error}") from None
     if not devices:
         raise Unavailable("NVML: the driver sees no GPU")
     return devices
+
+
+def library() -> Any:
+    """The pynvml module."""
+    import pynvml
+
+    return pynvml
+
+
+def handles(nvml: Any) -> list[Any]:
+    """NVML's handles of all GPUs of this host, in NVML's order; raises ``nvml.NVMLError``."""
+    nvml.nvmlInit()
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
 def _device(nvml: Any, handle: Any) -> Device:

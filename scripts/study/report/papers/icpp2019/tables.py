@@ -64,15 +64,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; its "
         "sizes are MiB, certainly for P1B2, ours 10^6 bytes."
     )
-    return Table(
-        "icpp2019_table1",
-        caption,
-        _first(table, shown),
-        shown,
-        optional_columns(shown),
-        notes(table, "values"),
-        IDENTITY,
-    )
+    return _of_runs("icpp2019_table1", caption, table, shown)
 
 
 @kinds.table(
@@ -93,15 +85,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
              "published_power_per_gpu_w", "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
     caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
-    return Table(
-        "icpp2019_table2",
-        caption,
-        _first(table, shown),
-        shown,
-        optional_columns(shown),
-        notes(table, "values"),
-        IDENTITY,
-    )
+    return _of_runs("icpp2019_table2", caption, table, shown)
 
 
 @kinds.table(
@@ -212,15 +196,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
         "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
     )
-    return Table(
-        "icpp2019_table5",
-        caption,
-        _first(table, shown),
-        shown,
-        optional_columns(shown),
-        notes(table, "values"),
-        IDENTITY,
-    )
+    return _of_runs("icpp2019_table5", caption, table, shown)
 
 
 POWER = {  # measured column: base, optimised, change
@@ -281,15 +257,7 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
         "the paper's original loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
     )
-    return Table(
-        "icpp2019_table6",
-        caption,
-        _first(table, shown),
-        shown,
-        optional_columns(shown),
-        notes(table, "values"),
-        IDENTITY,
-    )
+    return _of_runs("icpp2019_table6", caption, table, shown)
 
 
 def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
