@@ -10,10 +10,8 @@ import os
 import time
 from pathlib import Path
 
-import yaml
-
 from study.core.errors import StudyError, exit_with_message
-from study.experiment import identity, inputs
+from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import LIMIT_S
 from study.launch.launch import give_up, launch
@@ -33,7 +31,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
         raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")
-    run = _earlier_run(arguments.run) if arguments.run else inputs.taken_over(arguments.definition)
+    if arguments.run:
+        run = RunDefinition.read(arguments.run, inputs.taken_over)
+    else:
+        run = inputs.taken_over(arguments.definition)
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
@@ -41,21 +42,6 @@ def main() -> None:
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s)
-
-
-def _earlier_run(path: Path) -> RunDefinition:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
-    parameters = content.get("parameters") if isinstance(content, dict) else None
-    missing = identity.missing(parameters if isinstance(parameters, dict) else {})
-    if missing:
-        raise StudyError(f"{path}: parameters.{missing[0]} is missing: no run's definition, or an older version's")
-    try:
-        return inputs.taken_over(content)
-    except StudyError as error:
-        raise StudyError(f"{path}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Nothing here uses the declared parameters, so that a new key does not change the
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,13 +74,16 @@ class RunDefinition:
         write_text(path, yaml.safe_dump(self.as_dict(), sort_keys=False))
 
     @classmethod
-    def read(cls, path: str | Path) -> RunDefinition:
-        """Read a ``run.yaml``; raises `StudyError` with the file's name if it cannot be read."""
+    def read(cls, path: str | Path, build: Callable[[Any], RunDefinition] | None = None) -> RunDefinition:
+        """Read a ``run.yaml``; raises `StudyError` with the file's name if it cannot be read.
+
+        build: makes the definition from the file's content; `from_dict` if None.
+        """
         try:
             content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
         try:
-            return cls.from_dict(content)
+            return (build or cls.from_dict)(content)
         except StudyError as error:
             raise StudyError(f"{path}: {error}") from None

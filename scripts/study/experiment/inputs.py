@@ -3,6 +3,7 @@
 from typing import Any
 
 from study import models
+from study.core.errors import StudyError
 from study.data.loaders import LOADERS
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
@@ -55,9 +56,17 @@ def handed_over(run: RunDefinition) -> dict[str, Any]:
     return {**run.as_dict(), "parameters": identity.differing(run.parameters)}
 
 
-def taken_over(content: dict[str, Any]) -> RunDefinition:
-    """The definition from the result of `handed_over`, or from an older ``run.yaml``, with defaults filled in."""
-    return RunDefinition.from_dict({**content, "parameters": identity.filled(content["parameters"])})
+def taken_over(content: Any) -> RunDefinition:
+    """The definition from the result of `handed_over`, or from an older ``run.yaml``, with defaults filled in.
+
+    Raises `StudyError` if a parameter without a default is missing, or another key is missing or unknown.
+    """
+    parameters = content.get("parameters") if isinstance(content, dict) else None
+    parameters = parameters if isinstance(parameters, dict) else {}
+    missing = identity.missing(parameters)
+    if missing:
+        raise StudyError(f"parameters.{missing[0]} is missing: no run's definition, or an older version's")
+    return RunDefinition.from_dict({**content, "parameters": identity.filled(parameters)})
 
 
 def sidecar(matrix: str) -> str:
