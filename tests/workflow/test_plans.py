@@ -38,7 +38,8 @@ def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
 
 
 def test_a_table_s_code_makes_tables_only(project):
-    project.change("scripts/study/report/papers/icpp2019/tables.py", "def table2", "CHANGED = 1\n\n\ndef table2")
+    first = '@kinds.table(\n    "icpp2019_table2"'
+    project.change("scripts/study/report/papers/icpp2019/tables.py", first, f"CHANGED = 1\n\n\n{first}")
     assert project.plan() == TABLES
 
 
