@@ -33,11 +33,13 @@ rule make_record:
     conda:
         ENVIRONMENT
     params:
+        planned=lambda wildcards: inputs.define(run_of(wildcards), MACHINE, DATA).fingerprint,
         code=code_version.digest("make_record.py"),
     message:
         "Record {wildcards.benchmark}: {wildcards.point}"
     shell:
-        'python "$SCRIPTS/make_record.py" {input.outcome:q} --output {output:q} 2>&1 | tee {log:q}'
+        'python "$SCRIPTS/make_record.py" {input.outcome:q} --planned {params.planned} --output {output:q} 2>&1'
+        " | tee {log:q}"
 
 
 rule collect_records:

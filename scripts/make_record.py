@@ -13,8 +13,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("outcome", type=Path, help="outcome.json in the run's directory")
     parser.add_argument("--output", required=True)
+    parser.add_argument("--planned", help="the planned run's fingerprint; another run is refused")
     arguments = parser.parse_args()
-    write_json(arguments.output, make_record(arguments.outcome.parent))
+    write_json(arguments.output, make_record(arguments.outcome.parent, arguments.planned))
 
 
 if __name__ == "__main__":

@@ -136,11 +136,11 @@ def older_record(place):
 def older_definition(place):
     """One line of error that names the file and what it lacks; nothing is started."""
     run = place.definition()
-    del run["parameters"]["checkpoint_epochs"]
+    del run["derived"]["seed"]
     (place.folder / "old.yaml").write_text(yaml.safe_dump(run))
     place.injected()
     line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "old.yaml"]
-    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["old.yaml", "checkpoint_epochs"])
+    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["old.yaml", "seed"])
     place.detected()
     assert not (place.folder / "run").exists()
 

@@ -29,7 +29,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", self.path.replace("moved", "good", 1))
             self.end_headers()
         elif how == "silent":
-            time.sleep(5)
+            time.sleep(600)  # its thread ends with the process
         else:
             content = b"<!DOCTYPE html><html>log in</html>" if how == "portal" else CONTENT
             self.send_response(200)

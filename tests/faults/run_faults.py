@@ -126,7 +126,6 @@ def rank_hangs_in_training(place):
     place.wait_for_epoch(2)
     signal_and_wait(place, launch, place.ranks()[1], signal.SIGSTOP)
     failed(place, "hang", "train")
-    assert place.seconds < 40
 
 
 @fault("a rank stops for ever while it loads", "run")
@@ -136,7 +135,6 @@ def rank_hangs_in_loading(place):
     place.wait_for_phase("broadcast", rank=0)
     signal_and_wait(place, launch, place.ranks()[1], signal.SIGSTOP)
     failed(place, "hang")
-    assert place.seconds < 40
 
 
 LOADING_FOR_LONG = """import os, time
@@ -212,13 +210,12 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 LAUNCH_OF_SILENT_RANKS = """
 import sys
-import yaml
+from study.experiment.definition import RunDefinition
 from study.launch import launch
 from study.machines import launchers
 command = launchers.command
 launchers.command = lambda ranks, machine, line: command(ranks, machine, [line[0], {program!r}, *line[2:]])
-with open(sys.argv[1]) as handle:
-    launch.launch(yaml.safe_load(handle), sys.argv[2], 100)
+launch.launch(RunDefinition.read(sys.argv[1]), sys.argv[2], 300)
 """
 
 

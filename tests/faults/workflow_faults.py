@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from place import WAIT_S
+from place import SCRIPTS, WAIT_S, one_line_error
 from project import FOR_EVER, copy_of_project
 from registry import fault
 
@@ -169,15 +169,29 @@ def one_run_fails(place):
 
 @fault("the configuration changes while a study runs", "workflow")
 def configuration_changes(place):
-    """A run whose definition is not the planned one is refused, with one line."""
+    """The study's runs are the planned ones. The next plan has them again, with the change."""
     project = Project(place)
-    line = [sys.executable, project.root / "scripts" / "launch_training.py", "--study", "fault", "--machine", "local",
-            "--fingerprint", "0123456789ab", "--outcome"]  # fmt: skip
-    code, said = project.run("--until", "convert_dataset")
-    assert code == 0, said[-1500:]
-    code, said = project.run("--until", "train")
-    folder = project.outcomes()[0].parent
+    project.copy.hold_training(after=0)
+    study = project.start()
+    place.wait_until(lambda: list((project.root / "results").rglob("run.yaml")), "the first run")
     place.injected()
-    done = subprocess.run([*line, folder / "outcome.json"], cwd=project.root, capture_output=True, text=True)
+    project.copy.change("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.004")
+    project.copy.release_training()
+    said, _ = study.communicate(timeout=WAIT_S)
     place.detected()
-    assert done.returncode == 1 and "configuration changed" in done.stderr and "Traceback" not in done.stderr
+    assert study.returncode == 0, said[-1500:]
+    runs = project.runs()
+    assert list(zip(runs.status, runs.learning_rate, strict=True)) == [("ok", 0.001)] * 2
+    assert project.copy.plan(study="fault")["train"] == 2
+
+
+@fault("the configuration changes between the plan and a batch job", "workflow")
+def configuration_changes_before_the_job(place):
+    """The job trained with the changed configuration: no record is made of it, with one line."""
+    folder = place.folder / "run"
+    place.run()
+    place.injected()
+    line = [sys.executable, SCRIPTS / "make_record.py", folder / "outcome.json", "--output", folder / "record.json"]
+    one_line_error([*line, "--planned", "0123456789ab"], [str(folder), "the configuration changed", "delete this folder"])
+    place.detected()
+    assert not (folder / "record.json").exists()

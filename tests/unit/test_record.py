@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 from examples import expand
 
 from study.core.errors import StudyError
@@ -74,6 +75,15 @@ def test_a_changed_or_missing_file_is_refused(make_run):
     (folder / "history.csv").unlink()
     with pytest.raises(StudyError, match="history.csv: is missing"):
         make_record(folder)
+
+
+def test_a_run_that_is_not_the_planned_one_is_refused(make_run):
+    (run,) = expand()
+    folder = make_run(run)
+    fingerprint = yaml.safe_load((folder / "run.yaml").read_text())["fingerprint"]
+    assert make_record(folder, planned=fingerprint) == make_record(folder)
+    with pytest.raises(StudyError, match="the configuration changed between the plan and the run"):
+        make_record(folder, planned="0123456789ab")
 
 
 def test_missing_epochs_are_refused(make_run):

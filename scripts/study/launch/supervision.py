@@ -44,21 +44,11 @@ def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, un
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     began_wall, began = now()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, *line],
-        env=variables,
-        stdin=subprocess.PIPE,  # never written to: it closes when this process ends, which the guard detects
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        pass_fds=(lock,),  # held for as long as the launcher lives, whatever becomes of this process
-    )
-    reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
-    reader.start()
-    with _signals_as_exit():
+    with _signals_as_exit():  # from before the start, so that a signal in between has the same exit code
+        process = _start(line, variables, lock)
+        reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
         try:
+            reader.start()
             stopped = _wait(process, until)
         except SystemExit:
             if not until.is_last_moment(time.time()):
@@ -71,6 +61,21 @@ def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, un
         process.stdin.close()
     duration = time.monotonic_ns() - began
     return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration)
+
+
+def _start(line: list[str], variables: dict[str, str], lock: int) -> subprocess.Popen[str]:
+    """Start the command line in a session of its own, under the guard that ends it when this process is gone."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, *line],
+        env=variables,
+        stdin=subprocess.PIPE,  # never written to: it closes when this process ends, which the guard detects
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        pass_fds=(lock,),  # held for as long as the launcher lives, whatever becomes of this process
+    )
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,29 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def make_record(folder: str | Path) -> dict[str, Any]:
+def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any]:
     """The run record of a run's directory, as a dict that fits ``config/schemas/record.schema.yaml``.
 
-    Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0. Raises `StudyError` if
-    a file of the run is missing or was changed.
+    Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0.
+
+    Args:
+        folder: the run's directory.
+        planned: the fingerprint of the run that was planned here. A batch job reads the configuration when it starts,
+            which may be hours after the plan.
+
+    Raises:
+        StudyError: a file of the run is missing or was changed, or the run is not the planned one.
     """
     folder = Path(folder)
     outcome = read_json(folder / "outcome.json")
     configuration.check(outcome, "outcome", str(folder / "outcome.json"))
     verify(folder, outcome["files"])
     run = RunDefinition.read(folder / "run.yaml")
+    if planned not in (None, run.fingerprint):
+        raise StudyError(
+            f"{folder}: the configuration changed between the plan and the run, which trained with the changed one; "
+            "delete this folder and start snakemake again"
+        )
     provenance = read_json(folder / "provenance.json")
     ok = outcome["status"] == "ok"
     history = pd.read_csv(folder / "history.csv") if ok else None
