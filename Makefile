@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
-TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
+BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 .PHONY: study report test quick status bench faults load setup lock format reference
 
@@ -14,11 +14,11 @@ report: setup  ## the default study's report, one HTML page
 	$(BIN)/snakemake --profile profiles/local
 	$(BIN)/snakemake --profile profiles/local --report results/report.html
 
-test: setup  ## all tests, on two workers; timed tests run alone; twenty minutes on two cores
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME)
+test: setup  ## all tests; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
+	$(BIN)/python -m pytest -n 3 $(BY_FILE)
 
-quick: setup  ## the unit tests; a minute
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/unit
+quick: setup  ## the unit tests that are not marked slow; a minute
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/unit
 
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))

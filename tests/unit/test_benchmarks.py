@@ -35,6 +35,7 @@ def dense(*widths):
     return sum(a * b + b for a, b in zip(widths, widths[1:], strict=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape", "parameters"),
     [
@@ -255,6 +256,7 @@ def laptop_run(name):
     return max(runs, key=lambda run: run.epochs_per_rank)
 
 
+@pytest.mark.slow
 def test_nt3_learns_as_fast_as_the_paper_s(tmp_path):
     """icpp2019, Figure 6: an accuracy of 1 after 8 epochs."""
     history, tested = trained(tmp_path, laptop_run("nt3"))
@@ -264,12 +266,14 @@ def test_nt3_learns_as_fast_as_the_paper_s(tmp_path):
     assert tested["accuracy"] > 0.95
 
 
+@pytest.mark.slow
 def test_p1b1_learns(tmp_path):
     history, tested = trained(tmp_path, laptop_run("p1b1"))
     assert history.loss.iloc[-1] < 0.5 * history.loss.iloc[0]
     assert tested["correlation"] > 0.7
 
 
+@pytest.mark.slow
 def test_p1b2_learns_with_16_epochs(tmp_path):
     """icpp2019, section 4.2.3: 16 epochs or more give a high accuracy."""
     history, tested = trained(tmp_path, laptop_run("p1b2"))
@@ -278,6 +282,7 @@ def test_p1b2_learns_with_16_epochs(tmp_path):
     assert tested["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_p1b3_learns_in_its_one_epoch(tmp_path):
     """The accuracy is the coefficient of determination: 0 is what the mean growth would give."""
     _, tested = trained(tmp_path, laptop_run("p1b3"))

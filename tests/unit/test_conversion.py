@@ -225,6 +225,7 @@ STRANGE = ["", " 1", "1 ", "+2", "+-2", "++2", "1E-3", ".5", "5.", "nan", "NaN",
 SPECS = [SPEC, NAMED_SPEC, {"header": True, "codes": [], "missing": ["na", ""]}, {"header": False, "codes": []}]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_wide_tables_are_taken_and_refused_as_others(tmp_path_factory, data):
@@ -251,6 +252,7 @@ def test_wide_tables_are_taken_and_refused_as_others(tmp_path_factory, data):
     assert found[0] == found[1], repr(text)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(tmp_path):
     """A file several times the size of a block is converted in blocks."""
     import subprocess

@@ -27,7 +27,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         elif self.path == "/page":
             self.send_error(503, "Service Unavailable")
         elif self.path == "/slow":
-            time.sleep(3)
+            time.sleep(600)  # its thread ends with the process
         elif self.path == "/portal":
             self.send_response(200)
             self.end_headers()

@@ -32,6 +32,7 @@ def test_the_same_matrix_comes_back(tmp_path, name, shape):
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "one file, whose size can be told"
 
 
+@pytest.mark.slow
 def test_lmdb_has_room_for_a_million_small_rows(tmp_path):
     """Each needs more for its key than for its value."""
     matrix = np.arange(1_000_000, dtype=np.float32)[:, None]

@@ -259,6 +259,7 @@ def test_a_launch_that_is_killed_takes_its_ranks_along(run, tmp_path, monkeypatc
 BEATING = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/heartbeat-00000; sleep 0.5; done; "
 
 
+@pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.parametrize(
     ("script", "kind"), [("sleep 60", "hang"), (BEATING + WHOLE, None), (BEATING + "sleep 60", "hang")]

@@ -35,6 +35,7 @@ def wait_for(condition, seconds=120):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.timed
 def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     process = start(tmp_path / "t.csv", rate=20)
@@ -53,6 +54,7 @@ def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     assert abs(int(found[0]["wall_ns"]) - time.time_ns()) < 60e9
 
 
+@pytest.mark.slow
 @pytest.mark.timed
 def test_a_kill_loses_less_than_a_second(tmp_path):
     process = start(tmp_path / "t.csv", rate=10)

@@ -60,6 +60,7 @@ def test_a_file_that_is_no_matrix(tmp_path):
         map_matrix(tmp_path / "m.npy")
 
 
+@pytest.mark.slow
 def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
     """Memory that is not the file's own grows by batches, neither by the file nor by what TensorFlow makes of it."""
     np.save(tmp_path / "m.npy", np.ones((2000, 30_000), dtype=np.float32))

@@ -81,6 +81,7 @@ def test_train_and_test_share_what_tells_the_classes_apart(tmp_path):
     assert np.array_equal(np.argmin(distances, axis=0), test[:, 0])
 
 
+@pytest.mark.slow
 def test_p1b3_s_files_are_narrow_and_wide_as_the_real_ones(tmp_path):
     """25,722 genes to 3,809 descriptors; seven short lines in the response for each that the filters leave."""
     spec = configuration.load_named("benchmarks", "p1b3")

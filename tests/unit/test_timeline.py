@@ -217,6 +217,7 @@ def measured(path):
     return time.monotonic() - begun, *json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_on_a_large_file(tmp_path, capsys):
     """As large a part of a 3,072-rank timeline as a test can make; a tenth of it needs as much memory."""
     small, big = tmp_path / "small.json", tmp_path / "big.json"

@@ -1,8 +1,7 @@
 """What Snakemake plans after a change: what depends on the change, and no more."""
 
-import os
+import resource
 import subprocess
-import time
 
 import pandas as pd
 import pytest
@@ -11,6 +10,14 @@ from project import BIN, STRONG, TINY
 TABLES = {"make_table": 5}
 RESULTS = {**TABLES, "make_figure": 3, "make_overview": 1}
 COLLECTED = {"collect_records": 1, **RESULTS}
+ONE_OF_TINY = """
+description: one run of the tiny study
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: read_csv}
+tables: [scaling]
+"""
 
 
 def test_a_new_grid_point_runs_that_point(project):
@@ -143,14 +150,15 @@ def test_the_plan_of_the_paper_s_study(project):
     assert jobs["train"] == 100 + 72 + 96 + 136 + 3 * 48
 
 
-@pytest.mark.timed
 def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
+    """Ten seconds of one core: processor time, which does not depend on what else the machine does."""
     line = [BIN / "snakemake", "--config", "study=icpp2019", "machine=summit", "-n"]
-    begun = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
-    seconds = time.monotonic() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert "Study icpp2019 on machine summit: 548 runs" in done.stderr
-    assert seconds < 10 * max(1, os.getloadavg()[0] / os.cpu_count()), f"{seconds:.1f} s"
+    assert seconds < 10, f"{seconds:.1f} s"
 
 
 def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):
@@ -222,11 +230,13 @@ def test_each_study_has_tables_of_its_own(project):
 
 def test_another_learning_rate_in_the_benchmark_s_file_trains_again(project):
     """The name of a run does not have it, its fingerprint has."""
+    project.add_study("one", ONE_OF_TINY)
+    assert "train" not in project.plan(study="one"), "that run is done"
     project.change("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.004")
-    project.snakemake()
-    runs = pd.read_csv(project.made / "runs.csv")
-    assert (runs.learning_rate == 0.004).all()
-    assert (runs.status == "ok").all()
+    assert project.plan(study="tiny")["train"] == len(pd.read_csv(project.made / "runs.csv"))
+    project.snakemake(study="one")
+    (run,) = pd.read_csv(project.made / "runs.csv").itertuples()
+    assert (run.learning_rate, run.status) == (0.004, "ok")
 
 
 def test_a_missing_file_of_the_user_s_own_is_named(project):
