@@ -192,6 +192,7 @@ def configuration_changes_before_the_job(place):
     place.run()
     place.injected()
     line = [sys.executable, SCRIPTS / "make_record.py", folder / "outcome.json", "--output", folder / "record.json"]
-    one_line_error([*line, "--planned", "0123456789ab"], [str(folder), "the configuration changed", "delete this folder"])
+    said = [str(folder), "the configuration changed", "delete this folder"]
+    one_line_error([*line, "--planned", "0123456789ab"], said)
     place.detected()
     assert not (folder / "record.json").exists()
