@@ -47,10 +47,10 @@ for node in n1 n2 n3 n4; do
   mkdir -p "$folder/spool/$node"
   slurmd -N "$node"
 done
-for _ in $(seq 30); do
+for _ in $(seq 180); do
   [ "$(sinfo --noheader --format %t%D)" = idle4 ] && exit 0
   sleep 1
 done
-echo "error: the nodes are not idle after 30 s; see $folder/log" >&2
+echo "error: the nodes are not idle after three minutes; see $folder/log" >&2
 sinfo >&2
 exit 1

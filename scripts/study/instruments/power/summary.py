@@ -153,7 +153,7 @@ def _of_the_gpus(
 
 
 def _node(component: dict[str, Any], what: str = "energy_j") -> float | None:
-    """Energy of whole nodes: from the node sensor, else CPU plus memory if both are measured and there is no GPU."""
+    """Energy of nodes without GPUs: from the node sensor, otherwise CPU plus memory if both are measured."""
     if component["node"][what] is not None:
         return component["node"][what]
     return _total(component[kind][what] for kind in ("cpu", "memory"))
