@@ -8,6 +8,14 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+try:
+    import study
+except ModuleNotFoundError:
+    raise WorkflowError(
+        f"the study library is not installed for {sys.executable}: run make setup and use its .venv, or "
+        "pip install --no-deps -e . in this environment"
+    ) from None
+
 from study import plan
 from study.core import code_version, configuration, environment, paths
 from study.core.errors import StudyError

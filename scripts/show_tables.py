@@ -20,7 +20,7 @@ def main() -> None:
                 f"{path} is not there; make it with: snakemake --profile local {configuration.shown(path)}"
             )
         print(f"\n{path.read_text(encoding='utf-8')}")
-    print(f"The tables are {configuration.shown(folder)}/tables/NAME.csv, .md and .tex;")
+    print(f"The tables are {configuration.shown(folder)}/tables/NAME.csv, .md, .tex and .html;")
     print(f"one row per run is in {configuration.shown(folder)}/runs.csv, each naming its record.")
 
 

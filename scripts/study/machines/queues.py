@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from study.machines import launchers, packing
+from study.machines.batch_systems import BATCH_SYSTEMS
 
 MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
 LAST_S = 90  # last part of a job, before which a run must have ended
-JOB_IDS = ("LSB_JOBID", "COBALT_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
 TRIES = 2  # jobs per run if jobs are lost; one more job then records this
 
 
@@ -78,7 +78,8 @@ def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
 
     variables: the environment. ``STUDY_JOB_ENDS`` is set by ``scripts/cluster.py``, the others by batch systems.
     """
-    ids = [variables[name] for name in JOB_IDS if variables.get(name)]
+    names = [*(system.job_id_variable for system in BATCH_SYSTEMS.values()), "SLURM_JOB_ID"]
+    ids = [variables[name] for name in names if variables.get(name)]
     ends: str | float | None = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
     if ends is None and variables.get("SLURM_JOB_ID"):
         ends = _slurm_says(variables["SLURM_JOB_ID"], variables)

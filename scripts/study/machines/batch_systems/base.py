@@ -40,6 +40,7 @@ class Scheduler(ABC):
     """One batch system."""
 
     submit_program: str
+    job_id_variable: str  # of the job's environment
 
     @abstractmethod
     def submit_line(self, job: Job) -> list[str]:

@@ -16,6 +16,7 @@ class Cobalt(Scheduler):
     """qsub, qstat, qdel of Cobalt."""
 
     submit_program = "qsub"
+    job_id_variable = "COBALT_JOBID"
 
     def submit_line(self, job: Job) -> list[str]:
         """The script must be executable and comes last; output goes to files that begin with PREFIX."""

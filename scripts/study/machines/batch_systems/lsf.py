@@ -19,6 +19,7 @@ class Lsf(Scheduler):
     """bsub, bjobs, bkill."""
 
     submit_program = "bsub"
+    job_id_variable = "LSB_JOBID"
 
     def submit_line(self, job: Job) -> list[str]:
         """At most one ``-alloc_flags``, no ``-n`` or ``-R`` with ``-nnodes``, the script as an argument."""

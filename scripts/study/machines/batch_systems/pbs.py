@@ -13,6 +13,7 @@ class Pbs(Scheduler):
     """qsub, qstat, qdel of PBS Pro."""
 
     submit_program = "qsub"
+    job_id_variable = "PBS_JOBID"
 
     def submit_line(self, job: Job) -> list[str]:
         """The machine's options contain queue and file systems, which Polaris requires."""
