@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import yaml
-from project import copy_of_project
+from project import WAIT_S, copy_of_project
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -24,7 +24,6 @@ from study.models.synthetic import generate
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}
-WAIT_S = 600  # only keeps what is broken from hanging
 
 
 class Place:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from project import BIN, ROOT, TINY, Project, copy_of_project
+from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +59,6 @@ def ranks():
         line += [Path(__file__).parent / script, *map(str, arguments)]
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         variables = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "scripts")}
-        return subprocess.run(line, capture_output=True, text=True, env=variables, timeout=300)
+        return subprocess.run(line, capture_output=True, text=True, env=variables, timeout=WAIT_S)
 
     return run

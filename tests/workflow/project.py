@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 1800  # only keeps what is broken from hanging
 BIN = Path(sys.executable).parent
 
 STRONG = "  - {benchmark: nt3, scaling: strong, epochs: 4, gpus: [1, 2], loader: read_csv, repeats: 2}\n"
@@ -54,12 +55,12 @@ class Project:
     root: Path
     study: str = "tiny"  # the last one that was run, or planned
 
-    def snakemake(self, *arguments, study="tiny", check=True, timeout=600):
+    def snakemake(self, *arguments, study="tiny", check=True):
         self.study = study or self.study
         line = [BIN / "snakemake", "--profile", "profiles/local", *arguments]
         if study:
             line += ["--config", f"study={study}"]
-        done = subprocess.run(line, cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(line, cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=WAIT_S)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done
@@ -142,7 +143,7 @@ def has_mpi():
     return "[X] MPI" in built.split("Available Tensor Operations")[0]
 
 
-def wait_for(condition, process=None, seconds=600):
+def wait_for(condition, process=None, seconds=WAIT_S):
     """Wait until a condition holds; what it gives then. The limit only keeps a broken test from hanging.
 
     process: one that must not end before.

@@ -6,13 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from project import ROOT
+from project import ROOT, WAIT_S
 
 PERFORMANCE = ROOT / "performance"
 
 
 def run(*arguments):
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -36,7 +36,9 @@ def test_epochs_without_horovod(how):
 
 def test_what_sampling_costs():
     program = "import sampling; print(sampling.measure('local', rate_hz=10, pairs=2, seconds=0.1).ratio)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=PERFORMANCE, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PERFORMANCE, capture_output=True, text=True, timeout=WAIT_S
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) > 0
 

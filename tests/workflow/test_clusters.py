@@ -13,7 +13,7 @@ import subprocess
 import pandas as pd
 import psutil
 import pytest
-from project import BIN, FOR_EVER, ROOT, wait_for
+from project import BIN, FOR_EVER, ROOT, WAIT_S, wait_for
 
 ONE_RUN = """
 description: a test
@@ -53,10 +53,10 @@ class Site:
         config = [f"study={study}", f"machine={self.machine}"]
         return [BIN / "snakemake", "--profile", f"profiles/{self.profile}", *arguments, "--config", *config]
 
-    def snakemake(self, study, *arguments, timeout=900):
+    def snakemake(self, study, *arguments):
         return subprocess.run(
             self.line(study, *arguments), cwd=self.project.root, env=self.variables, capture_output=True, text=True,
-            timeout=timeout,
+            timeout=WAIT_S,
         )  # fmt: skip
 
     def start(self, study):
@@ -186,7 +186,7 @@ def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(
         for number in (1, 2):
             wait_for(lambda n=number: len(there.calls("jsrun")) == n and "epoch 1/" in there.log(), study)
             there.reach_walltime()
-        assert study.wait(600) == 0, there.said()
+        assert study.wait(WAIT_S) == 0, there.said()
     finally:
         _kill(study)
     run = there.runs().iloc[0]
@@ -223,7 +223,7 @@ def test_a_job_that_vanishes_runs_again(site):
         for job in there.state.glob("*.job"):
             job.unlink()
         there.release()
-        assert study.wait(600) == 0, there.said()
+        assert study.wait(WAIT_S) == 0, there.said()
     finally:
         _kill(study)
     assert there.runs().status.tolist() == ["ok"]
@@ -291,7 +291,7 @@ def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
     try:
         wait_for(lambda: len(there.calls("bjobs")) > asked, study)
         there.release()
-        assert study.wait(600) == 0, there.said()
+        assert study.wait(WAIT_S) == 0, there.said()
     finally:
         _kill(study)
     assert there.runs().status.tolist() == ["ok"]
@@ -325,7 +325,7 @@ def test_ctrl_c_cancels_the_jobs(site, answer_s):
     try:
         wait_for(lambda: there.calls("bjobs"), study)
         study.send_signal(signal.SIGINT)
-        study.wait(120)
+        study.wait(WAIT_S)
     finally:
         _kill(study)
     wait_for(lambda: there.calls("bkill"))

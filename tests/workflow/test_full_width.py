@@ -26,7 +26,7 @@ PARAMETERS = {"nt3": 154_922_918, "p1b1": 244_400_085, "p1b2": 29_540_618, "p1b3
 
 def test_full_width(fresh):
     fresh.add_study("full", STUDY)
-    fresh.snakemake(study="full", timeout=3600)
+    fresh.snakemake(study="full")
     runs = pd.read_csv(fresh.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert (runs.peak_memory_mb * runs.gpus < 20 * 1024**3 / 1e6).all(), runs[["benchmark", "peak_memory_mb"]]

@@ -42,7 +42,7 @@ tables: [scaling]
 def loaded(tmp_path_factory):
     project = copy_of_project(tmp_path_factory.mktemp("loaders") / "project")
     project.add_study("loaders", STUDY)
-    project.snakemake(study="loaders", timeout=1800)
+    project.snakemake(study="loaders")
     return project
 
 

@@ -11,7 +11,7 @@ import time
 import pandas as pd
 import psutil
 import pytest
-from project import copy_of_project, wait_for
+from project import WAIT_S, copy_of_project, wait_for
 
 EPOCHS = 12
 STUDY = f"""
@@ -89,7 +89,7 @@ def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, bench
     killed_after(finished_study, reference, folder, chance.randint(3, 5), chance.uniform(0, 0.3))
     killed_after(finished_study, reference, folder, chance.randint(8, 10), chance.uniform(0, 0.3))
     assert len(list((folder / "checkpoints").glob("epoch-*.npz"))) in (1, 2)
-    assert start(finished_study, reference, folder).wait(600) == 0
+    assert start(finished_study, reference, folder).wait(WAIT_S) == 0
     once, history_once = results(reference)
     again, history_again = results(folder)
     assert again["resumed_after_epoch"] >= 6

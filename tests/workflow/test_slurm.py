@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import BIN, FOR_EVER, ROOT, has_mpi, wait_for
+from project import BIN, FOR_EVER, ROOT, WAIT_S, has_mpi, wait_for
 from test_clusters import ONE_OF_EACH, ONE_RUN
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "mpirun")
@@ -82,7 +82,7 @@ def study(project, slurm):
             return subprocess.Popen(line, cwd=project.root, env=variables, stdout=output, stderr=output)
 
     def run(name, *arguments):
-        return start(name, *arguments).wait(1200), said.read_text()
+        return start(name, *arguments).wait(WAIT_S), said.read_text()
 
     said = project.root.parent / "said"
     run.said = lambda: said.read_text()[-3000:]
@@ -134,7 +134,7 @@ def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(stu
     try:
         wait_for(trains, started)
         asked("scontrol", "update", f"JobId={asked('squeue', '--noheader', '--format', '%A').strip()}", "TimeLimit=1")
-        assert started.wait(600) == 0, study.said()
+        assert started.wait(WAIT_S) == 0, study.said()
     finally:
         started.kill()
     jobs = [line for line in asked("scontrol", "show", "jobs", "--oneliner").splitlines() if line not in before]
