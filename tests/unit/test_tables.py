@@ -11,7 +11,7 @@ from examples import expand
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.records.record import make_record
-from study.records.tidy import loading_frame, runs_frame
+from study.records.tidy import MEASURED, loading_frame, runs_frame
 from study.report.tables import TABLES
 from study.report.tables.layout import Table, ci95_name, text
 
@@ -32,6 +32,13 @@ def frame(make_run, tmp_path):
         return pd.read_csv(tmp_path / "runs.csv")
 
     return build
+
+
+def test_what_figures_may_draw_is_a_column_of_runs_csv(frame):
+    (run,) = expand()
+    only_p1b3_has = {name for name in MEASURED if name.endswith("growth_sign_accuracy")}
+    assert len(only_p1b3_has) == 3
+    assert set(MEASURED) - only_p1b3_has <= set(frame((run, {})))
 
 
 def by_gpus(table):

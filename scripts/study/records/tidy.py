@@ -148,6 +148,15 @@ WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
+# The columns of runs.csv that figures may draw against the number of GPUs.
+MEASURED = (
+    "runtime_s", "other_s", "stage_s", "checkpoint_s",
+    *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
+    *TRAINING, *QUALITY, *(f"{of}growth_sign_accuracy" for of in ("", "validation_", "test_")),  # the last: P1B3's
+    *(f"{name}_read_mb" for name in READING), "peak_memory_mb",
+    "power_per_gpu_w", "power_per_gpu_training_w", "energy_per_gpu_j", "energy_job_j", "energy_delay_product_js",
+    "samples_per_j",
+)  # fmt: skip
 
 
 def read_runs(path: str | Path) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
 from study.experiment.study import PlannedRun
+from study.records import tidy
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
 
@@ -40,9 +41,10 @@ def files() -> list[Path]:
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The schema of these files; the columns that tell experiments apart are the grid keys."""
+    """The schema of these files, with the columns that tell experiments apart and those that may be drawn."""
     found = copy.deepcopy(configuration.named_schema("figures"))
     found["$defs"]["column"] = {"enum": columns()}
+    found["$defs"]["quantity"] = {"enum": list(tidy.MEASURED)}
     return found
 
 
