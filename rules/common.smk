@@ -64,7 +64,7 @@ RESULT_FILES = [
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_this_host else 1
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
-RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED else 0
+RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0
 
 
 wildcard_constraints:

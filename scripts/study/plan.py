@@ -144,6 +144,11 @@ def check_figures(study: Study) -> None:
             description = describe(name)
         except StudyError as error:
             raise StudyError(f"{where}: {error}") from None
+        if description.kind not in KINDS:
+            raise StudyError(
+                f"{where}: {name}: there is no kind '{description.kind}'"
+                f"{configuration.nearest(description.kind, KINDS)}; known: {', '.join(KINDS)}"
+            )
         kind = KINDS[description.kind]
         if not kind.is_there(description, study):
             raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")

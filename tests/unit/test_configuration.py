@@ -113,6 +113,7 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
         ("features: 120", "featurs: 120", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
         ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
         ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),
+        ("seed: 2019", "seed: 2019\n    2019: 1", ["the key 2019 is not a text; put it in quotes"]),
         ("description:", "description: [", ["not valid YAML"]),
     ],
 )

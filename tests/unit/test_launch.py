@@ -100,8 +100,29 @@ def test_a_killed_run_keeps_its_timeline_too(run, tmp_path, monkeypatch):
     assert (outcome["status"], "timeline.json.gz" in outcome["files"]) == ("failed", True)
 
 
+def test_what_a_killed_launch_left_half_written_is_removed(run, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    left = tmp_path / "run" / ".metrics.json.4711.part"
+    left.write_text("{")
+    outcome = outcome_of(run, tmp_path, monkeypatch, f"test ! -e {left} && echo > {left}; {WHOLE}")
+    assert outcome["status"] == "ok"
+    assert left.exists() and left.name not in outcome["files"]
+
+
+def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    kept = "mkdir -p $FOLDER/checkpoints; ls $FOLDER/checkpoints; touch $FOLDER/checkpoints/epoch-1.npz; exit 1"
+    outcome_of(run, tmp_path, monkeypatch, kept)
+    outcome_of(run, tmp_path, monkeypatch, kept)
+    assert (folder / "train.log").read_text() == "epoch-1.npz\n"
+    (tmp_path / "train.json").write_text(json.dumps({"shape": [10, 61], "raw_sha256": "another"}))
+    outcome_of(run, tmp_path, monkeypatch, kept)
+    assert (folder / "train.log").read_text() == ""
+
+
 EXPORTED = {"HOROVOD_FUSION_THRESHOLD": "0", "OMP_NUM_THREADS": "7", "KMP_BLOCKTIME": "9", "TF_XLA_FLAGS": "--x",
-            "NCCL_DEBUG": "INFO", "HOROVOD_TIMELINE": "/tmp/of_the_user.json"}  # fmt: skip
+            "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "HOROVOD_TIMELINE": "/tmp/of_the_user.json"}  # fmt: skip
 
 
 def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
@@ -109,7 +130,7 @@ def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
     for name, value in EXPORTED.items():
         monkeypatch.setenv(name, value)
     run.machine["environment"] = {"KMP_AFFINITY": "compact"}
-    shown = "env | grep -E '^(HOROVOD|OMP|KMP|TF|NCCL)_' | sort; "
+    shown = "env | grep -E '^(HOROVOD|OMP|KMP|TF|NCCL|ONEDNN)_' | sort; "
     outcome_of(run, tmp_path, monkeypatch, shown + WHOLE)
     wanted = {"KMP_AFFINITY": "compact", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
     assert (tmp_path / "run" / "train.log").read_text().split() == [f"{name}={value}" for name, value in wanted.items()]
@@ -324,10 +345,12 @@ def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path
     assert (failure["kind"], failure["message"]) == ("timeout", "its batch job 7 reached its walltime and was killed")
 
 
-def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path):
+def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path, monkeypatch):
     assert not launch.give_up(run, tmp_path / "run", tries=2)
     lost_launch(run, tmp_path)
     assert not launch.give_up(dataclasses.replace(run, fingerprint="another"), tmp_path / "run", tries=2)
+    monkeypatch.setenv("STUDY_SESSION", "another")
+    assert not launch.give_up(run, tmp_path / "run", tries=2)
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 

@@ -50,6 +50,12 @@ def test_a_single_block_is_paired_within_one_session(session, kind):
     assert math.isnan(found.low)
 
 
+def test_a_block_of_two_sessions_is_unpaired():
+    """The second arm came weeks later, and with it one more repeat of both."""
+    one, other = arm([2.0, 2.0], [1, 9], ["first", "later"]), arm([1.0, 1.0], [8, 10], "later")
+    assert pairing.ratio(one, other, "runtime_s").pairing == pairing.UNPAIRED
+
+
 def test_failed_repeats_and_missing_blocks_are_left_out():
     one = arm([2.0, 2.0, 2.0], [1, 3, 5])
     one.loc[1, "status"] = "failed"

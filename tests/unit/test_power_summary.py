@@ -28,7 +28,15 @@ def run(tmp_path):
     """Summarise made-up devices: ``run({(host, sensor, kind): watts}, ...)``."""
 
     def make(
-        devices, gpus_per_rank=1, ranks=1, hosts=("n1",), reasons=None, seconds=(1.5, 20.5), last="evaluate", used=None
+        devices,
+        gpus_per_rank=1,
+        ranks=1,
+        hosts=("n1",),
+        reasons=None,
+        seconds=(1.5, 20.5),
+        last="evaluate",
+        used=None,
+        whole=True,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -45,7 +53,9 @@ def run(tmp_path):
         if devices:
             (tmp_path / "telemetry.csv").write_text("\n".join(lines) + "\n")
         gpus = ["nvml-gpu" if gpus_per_rank else None] * ranks
-        (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
+        (tmp_path / "metrics.json").unlink(missing_ok=True)
+        if whole:
+            (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
         (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
@@ -148,6 +158,8 @@ def test_what_is_modelled_says_so_and_never_joins_what_is_measured(run):
 def test_a_run_that_did_not_end_or_was_not_covered(run):
     power = run({("n1", "nvml", "gpu"): 100}, last="train")
     assert (power["energy_per_gpu_j"], power["reason"]) == (None, "the run did not come to its end")
+    lost_rank = run({("n1", "nvml", "gpu"): 100}, whole=False)  # rank 1 ended its evaluation, rank 0 was killed in it
+    assert (lost_rank["energy_per_gpu_j"], lost_rank["reason"]) == (None, "the run did not come to its end")
     late = run({("n1", "nvml", "gpu"): 100}, seconds=(5, 20.5))
     assert (late["energy_per_gpu_j"], late["reason"]) == (None, "the sampler does not cover it")
     assert late["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000), "what was covered is there"

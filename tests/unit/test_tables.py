@@ -14,6 +14,7 @@ from study.records.record import make_record
 from study.records.tidy import MEASURED, loading_frame, runs_frame
 from study.report.tables import TABLES
 from study.report.tables.layout import Table, ci95_name, text
+from study.report.tables.summary import points
 
 NO_LOADING = loading_frame([], "c0de", Path("."))
 
@@ -132,6 +133,15 @@ def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
     row = by_gpus(table).loc[2]
     assert math.isnan(row.time_per_epoch_s)
     assert (row.repeats_ok, row.failures, row.power_reason) == (0, "1 x oom", "no repeat succeeded")
+
+
+def test_measured_and_modelled_power_have_no_mean(frame):
+    runs = frame(*((run, {}) for run in expand(gpus=2, repeats=2)))
+    runs["power_per_gpu_w"], runs["power_source"] = [100.0, 200.0], ["measured", "modelled"]
+    (row,) = points(runs, ["power_per_gpu_w", "runtime_s"]).itertuples()
+    assert math.isnan(row.power_per_gpu_w) and row.runtime_s > 0
+    assert row.power_source == "measured; modelled"
+    assert row.power_reason == "measured in some repeats, modelled in others: no mean"
 
 
 def test_table2_has_only_strong_scaling_with_the_original_loader(frame):

@@ -15,6 +15,7 @@ from study.core.errors import StudyError
 from study.core.paths import CONFIG, ROOT
 
 NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark; used in paths and command lines
+NO_NAMES = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp")}  # as keys
 LARGEST = 1e300
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
@@ -214,6 +215,9 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: Path) -> None:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: a key must be a plain name")
+            if key.tag in NO_NAMES:
+                line = key.start_mark.line + 1
+                raise StudyError(f"{shown(path)}: line {line}: the key {key.value} is not a text; put it in quotes")
             if key.value in seen:
                 raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
             seen.add(key.value)

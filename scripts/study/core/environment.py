@@ -8,8 +8,10 @@ from pathlib import Path
 
 from study.core.paths import SCRIPTS
 
-# Variables that steer Horovod, TensorFlow, OpenMP or NCCL; runs take them from their definition or the machine's file.
-STEERING = ("HOROVOD_", "TF_", "XLA_", "OMP_", "GOMP_", "KMP_", "NCCL_")
+# Variables that steer Horovod, TensorFlow and its kernels, OpenMP or NCCL; runs take them from their definition or the
+# machine's file.
+STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "CUDNN_", "NVIDIA_TF32_OVERRIDE",
+            "OMP_", "GOMP_", "KMP_", "NCCL_")  # fmt: skip
 
 
 def search_path() -> str:

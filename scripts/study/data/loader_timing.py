@@ -1,6 +1,7 @@
 """Time the loaders on a dataset's files: paired, interleaved, one new process per load, page cache warm or cold."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study.core import code_version, configuration, provenance
+from study.core import code_version, configuration, environment, provenance
 from study.core.files import AnyPath, write_json
 from study.data import page_cache
 from study.data.formats import FORMATS
@@ -61,7 +62,7 @@ def measure(
         "cold_reason": reason,
         "files": {file: _described(paths) for file, paths in files.items()},
         "samples": samples,
-        "provenance": provenance.collect(),
+        "provenance": provenance.collect(environment.without_steering(os.environ)),
     }
     configuration.check(result, "loading", str(output))
     write_json(output, result)
@@ -105,7 +106,9 @@ def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict
 
 def _in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
     """The JSON that a script prints, or its failure."""
-    done = subprocess.run([sys.executable, str(script), *map(str, arguments)], capture_output=True, text=True)
+    line = [sys.executable, str(script), *map(str, arguments)]
+    variables = environment.without_steering(os.environ)  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
+    done = subprocess.run(line, capture_output=True, text=True, env=variables)
     if done.returncode == 0:
         return {"status": "ok", "message": None, **json.loads(done.stdout)}
     message = (done.stderr.strip().splitlines() or ["no error message"])[-1][:500]

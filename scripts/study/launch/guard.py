@@ -11,12 +11,13 @@ import select
 import signal
 import sys
 
-CHECK_S = 0.2
-
 
 def main() -> None:
     """Start the command line, wait for its end or for the end of the pipe; exits with the command line's exit code."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the command line, whose end the guard awaits
+    child_ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe
+    signal.set_wakeup_fd(told)
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -31,8 +32,10 @@ def main() -> None:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             sys.exit(_as_exit_code(status))
-        ready, _, _ = select.select([0], [], [], CHECK_S)
-        if ready and not os.read(0, 1):
+        ready, _, _ = select.select([0, child_ended], [], [])
+        if child_ended in ready:
+            os.read(child_ended, 1024)
+        if 0 in ready and not os.read(0, 1):
             os.killpg(0, signal.SIGKILL)
 
 

@@ -74,6 +74,10 @@ def _last_lines(log: Path) -> list[str]:
         return []
 
 
+def _session() -> str | None:
+    return os.environ.get("STUDY_SESSION")
+
+
 def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     """Start time and batch job of a launch of ``run`` without an outcome; None if there is none."""
     try:
@@ -81,7 +85,8 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
         facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, StudyError):
         return None
-    if not same or (folder / "outcome.json").exists():
+    # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
+    if not same or facts.get("session") != _session() or (folder / "outcome.json").exists():
         return None
     return {"job": facts["job"], "wall_ns": (folder / "provenance.json").stat().st_mtime_ns}
 
@@ -97,12 +102,12 @@ def _launch(
         "training_code": code,
         "launch_line": line,
         "job": job,
-        "session": os.environ.get("STUDY_SESSION"),
+        "session": _session(),
         "steering": environment.steering(of_ranks),
         "data": _data(run),
         **provenance.collect(of_ranks),
     }
-    run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, code) else set())
+    run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
     (folder / "ranks").mkdir()
     run.write(folder / "run.yaml")
     write_json(folder / "provenance.json", facts)
@@ -133,15 +138,20 @@ def _write_outcome(
             "exit_code": exit_code,
             "started_wall_ns": begun_ns,
             "runtime_s": (ended_ns - begun_ns) / 1e9,
-            "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
+            "files": {
+                path.name: sha256(path)
+                for path in sorted(folder.iterdir())
+                if path.is_file() and not run_directory.is_partial(path)
+            },
         },
     )
 
 
-def _checkpoints_count(folder: Path, code: str) -> bool:
-    """Whether the earlier attempt used the current code; reading a checkpoint checks that it is of the same run."""
+def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
+    """Whether the earlier attempt used this code and these data; reading a checkpoint checks that it is of this run."""
     try:
-        return json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["training_code"] == code
+        before = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        return all(before[name] == facts[name] for name in ("training_code", "data"))
     except (OSError, ValueError, KeyError):
         return False
 

@@ -52,9 +52,14 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
+def is_partial(path: Path) -> bool:
+    """Whether it is a temporary file of `study.core.files.written_aside`, left by a process that was killed."""
+    return path.name.endswith(".part") and any(path.name.startswith(f".{name}.") for name in RUN_FILES)
+
+
 def empty(folder: Path, keep: Collection[str] = ()) -> None:
     """Remove files of an earlier attempt, except ``keep``; refuses a folder with other files than a run's."""
-    strange = sorted(path.name for path in folder.iterdir() if path.name not in RUN_FILES)
+    strange = sorted(path.name for path in folder.iterdir() if not (path.name in RUN_FILES or is_partial(path)))
     if strange:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
     for path in folder.iterdir():

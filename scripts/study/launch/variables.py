@@ -23,10 +23,10 @@ def of_ranks(
     variables = {
         **without_steering(shell),
         "TF_CPP_MIN_LOG_LEVEL": "1",
+        "OMP_NUM_THREADS": str(run.machine["cores_per_rank"]),
         **run.machine["environment"],
         "PATH": search_path(),
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": str(run.machine["cores_per_rank"]),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
     }

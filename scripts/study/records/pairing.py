@@ -66,8 +66,8 @@ def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def _interleaved(pairs: pd.DataFrame) -> bool:
-    """Whether each block ended before the next one began; a single block must be of one session."""
+    """Whether each block is of one session and ended before the next one began."""
     starts = pairs[["started_wall_ns_one", "started_wall_ns_other"]]
-    if len(pairs) == 1:
-        return bool(pairs["session_one"].iloc[0] == pairs["session_other"].iloc[0])
+    if (pairs["session_one"] != pairs["session_other"]).any():
+        return False
     return bool((starts.max(axis=1).iloc[:-1].to_numpy() < starts.min(axis=1).iloc[1:].to_numpy()).all())

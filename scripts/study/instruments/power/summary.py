@@ -37,7 +37,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     windows = _windows(edges)
     if not (folder / "telemetry.csv").exists():
         return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
-    if not any(name == RUN for _, name in windows):
+    if not any(name == RUN for _, name in windows) or not (folder / "metrics.json").exists():  # rank 0 writes it last
         return _power({}, {}, machine, gpus, None, "the run did not come to its end")
     series = energy.read(folder / "telemetry.csv")
     if not series:

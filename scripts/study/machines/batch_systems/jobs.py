@@ -135,6 +135,7 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int) -> None:
         "#!/bin/bash\n"
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
+        f"export STUDY_SESSION={shlex.quote(os.environ.get('STUDY_SESSION', ''))}\n"  # PBS and Cobalt do not pass it on
         f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
         "code=$?\n"

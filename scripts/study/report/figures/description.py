@@ -79,7 +79,7 @@ def describe(name: str) -> Description:
         {column: several(value) for column, value in figure.get("runs", {}).items()},
         tuple(figure.get("smallest", ())),
         tuple(figure.get("panels", ())),
-        _content(OWN)["labels"],
+        _content(OWN).get("labels", {}),
         figure.get("kind", POINTS),
     )
 

@@ -17,6 +17,7 @@ IDENTITY = ("machine", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
+NO_MEAN = "measured in some repeats, modelled in others: no mean"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
@@ -50,15 +51,17 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
     failed = group[group["status"] != "ok"]
     for name in WORKLOAD:
         point[name] = ok[name].iloc[0] if len(ok) else None
+    sources = list(ok["power_source"].dropna().unique())
     for measure in measures:
-        sample = summarize(ok[measure])
+        unlike = len(sources) > 1 and ("power" in measure or "energy" in measure or measure == "samples_per_j")
+        sample = summarize(ok[measure].iloc[:0] if unlike else ok[measure])
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
     point["repeats_resumed"] = int(ok["resumed_after_epoch"].notna().sum())
     point["failures"] = "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None
     point["may_fail"] = group["may_fail"].iloc[0]
-    point["power_source"] = "; ".join(ok["power_source"].dropna().unique()) or None
-    point["power_reason"] = _only_reason(ok)
+    point["power_source"] = "; ".join(sources) or None
+    point["power_reason"] = NO_MEAN if len(sources) > 1 else _only_reason(ok)
     point["oversubscribed"] = bool(group["oversubscribed"].any())
     point["code_is_current"] = bool(group["code_is_current"].all())
     point["records"] = joined_records(group["record"])
@@ -142,7 +145,7 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
         found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
         found.append(f"no power: {_joined(table['power_reason'].dropna())}")
-    if "power_source" in table and table["power_source"].fillna("").str.contains("modelled").any():
+    if "power_source" in table and table["power_source"].eq("modelled").any():
         found.append("power and energy are modelled from CPU utilisation (power_model), not measured")
     if "repeats_failed" in table and table["repeats_failed"].sum():
         found.append(f"{table['repeats_failed'].sum()} failed repeats are not in the means")

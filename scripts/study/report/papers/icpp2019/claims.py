@@ -138,8 +138,8 @@ def _reduction(claim: pd.Series, chosen: pd.DataFrame, measure: str, runs: pd.Da
     most = share.max() if measure == "runtime_s" else math.nan  # not a limit for energy and broadcast
     pairs = zip(optimized.loc[both, "records"], base.loc[both, "records"], strict=True)
     kinds = {pairing.between(runs, one, other, measure).pairing for one, other in pairs}
-    unlike = pairing.UNPAIRED if pairing.UNPAIRED in kinds else pairing.PAIRED
-    found = {"low": values.min(), "high": values.max(), "load_share_pct": most, "pairing": unlike}
+    together = pairing.PAIRED if kinds == {pairing.PAIRED} else pairing.UNPAIRED
+    found = {"low": values.min(), "high": values.max(), "load_share_pct": most, "pairing": together}
     return NOTHING | found | _used(used)
 
 
