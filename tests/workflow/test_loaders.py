@@ -57,7 +57,6 @@ def test_the_same_weights_whichever_loader(loaded, benchmark):
         assert metrics["initial_weights_crc32"] == found[0]["initial_weights_crc32"]
         assert metrics["test"] == found[0]["test"]
         assert len({rank["final_weights_crc32"] for rank in [*metrics["ranks"], *found[0]["ranks"]]}) == 1
-    assert runs.shared_read_mb["mapped"] < runs.shared_read_mb["read_csv"], "a matrix is smaller than its CSV"
 
 
 FORMATS = """
