@@ -14,6 +14,9 @@ STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", 
             "OMP_", "GOMP_", "KMP_", "NCCL_")  # fmt: skip
 
 
+SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
+
+
 def search_path() -> str:
     """PATH with this Python's own folder first, so that its ``python`` and ``horovodrun`` are found first."""
     own = str(Path(sys.executable).parent)
@@ -39,7 +42,7 @@ def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
     """
     os.environ["PATH"] = search_path()
     os.environ["SCRIPTS"] = str(SCRIPTS)
-    if is_main_process or "STUDY_SESSION" not in os.environ:
-        os.environ["STUDY_SESSION"] = f"{time.time_ns()}.{os.getpid()}"
+    if is_main_process or SESSION not in os.environ:
+        os.environ[SESSION] = f"{time.time_ns()}.{os.getpid()}"
     if account:
         os.environ["STUDY_ACCOUNT"] = account

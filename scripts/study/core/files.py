@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
         raise
     finally:
         aside.unlink(missing_ok=True)
+
+
+def meant_for(aside: Path) -> str | None:
+    """The name of the file that a temporary file of `written_aside` was to become; None for any other file.
+
+    A process that is killed leaves its temporary file behind.
+    """
+    found = re.fullmatch(r"\.(.+)\.\d+\.part", aside.name)
+    return found and found[1]
 
 
 def write_text(path: AnyPath, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from study.core import code_version, environment, provenance
 from study.core.errors import StudyError
-from study.core.files import sha256, write_json
+from study.core.files import meant_for, sha256, write_json
 from study.core.paths import SCRIPTS
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
@@ -75,7 +75,7 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _session() -> str | None:
-    return os.environ.get("STUDY_SESSION")
+    return os.environ.get(environment.SESSION)
 
 
 def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
@@ -141,7 +141,7 @@ def _write_outcome(
             "files": {
                 path.name: sha256(path)
                 for path in sorted(folder.iterdir())
-                if path.is_file() and not run_directory.is_partial(path)
+                if path.is_file() and meant_for(path) is None
             },
         },
     )

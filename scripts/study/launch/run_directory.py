@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from study.core.errors import StudyError
-from study.core.files import written_aside
+from study.core.files import meant_for, written_aside
 from study.instruments import phases
 from study.instruments.power import telemetry
 from study.launch.variables import TIMELINE
@@ -52,14 +52,9 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
-def is_partial(path: Path) -> bool:
-    """Whether it is a temporary file of `study.core.files.written_aside`, left by a process that was killed."""
-    return path.name.endswith(".part") and any(path.name.startswith(f".{name}.") for name in RUN_FILES)
-
-
 def empty(folder: Path, keep: Collection[str] = ()) -> None:
     """Remove files of an earlier attempt, except ``keep``; refuses a folder with other files than a run's."""
-    strange = sorted(path.name for path in folder.iterdir() if not (path.name in RUN_FILES or is_partial(path)))
+    strange = sorted(path.name for path in folder.iterdir() if not {path.name, meant_for(path)} & RUN_FILES)
     if strange:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
     for path in folder.iterdir():

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, State
@@ -25,7 +26,6 @@ FIRST_PAUSE_S = 2
 ANSWER_S = 60  # time limit of a scheduler's command
 GRACE_POLLS = 5  # before a job without any information counts as failed
 GRACE_S = 60
-SESSION = "STUDY_SESSION"  # environment variable that identifies a Snakemake
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
@@ -135,7 +135,7 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int) -> None:
         "#!/bin/bash\n"
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
-        f"export STUDY_SESSION={shlex.quote(os.environ.get('STUDY_SESSION', ''))}\n"  # PBS and Cobalt do not pass it on
+        f"export {SESSION}={shlex.quote(os.environ.get(SESSION, ''))}\n"  # PBS and Cobalt do not pass it on
         f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
         "code=$?\n"
