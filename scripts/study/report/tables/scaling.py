@@ -7,10 +7,8 @@ import study.report.tables.kinds as kinds
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points, timed
 
-POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
-         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
             "time_per_epoch_steady_s", "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss",
             "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
