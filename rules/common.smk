@@ -61,7 +61,7 @@ RESULT_FILES = [
     f"{OF_STUDY}/overview.html",
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
-TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_this_host else 1
+TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0

@@ -1,14 +1,52 @@
-"""Horovod's own launcher, without its check whether Horovod was built with Gloo.
+"""Horovod's own launcher, with three changes.
 
-For this check horovodrun imports TensorFlow in a separate process, which takes three seconds before any rank starts.
-The set-up checks once, and a rank without Gloo reports the problem itself.
+- It does not check whether Horovod was built with Gloo. For this check horovodrun imports TensorFlow in a separate
+  process, which takes three seconds. The set-up checks once, and a rank without Gloo reports the problem itself.
+- It puts no environment on command lines, which all users of a host can read. Ranks of this host inherit it. Ranks of
+  other hosts get the run's own variables through `study.machines.remote`.
+- It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
+
+    horovodrun.py [--interfaces HOST=NAME,...] HOROVODRUN'S ARGUMENTS
+
+--interfaces: the network interface of each host, which need not have the same name on all.
 """
 
+import re
+import shlex
 import sys
+from typing import Any
 
-from horovod.runner import launch
+from horovod.runner import gloo_run, launch
 
-launch.gloo_built = lambda verbose=False: True
+from study.machines import remote
+
+
+def main() -> Any:
+    """Replace what is changed, and run."""
+    interfaces = {}
+    if sys.argv[1:2] == ["--interfaces"]:
+        interfaces = dict(pair.split("=") for pair in sys.argv[2].split(","))
+        del sys.argv[1:3]
+    launch.gloo_built = lambda verbose=False: True
+    launch._check_all_hosts_ssh_successful = lambda *_, **__: True
+    gloo_run._slot_info_to_command_fn = lambda command, env: lambda slot: _rank_command(command, slot, interfaces)
+    gloo_run.get_remote_command = _through_remote
+    return launch.run_commandline()
+
+
+def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
+    """The shell command of one rank. command: begins with Horovod's settings that are the same for all ranks."""
+    if slot.hostname in interfaces:
+        name = shlex.quote(interfaces[slot.hostname])
+        command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)
+    own = " ".join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
+    return f"env {own} {command}"
+
+
+def _through_remote(local_command: str, host: str, **_: Any) -> str:
+    """The shell command that runs ``local_command``, one quoted word, on ``host``."""
+    return f"{shlex.join([sys.executable, '-I', '-S', remote.__file__, host])} {local_command}"
+
 
 if __name__ == "__main__":
-    sys.exit(launch.run_commandline())
+    sys.exit(main())

@@ -40,8 +40,20 @@ def _state(folder):
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
-        return "failed", f": {failure['kind']} in {failure['phase']}: {failure['message']}"
-    return ("running" if (folder / "ranks").exists() else "to do"), ""
+        where = f" on {failure['host']}" if failure.get("host") and _hosts(folder) else ""
+        return "failed", f": {failure['kind']} in {failure['phase']}{where}: {failure['message']}"
+    if not (folder / "ranks").exists():
+        return "to do", ""
+    return "running", f" on {_hosts(folder)}" if _hosts(folder) else ""
+
+
+def _hosts(folder):
+    """The hosts of a run on a machine that lists hosts; else an empty string."""
+    try:
+        facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return ", ".join(host["name"] for host in facts.get("hosts", []))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment.study import PlannedRun, Study
-from study.machines import launchers, packing, queues
+from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
@@ -104,6 +104,12 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
         lines.append(f"{where}: {program} is not on PATH here")
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
+    outside = laboratory.refusal(machine)
+    if outside:
+        lines.append(f"{where}: {outside}")
+    for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
+        if unlimited := laboratory.rate_refusal(rate, machine):
+            lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
         if too_many:

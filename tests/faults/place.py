@@ -1,6 +1,7 @@
 """Where a fault is put in: a small dataset, runs to launch on it, and the clock from the fault to its detection."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -29,9 +30,12 @@ POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader"
 class Place:
     """One fault's own folder, with data made once for all of them."""
 
+    prefix = ()  # of the command line that launches a run
+
     def __init__(self, folder, data):
         self.folder, self.data = Path(folder), Path(data)
         self.seconds = None
+        self.variables = {}  # of the launching process, besides this one's
         self._since = self._copy = None
 
     def injected(self):
@@ -44,13 +48,17 @@ class Place:
 
     def definition(self, **changes):
         """The content of a ``run.yaml``; changes: of `POINT`, or ``data``, ``machine``: of those parts."""
-        on = machine.load("local") | changes.pop("machine", {})
+        on = self.machine() | changes.pop("machine", {})
         data = changes.pop("data", {})
         content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [{**POINT, **changes}], "tables": []}
         (run,) = expansion.expand("faults", content, "faults").runs
         run = inputs.define(run, on, str(self.data)).as_dict()
         run["data"] |= data
         return run
+
+    def machine(self):
+        """The machine on which runs are launched."""
+        return machine.load("local")
 
     @property
     def copy(self):
@@ -67,9 +75,9 @@ class Place:
         given.write_text(yaml.safe_dump(self.definition(**changes)))
         root = self._copy.root if self._copy else ROOT
         program = root / "scripts" / "launch_training.py"
-        line = [sys.executable, program, "--run", given, "--outcome", folder / "outcome.json"]
+        line = [*self.prefix, sys.executable, program, "--run", given, "--outcome", folder / "outcome.json"]
         return subprocess.Popen(
-            [*line, *options], cwd=root, env=self._copy and self._copy.variables,
+            [*line, *options], cwd=root, env={**(self._copy.variables if self._copy else os.environ), **self.variables},
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored behind a shell's &
         )  # fmt: skip

@@ -45,7 +45,7 @@ def test_nodes_are_the_ceiling(ranks, nodes):
 
 
 def test_a_launcher_of_this_host_has_one_node():
-    assert "it must be 1" in launchers.refusal(2, {**machine("local"), "nodes": 4})
+    assert "list the hosts" in launchers.refusal(2, {**machine("local"), "nodes": 4})
 
 
 def test_too_many_ranks_are_refused_with_the_reason():

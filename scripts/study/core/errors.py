@@ -1,7 +1,7 @@
 """The error class that users see, and how a script reports it."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 LONGEST = 1200  # characters of a message
 
@@ -11,14 +11,39 @@ class StudyError(Exception):
 
     def __str__(self) -> str:
         """On one line and shortened: messages of other libraries may have line ends or be very long."""
-        text = " ".join(super().__str__().split())
-        return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+        return _short(super().__str__())
+
+    @property
+    def lines(self) -> list[str]:
+        """The message's lines."""
+        return [str(self)]
+
+
+class StudyErrors(StudyError):
+    """Several errors, found together; each is one line."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = [_short(line) for line in lines]
+        super().__init__("; ".join(self._lines))
+
+    @property
+    def lines(self) -> list[str]:
+        """One line per error."""
+        return self._lines
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def exit_with_message(main: Callable[[], object]) -> None:
-    """Run a script's ``main``; a `StudyError` or `OSError` becomes one line on standard error and exit code 1."""
+    """Run a script's ``main``; a `StudyError` or `OSError` becomes a line on standard error and exit code 1."""
     try:
         main()
-    except (StudyError, OSError) as error:  # OSErrors name the file and the reason, such as a full disk
+    except StudyError as error:
+        print("\n".join(f"error: {line}" for line in error.lines), file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # names the file and the reason, such as a full disk
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

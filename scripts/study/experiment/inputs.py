@@ -9,7 +9,7 @@ from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
-from study.machines import launchers
+from study.machines import hosts, launchers
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
@@ -27,6 +27,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     settings = {name: machine.get(name, default) for name, default in MACHINE_DEFAULTS.items()}
     if run["staging"] != "local_copy":
         settings["node_storage"] = None
+    on_hosts = _on_hosts(run, machine)
     derived = Derived(
         run.epochs_per_rank, run.batch_size_per_rank, launchers.nodes(run.gpus, machine), run.repeat * SEEDS_APART
     )
@@ -38,6 +39,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         "machine": {
             **{key: machine[key] for key in MACHINE_KEYS},
             **{key: value for key, value in settings.items() if value != MACHINE_DEFAULTS[key]},
+            **on_hosts,
         },
     }
     return RunDefinition(
@@ -47,8 +49,20 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         benchmark=content["benchmark"],
         dataset=content["dataset"],
         data={file: _paths(run, data_dir, file) for file in run.dataset.files},
-        machine={**content["machine"], **settings},
+        machine={**settings, **content["machine"]},
     )
+
+
+def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a machine with hosts: those in use, {host: ranks}, the most ranks on one, and how they are linked.
+
+    A run stays the same when a host is added that it does not use.
+    """
+    if not machine.get("hosts"):
+        return {}
+    placed = hosts.placement(run.gpus, machine["hosts"])
+    others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
+    return {"hosts": placed, "ranks_per_node": max(placed.values(), default=1), **others}
 
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:

@@ -191,6 +191,16 @@ declare(
 )
 declare(
     Parameter(
+        "link_mbit_per_s",
+        Count(0),
+        "Rate of each host's network link, in both directions, on the machine `lab`; 0 for no limit.",
+        default=0,
+        unit="Mbit/s",
+        label="link rate (Mbit/s)",
+    )
+)
+declare(
+    Parameter(
         "straggler_loads",
         Count(0, 1000),
         "How many more times the last rank loads its files, so that it becomes a straggler.",

@@ -7,7 +7,7 @@ One JSON object per line: phase, edge (``begin`` or ``end``), rank, host, ``wall
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,14 @@ class PhaseLog:
         self.edge(phase, "end")
 
 
-def merge(rank_files: Iterable[AnyPath], path: AnyPath) -> None:
-    """Merge the ranks' logs, ordered by wall time, into ``path``; a last line truncated by a kill is left out."""
+def merge(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, int] | None = None) -> None:
+    """Merge the ranks' logs, ordered by wall time, into ``path``; a last line truncated by a kill is left out.
+
+    offsets: {host: nanoseconds by which its clock is ahead}; they are subtracted from the wall times.
+    """
     edges = [edge for file in rank_files for edge in read(file)]
+    for edge in edges:
+        edge["wall_ns"] -= (offsets or {}).get(edge["host"], 0)
     edges.sort(key=lambda edge: edge["wall_ns"])
     write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
 

@@ -21,7 +21,7 @@ RESULTS = ("metrics.json", "history.csv")  # of a complete run
 def failure_of(
     folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
 ) -> dict[str, Any] | None:
-    """Kind (timeout, hang, oom, killed, error), phase, rank and message of a failed run; None for a complete run.
+    """Kind (timeout, hang, oom, killed, error), phase, rank, host and message of a failed run, or None.
 
     stopped: (kind, message) if the launch ended the run, or None. last_lines: of the output of the ranks and their
     launcher. If the failing rank can be identified, only its own lines are used for the message.
@@ -43,14 +43,15 @@ def failure_of(
 def described(
     folder: Path, kind: str, message: str, rank: int | None = None, log: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """A failure with its phase, its rank (by the phases if ``rank`` is None), and the last lines of the log."""
+    """A failure with phase, rank (by the phases if ``rank`` is None), host, and the last lines of the log."""
     edges = phases.read(folder / "phases.jsonl")
     phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
     if phase is None:
         phase, open_rank = phases.last(edges)
     told = [line[:500] for line in log if line.strip()][-TOLD_LINES:]
     rank = open_rank if rank is None else rank
-    return {"kind": kind, "phase": phase, "rank": rank, "message": message, "log": told}
+    host = next((edge["host"] for edge in edges if edge["rank"] == rank), None)
+    return {"kind": kind, "phase": phase, "rank": rank, "host": host, "message": message, "log": told}
 
 
 def _reason(lines: list[str], exit_code: int | None) -> tuple[str, int | None, str] | None:

@@ -15,7 +15,8 @@ from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import heartbeats
 from study.launch import failure, run_directory, supervision, variables
-from study.machines import launchers, queues
+from study.machines import host_check, laboratory, launchers, queues
+from study.machines.hosts import Links
 from study.training import checkpoints
 
 
@@ -56,7 +57,7 @@ def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
         if tries < queues.TRIES and (kind != "timeout" or goes_on):
             return False
         if (folder / "ranks").exists():  # missing if the launch recorded its end in time, and Snakemake removed that
-            run_directory.merge_ranks(folder)
+            run_directory.merge_ranks(folder, begun["hosts"])
         _write_outcome(
             folder,
             failure.described(folder, kind, message, log=_last_lines(folder / run_directory.LOG)),
@@ -79,7 +80,7 @@ def _session() -> str | None:
 
 
 def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
-    """Start time and batch job of a launch of ``run`` without an outcome; None if there is none."""
+    """Start time, batch job and hosts of a launch of ``run`` without an outcome; None if there is none."""
     try:
         same = RunDefinition.read(folder / "run.yaml").fingerprint == run.fingerprint
         facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
@@ -88,14 +89,19 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
     if not same or facts.get("session") != _session() or (folder / "outcome.json").exists():
         return None
-    return {"job": facts["job"], "wall_ns": (folder / "provenance.json").stat().st_mtime_ns}
+    return {
+        "job": facts["job"],
+        "hosts": facts.get("hosts", []),
+        "wall_ns": (folder / "provenance.json").stat().st_mtime_ns,
+    }
 
 
 def _launch(
     run: RunDefinition, folder: Path, time_limit_s: float, stall_limit_s: float, job: dict[str, Any] | None, lock: int
 ) -> None:
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
-    line = launchers.command(run.ranks, run.machine, program)
+    hosts, links = _checked_hosts(run, folder)
+    line = launchers.command(run.ranks, {**run.machine, "links": links}, program)
     code = code_version.training_code(run.benchmark["name"])
     of_ranks = variables.of_ranks(run, folder, stall_limit_s)
     facts = {
@@ -105,6 +111,7 @@ def _launch(
         "session": _session(),
         "steering": environment.steering(of_ranks),
         "data": _data(run),
+        "hosts": [host.as_dict() for host in hosts],
         **provenance.collect(of_ranks),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
@@ -119,11 +126,21 @@ def _launch(
         lambda now: queues.is_last_moment(job, now),
     )
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
-    run_directory.merge_ranks(folder)
+    run_directory.merge_ranks(folder, facts["hosts"])
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
+
+
+def _checked_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Host], Links | None]:
+    """Check the run's hosts, on a machine with hosts, and set the laboratory's link rate; see `host_check.check`."""
+    if not run.machine.get("hosts"):
+        return [], None
+    if run.machine.get("laboratory"):
+        laboratory.set_rate(run["link_mbit_per_s"])
+    data = [path for paths in run.data.values() for path in paths.values()]
+    return host_check.check(run.machine["hosts"], folder, data, run.machine.get("interface"))
 
 
 def _write_outcome(

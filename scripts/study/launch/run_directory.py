@@ -6,8 +6,9 @@ import gzip
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
@@ -62,11 +63,15 @@ def empty(folder: Path, keep: Collection[str] = ()) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def merge_ranks(folder: Path) -> None:
-    """Merge the files of the ranks and of the hosts' samplers into the run's own files."""
+def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Merge the files of the ranks and of the hosts' samplers into the run's own files.
+
+    hosts: of a run on several hosts, from its provenance; all wall times become those of the launching host's clock.
+    """
     ranks = folder / "ranks"
-    phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl")
-    telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json")
+    offsets = {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+    phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
+    telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
     _keep_timeline(folder)
     shutil.rmtree(ranks, ignore_errors=True)
 

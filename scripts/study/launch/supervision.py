@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from study.instruments.phases import now
-from study.launch import guard
+from study.machines import guard
 from study.machines.launchers import TAG
 
 LAST_LINES = 2000

@@ -12,6 +12,8 @@ from study.core import environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.core.registry import Registry
+from study.machines import hosts, remote
+from study.machines.hosts import Links
 
 HOROVODRUN = str(SCRIPTS / "horovodrun.py")
 # Prefix that launchers put before each line of a rank: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
@@ -26,17 +28,22 @@ class Launcher(ABC):
     The ranks inherit the environment of the process that executes the command line, so no launcher passes variables.
     """
 
-    on_this_host = False  # whether this project uses it to start ranks on this host only
+    on_own_hosts = False  # whether it starts ranks on this host, or on the machine's ``hosts`` over ssh
     from_a_service_node = False  # whether a job's script runs on a node that has no ranks
     places_itself = False  # whether several in one batch job use different nodes
 
     @abstractmethod
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
-        """The arguments before the program. machine: the machine's file."""
+        """The arguments before the program.
+
+        machine: the machine's file; with ``links``, a `Links`, if ranks are placed on other hosts.
+        """
 
 
 def nodes(ranks: int, machine: dict[str, Any]) -> int:
-    """Number of nodes for ``ranks`` ranks: ranks divided by ranks per node, rounded up."""
+    """Number of nodes for ``ranks`` ranks: ranks divided by ranks per node, rounded up; of hosts, as many as needed."""
+    if machine.get("hosts"):
+        return len(hosts.placement(ranks, machine["hosts"]))
     return math.ceil(ranks / machine["ranks_per_node"])
 
 
@@ -47,15 +54,29 @@ def of(machine: dict[str, Any]) -> Launcher:
 
 def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     """The reason why the machine cannot run that many ranks, or None."""
+    own = of(machine).on_own_hosts
+    if machine.get("hosts"):
+        slots = sum(machine["hosts"].values())
+        if not own:
+            return f"hosts: {machine['launcher']} places ranks itself; hosts are for {' and '.join(_own())}"
+        return None if ranks <= slots else f"{ranks} ranks are more than the {slots} slots of the machine's hosts"
+    if own and machine["nodes"] > 1:
+        return (
+            f"nodes is {machine['nodes']}, but without hosts {machine['launcher']} starts ranks on this host only; "
+            "list the hosts with their slots under hosts, or set nodes to 1"
+        )
     needed = nodes(ranks, machine)
-    if of(machine).on_this_host and machine["nodes"] > 1:
-        return f"nodes is {machine['nodes']}, but {machine['launcher']} starts ranks on this host only; it must be 1"
     if needed <= machine["nodes"]:
         return None
     return (
         f"{ranks} ranks need {needed} nodes of {machine['ranks_per_node']} ranks; "
         f"the machine's file allows {machine['nodes']}"
     )
+
+
+def _own() -> list[str]:
+    """The launchers that start ranks on listed hosts."""
+    return sorted(name for name, launcher in LAUNCHERS.items() if launcher.on_own_hosts)
 
 
 def is_installed(program: str) -> bool:
@@ -85,22 +106,39 @@ def onto_a_node(machine: dict[str, Any]) -> str:
 class Horovodrun(Launcher):
     """Horovod's own launcher, over Gloo, without MPI."""
 
-    on_this_host = True
+    on_own_hosts = True
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
-        """All ranks on this host."""
-        return [sys.executable, HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
+        """All ranks on this host, or host by host over ssh."""
+        links: Links | None = machine.get("links")
+        connected = []
+        if links:
+            interfaces = ",".join(f"{host}={name}" for host, name in links.interfaces.items())
+            connected = ["--interfaces", interfaces, "--network-interfaces", links.here]
+        return [sys.executable, HOROVODRUN, *connected, "--gloo", "-np", str(ranks), "-H", _slots(ranks, machine)]
 
 
 @LAUNCHERS.register("mpirun")
 class Mpirun(Launcher):
     """Open MPI."""
 
-    on_this_host = True
+    on_own_hosts = True
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
-        """All ranks on this host."""
-        return ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "-x", "PATH", "--tag-output"]
+        """All ranks on this host, or host by host over ssh; then each host's daemon gets the run's variables."""
+        line = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "-x", "PATH", "--tag-output"]
+        links: Links | None = machine.get("links")
+        if not links:
+            return line
+        agent = shlex.join([sys.executable, "-I", "-S", remote.__file__])
+        settings = {
+            "plm_rsh_agent": agent,
+            "plm_rsh_no_tree_spawn": "1",  # this host starts all daemons, so that each one's guard hears from here
+            "btl_tcp_if_include": links.network,
+            "oob_tcp_if_include": links.network,
+        }
+        options = [part for name, value in settings.items() for part in ("--mca", name, value)]
+        return [*line, "--leave-session-attached", *options, "-H", _slots(ranks, machine)]
 
 
 @LAUNCHERS.register("jsrun")
@@ -160,6 +198,12 @@ class Mpiexec(Launcher):
             ["mpiexec", "-n", str(ranks), "--ppn", str(_on_a_node(ranks, machine))]
             + ["--depth", str(machine["cores_per_rank"]), "--cpu-bind", "depth"]
         )  # fmt: skip
+
+
+def _slots(ranks: int, machine: dict[str, Any]) -> str:
+    """``-H`` of horovodrun and mpirun."""
+    placed = hosts.placement(ranks, machine["hosts"]) if machine.get("links") else {"localhost": ranks}
+    return ",".join(f"{host}:{slots}" for host, slots in placed.items())
 
 
 def _on_a_node(ranks: int, machine: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from study.core import configuration
 from study.instruments.power.sensors import SENSORS
+from study.machines import host_file
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import LAUNCHERS
 
@@ -13,8 +14,12 @@ SLURM = "slurm"  # through Snakemake's own plugin
 
 
 def load(name: str) -> dict[str, Any]:
-    """``config/machines/<name>.yaml`` with its ``name``; raises `StudyError` if it violates the schema."""
-    return {"name": name, **configuration.load_named("machines", name, schema())}
+    """``config/machines/<name>.yaml`` with its ``name``; raises `StudyError` if it violates the schema.
+
+    With ``hosts``, these are {name: slots}, and ``nodes`` and ``ranks_per_node`` follow from them.
+    """
+    content = configuration.load_named("machines", name, schema())
+    return {"name": name, **content, **host_file.settings(content)}
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from study.instruments import phases, profiler
 from study.instruments.power import summary
 
 SCHEMA_VERSION = 7
+CPU_LIMITED = 0.9
+# Keys that older records of this version lack.
+ADDED: dict[str, Any] = {"hosts": [], "traffic": None}
 
 
 @functools.cache
@@ -72,6 +76,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "training": _training(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
+        "traffic": _traffic(run, metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -88,6 +93,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "session": provenance["session"],
             "steering": provenance["steering"],
         },
+        "hosts": provenance.get("hosts", []),
         "files": outcome["files"],
     }
     configuration.check(record, schema(), f"the record of {folder}")
@@ -101,7 +107,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
     configuration.check(record, schema(), str(path))
-    return {**record, "parameters": identity.filled(record["parameters"])}
+    return {**ADDED, **record, "parameters": identity.filled(record["parameters"])}
 
 
 def verify(folder: Path, files: dict[str, str]) -> None:
@@ -179,6 +185,28 @@ def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
     return {name: _sum([rank[f"{name}_read_mb"] for rank in metrics["ranks"]]) for name in ("shared", "storage")}
 
 
+def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """TCP megabytes per step, means over the ranks, and how busy the busiest host's cores were while training.
+
+    ``gradient_mb``: size of a step's gradients, float32; a ring allreduce sends 2 (N - 1) / N times that per rank.
+
+    ``cpu_limited``: they were busy for at least `CPU_LIMITED` of the time, so the network may not have been the limit.
+    None for a run of an older version, which did not count.
+    """
+    ranks = metrics["ranks"]
+    if "cpu_busy" not in ranks[0]:
+        return None
+    steps = -(-metrics["workload"]["samples_per_rank"] // run.derived.batch_size_per_rank)
+    busy = max((rank["cpu_busy"] for rank in ranks if rank["cpu_busy"] is not None), default=None)
+    return {
+        "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
+        "tcp_sent_mb_per_step": sum(rank["tcp_sent_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
+        "tcp_received_mb_per_step": sum(rank["tcp_received_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
+        "cpu_busy": busy,
+        "cpu_limited": None if busy is None else busy >= CPU_LIMITED,
+    }
+
+
 def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
 
@@ -188,6 +216,15 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool:
 
 
 def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
-    """Whether the ranks of a node had fewer cores than the machine's file specifies."""
+    """Whether the ranks of a node had fewer cores than the machine's file specifies.
+
+    Hosts that are one machine, such as those of the laboratory, share its cores.
+    """
+    if hosts := provenance.get("hosts"):
+        ranks_at: Counter[str] = Counter()
+        for host in hosts:
+            ranks_at[host["boot_id"]] += host["ranks"]
+        cores = run.machine["cores_per_rank"]
+        return any(ranks_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
     ranks = min(run.ranks, run.machine["ranks_per_node"])
     return ranks * run.machine["cores_per_rank"] > provenance["host"]["cores_allowed"]

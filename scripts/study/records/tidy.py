@@ -60,6 +60,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         **(record["training"] or nothing(TRAINING)),
         **(nothing(QUALITY) | (record["quality"] or {})),
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
+        **(record["traffic"] or nothing(TRAFFIC)),
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
@@ -71,6 +72,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         "git_commit": provenance["git_commit"],
         "git_dirty": provenance["git_dirty"],
         "host": provenance["host"],
+        "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
         "record": str(path.relative_to(folder)),
     }
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
@@ -146,6 +148,7 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
+TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 # The columns of runs.csv that figures may draw against the number of GPUs.
@@ -153,7 +156,7 @@ MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
     *TRAINING, *QUALITY, *(f"{of}growth_sign_accuracy" for of in ("", "validation_", "test_")),  # the last: P1B3's
-    *(f"{name}_read_mb" for name in READING), "peak_memory_mb",
+    *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
     "power_per_gpu_w", "power_per_gpu_training_w", "energy_per_gpu_j", "energy_job_j", "energy_delay_product_js",
     "samples_per_j",
 )  # fmt: skip

@@ -43,7 +43,16 @@ def _hosts(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> list[str]
     files = [(folder / record).with_name("provenance.json") for record in _column(runs, "record")]
     measured = [folder / record for record in _column(loading, "record")]
     found = [_read(file) for file in files] or [_read(file)["provenance"] for file in dict.fromkeys(measured)]
-    return list(dict.fromkeys(_host_line(each) for each in found))
+    others = [_other_host_line(host) for each in found for host in each.get("hosts", [])]
+    return list(dict.fromkeys([*(_host_line(each) for each in found), *others]))
+
+
+def _other_host_line(host: dict[str, Any]) -> str:
+    """One of several hosts on which a run had ranks."""
+    return (
+        f"host {host['name']}: {host['cpu']}, {host['cores_allowed']} of {host['cores']} cores, "
+        f"{host['memory_mb'] / 1000:.0f} GB memory"
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from study.data.randomness import EpochOrder
 from study.data.samples import batches
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
+from study.instruments.traffic import Traffic
 from study.models.base import Data
 from study.training import checkpoints, learning_rate
 from study.training.communicator import Communicator
@@ -117,8 +118,10 @@ def _epoch_times(
         def __init__(self) -> None:
             super().__init__()
             self.rows = list(rows)
+            self._traffic = Traffic()
 
         def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            self._traffic.begin()
             self._begun_wall, self._begun = now()
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -126,7 +129,7 @@ def _epoch_times(
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
             row = {"epoch": epoch + 1, "time_s": seconds, **measured, "learning_rate": rate}
-            self.rows.append(row | {"begin_wall_ns": self._begun_wall})
+            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._traffic.end()})
             if order:
                 order.set(epoch + 1)
             if communicator.rank == 0:

@@ -204,6 +204,13 @@ def _checksum(model: Any) -> int:
     return checksum
 
 
+def _traffic(results: _Results) -> dict[str, float | None]:
+    """TCP bytes per epoch of this rank and the busy share of its cores: means without the first epoch, if possible."""
+    epochs = results.history[results.resumed_after :]
+    epochs = epochs[1:] if len(epochs) > 1 else epochs
+    return {name: number_or_none(epochs[name].mean()) for name in ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")}
+
+
 def _write_results(folder: str | Path, communicator: Communicator, gpu: str | None, results: _Results) -> None:
     """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
@@ -213,6 +220,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
         "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
         **results.reads.as_mb(),
+        **_traffic(results),
         "final_weights_crc32": _checksum(results.model),
     }
     everyone = communicator.gather(mine)
@@ -227,6 +235,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
             "resumed_after_epoch": results.resumed_after or None,
             "test": {name: number_or_none(value) for name, value in results.test_metrics.items()},
             "parameters": results.model.count_params(),
+            "trainable_parameters": sum(int(np.prod(each.shape)) for each in results.model.trainable_variables),
             "initial_weights_crc32": results.initial_checksum,
             "ranks": everyone,
         },

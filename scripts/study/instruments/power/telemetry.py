@@ -4,7 +4,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -45,10 +45,11 @@ def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any) -> Iter
         process.wait(STOP_S)
 
 
-def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath) -> None:
+def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str, int] | None = None) -> None:
     """Merge the hosts' ``telemetry-<rank>`` files in the folder ``ranks`` into ``path`` and ``sensors``.
 
-    A line truncated by a kill is left out. A file without content is not written.
+    A line truncated by a kill is left out. A file without content is not written. offsets: nanoseconds by which the
+    clocks of hosts are ahead, {host: offset}; they are subtracted from the wall times.
     """
     hosts = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
     if hosts:
@@ -57,4 +58,10 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath) -> None:
     lines = [line for part in parts for line in part.read_text(encoding="utf-8").splitlines(keepends=True)[1:]]
     whole = [line for line in lines if line.endswith("\n") and line.count(",") == len(COLUMNS) - 1]
     if whole:
-        write_text(path, ",".join(COLUMNS) + "\n" + "".join(whole))
+        write_text(path, ",".join(COLUMNS) + "\n" + "".join(_shifted(line, offsets or {}) for line in whole))
+
+
+def _shifted(line: str, offsets: Mapping[str, int]) -> str:
+    """A line of a host's telemetry with the wall time of the launching host's clock."""
+    wall, monotonic, host, rest = line.split(",", 3)
+    return f"{int(wall) - offsets[host]},{monotonic},{host},{rest}" if host in offsets else line

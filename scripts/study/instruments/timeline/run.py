@@ -1,5 +1,6 @@
 """A run's timeline, with the epochs of its history."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,22 @@ FILE = "timeline.json.gz"
 
 
 def communication_of(folder: AnyPath) -> Communication:
-    """The `study.instruments.timeline.summary.Communication` of a traced run's directory, complete or not."""
+    """The `study.instruments.timeline.summary.Communication` of a traced run's directory, complete or not.
+
+    The activity's wall times are those of the launching host's clock, as in the run's other files.
+    """
     folder = Path(folder)
     history = folder / "history.csv"
     edges = _epoch_edges_ns(pd.read_csv(history)) if history.exists() else []
-    return summarize(folder / FILE, edges)
+    found = summarize(folder / FILE, edges)
+    found.activity["wall_ns"] -= _first_clock_offset_ns(folder)
+    return found
+
+
+def _first_clock_offset_ns(folder: Path) -> int:
+    """By how much the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
+    hosts = json.loads((folder / "provenance.json").read_text(encoding="utf-8")).get("hosts", [])
+    return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 
 
 def _epoch_edges_ns(history: pd.DataFrame) -> list[int]:

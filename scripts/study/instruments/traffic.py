@@ -1,0 +1,83 @@
+"""What an epoch costs the network and the processors, by the kernel's counters: TCP bytes of a process, busy cores."""
+
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+TCP_INFO_BYTES = 136  # of struct tcp_info, up to and with bytes_received
+ACKED = 120  # its offset there: tcpi_bytes_acked, then tcpi_bytes_received; both unsigned 64 bits (Linux 4.1 and later)
+IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
+
+Bytes = tuple[int, int]  # sent and acknowledged, received
+
+
+class Traffic:
+    """TCP bytes of this process, and the busy share of the cores that it may use, from `begin` to `end`.
+
+    Counts all TCP sockets of the process: Gloo's, gRPC's, and NCCL's or MPI's as far as they use TCP. Does not count
+    shared memory, or sockets that are closed in between. Needs no privileges.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: Mapping[int, Bytes] = {}
+        self._cores = (0, 0)
+
+    def begin(self) -> None:
+        """Remember the counters."""
+        self._sockets, self._cores = _sockets(), _core_ticks()
+
+    def end(self) -> dict[str, float | None]:
+        """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`; None if not counted."""
+        now = _sockets()
+        deltas = [
+            (sent - before[0], received - before[1])
+            for identity, (sent, received) in now.items()
+            for before in [self._sockets.get(identity, (0, 0))]
+        ]
+        busy, total = (after - before for after, before in zip(_core_ticks(), self._cores, strict=True))
+        return {
+            "tcp_sent_bytes": sum(sent for sent, _ in deltas),
+            "tcp_received_bytes": sum(received for _, received in deltas),
+            "cpu_busy": busy / total if total else None,
+        }
+
+
+def _sockets() -> dict[int, Bytes]:
+    """Counters of this process's TCP connections, by inode."""
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(link.readlink())
+            if target.startswith("socket:["):
+                counted = _tcp_bytes(int(link.name))
+                if counted:
+                    found[int(target[8:-1])] = counted
+        except OSError:  # it was closed meanwhile
+            continue
+    return found
+
+
+def _tcp_bytes(descriptor: int) -> Bytes | None:
+    """(acknowledged, received) bytes of a TCP connection; None for another socket."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+            return None
+        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    if len(information) < TCP_INFO_BYTES:
+        return None
+    return struct.unpack_from("=QQ", information, ACKED)
+
+
+def _core_ticks() -> tuple[int, int]:
+    """(busy, all) clock ticks of the cores that this process may use, summed."""
+    busy = total = 0
+    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name in allowed:
+            ticks = [int(field) for field in fields[:8]]  # without guest, which user time includes
+            total += sum(ticks)
+            busy += sum(ticks) - sum(ticks[index] for index in IDLE_FIELDS)
+    return busy, total

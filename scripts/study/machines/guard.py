@@ -1,0 +1,158 @@
+"""Run a command line, and kill it with all its descendants once whoever started it is gone, for any reason.
+
+    python -I -S guard.py LINE ...     standard input: a pipe whose other end the launching process holds
+    python -I -S guard.py --remote     on another host; standard input comes from `study.machines.remote` through ssh
+
+The launcher and its ranks must not outlive the launch, which cannot end them itself if it gets SIGKILL or if the
+network fails. The guard is started in its own session; it imports only the standard library, and little of it.
+
+From `study.machines.remote` the first line is an order in JSON; then comes a byte every few seconds. So no variable is
+on a command line, where all users of the host could read it, and a host that no longer hears from the launching host
+ends its ranks by itself. The order has ``line``, the command line; ``folder``, where it runs; ``variables`` to set; and
+``without``, prefixes of variables to clear, which steer training and may be set in the host's own shell files.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SILENCE_S = 60.0  # without a byte from the launching host, after which it counts as gone
+SET_CHILD_SUBREAPER = 36  # of prctl: descendants whose parent has ended become children of this process
+
+
+def main() -> None:
+    """Start the command line, wait for its end or for the end of the pipe; exits with the command line's exit code."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the command line, whose end the guard awaits
+    if sys.argv[1:] == ["--remote"]:
+        order = _order()
+        _set_up(order)
+        sys.exit(_guarded(order["line"], SILENCE_S))
+    sys.exit(_guarded(sys.argv[1:], None))
+
+
+def _order() -> dict:
+    """The first line of standard input; what follows it in the same read are bytes without a meaning."""
+    text = b""
+    while b"\n" not in text:
+        more = os.read(0, 1 << 16)
+        if not more:
+            sys.exit(128 + signal.SIGHUP)
+        text += more
+    return json.loads(text.partition(b"\n")[0])
+
+
+def _set_up(order: dict) -> None:
+    """Change to the order's folder and set its variables; this Python's own folder goes first in PATH."""
+    for name in [name for name in os.environ if name.startswith(tuple(order["without"]))]:
+        del os.environ[name]
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    os.environ.update({"PATH": os.pathsep.join(path), **order["variables"]})
+    try:
+        os.chdir(order["folder"])
+    except OSError as error:
+        sys.exit(f"error: {os.uname().nodename}: {order['folder']}: {error.strerror}")
+
+
+def _guarded(line: list[str], silence_s: float | None) -> int:
+    """Run ``line`` and return its exit code. silence_s: the longest time without a byte, None for no limit."""
+    child_ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe
+    signal.set_wakeup_fd(told)
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
+    child = _started(line)
+    heard = time.monotonic()
+    while True:
+        status = _reaped(child)
+        if status is not None:
+            _kill_descendants()
+            return status
+        left = None if silence_s is None else max(0.0, heard + silence_s - time.monotonic())
+        ready, _, _ = select.select([0, child_ended], [], [], left)
+        if child_ended in ready:
+            os.read(child_ended, 1024)
+        if 0 in ready:
+            if not os.read(0, 4096):
+                _give_up()
+            heard = time.monotonic()
+        elif left == 0:
+            _give_up()
+
+
+def _started(line: list[str]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    try:
+        os.execvp(line[0], line)  # noqa: S606  a list, no shell
+    except OSError as error:
+        print(f"error: {line[0]}: {error.strerror}", file=sys.stderr)
+        os._exit(127)
+
+
+def _reaped(child: int) -> int | None:
+    """Collect ended children: the exit code of ``child`` if it has ended, else None."""
+    found = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if not ended:
+            return found
+        if ended == child:
+            found = _as_exit_code(status)
+
+
+def _give_up() -> None:
+    _kill_descendants()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _kill_descendants() -> None:
+    """Kill all processes that were started here; repeated, since one may start another meanwhile."""
+    for _ in range(20):
+        found = list(_descendants())
+        for process in found:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if not found:
+            return
+        time.sleep(0.01)
+
+
+def _descendants() -> Iterator[int]:
+    """Process ids of all living descendants of this process."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            state, parent = (folder / "stat").read_text("latin1").rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if folder.name.isdigit() and state != "Z":
+            children.setdefault(int(parent), []).append(int(folder.name))
+    waiting = children.get(os.getpid(), [])
+    while waiting:
+        process = waiting.pop()
+        yield process
+        waiting += children.get(process, [])
+
+
+def _as_exit_code(status: int) -> int:
+    """Exit code as in shells: 128 plus the signal's number for a process that was ended by a signal."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Check the hosts of a run before it starts, all at once: each problem is one line with the host and the remedy.
+
+A run on several hosts needs ssh without a password, the same files under the same paths, the same code, packages and
+data, and a network interface that connects them. Clocks need not agree: their offsets are measured, and used wherever
+times of hosts are compared.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from study.core.errors import StudyError, StudyErrors
+from study.core.paths import ROOT
+from study.machines import probe, remote
+from study.machines.hosts import Links
+
+LIMIT_S = 12  # for a host's answer
+CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
+CLOCK_READINGS = 10
+NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_command`
+
+Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of a run, for its record. hostname: what it calls itself, as in phases and telemetry.
+
+    clock_offset_s: its clock minus the launching host's; its uncertainty is half the round trip. boot_id: equal
+    for hosts that are one machine.
+    """
+
+    name: str
+    ranks: int
+    hostname: str
+    boot_id: str
+    cpu: str
+    cores: int
+    cores_allowed: int
+    memory_mb: float
+    clock_offset_s: float
+    clock_uncertainty_s: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def check(
+    placement: dict[str, int], folder: Path, data: Iterable[str], given: dict[str, str] | str | None
+) -> tuple[list[Host], Links | None]:
+    """The checked hosts, and their links; no links if all ranks run on this host.
+
+    Args:
+        placement: {host: ranks}.
+        folder: where the run's directory will be; every host must see it.
+        data: the files that the run reads.
+        given: the network interface, of all hosts or {host: name}; None to use the one through which ssh reached each.
+
+    Raises:
+        StudyErrors: with a line for each problem.
+    """
+    request = {"folder": str(ROOT), "data": sorted(data)}
+    with _token(folder) as token:
+        request["token"] = str(token)
+        with ThreadPoolExecutor(len(placement) + 1) as pool:
+            own = pool.submit(_asked, None, request)
+            asked = {name: pool.submit(_asked, None if is_here(name) else name, request) for name in placement}
+            here, found = own.result(), {name: each.result() for name, each in asked.items()}
+    if isinstance(here, str):
+        raise StudyError(f"this host cannot be examined: {here}")
+    problems = [line for name, facts in found.items() for line in _problems(name, facts, here, given)]
+    problems += _twins(found)
+    links = None if problems or all(map(is_here, placement)) else _links(found, here, given, problems)
+    if problems:
+        raise StudyErrors(problems)
+    return [_host(name, placement[name], cast(Facts, facts)) for name, facts in found.items()], links
+
+
+def is_here(host: str) -> bool:
+    """Whether ``host`` is the host that this process runs on."""
+    try:
+        addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    own = {address for _, (address, _) in probe.interfaces()}
+    return any(str(address).startswith("127.") or address in own for address in addresses)
+
+
+class _token:
+    """A new file beside the run's directory while the block runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder.resolve().parent / f".{folder.name[:100]}.visible-{os.getpid()}-{time.monotonic_ns()}"
+
+    def __enter__(self) -> Path:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch()
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _asked(host: str | None, request: Facts) -> Facts | str:
+    """The host's facts, or its problem in words; None is this host."""
+    program = [sys.executable, "-I", probe.__file__]
+    line = program if host is None else [*remote.SSH, host, _command(program)]
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    timer = threading.Timer(LIMIT_S, process.kill)
+    timer.start()
+    try:
+        facts = _conversation(process, request)
+    except (OSError, ValueError):
+        facts = None
+    finally:
+        is_late = not timer.is_alive()
+        timer.cancel()
+        process.kill()
+        _, errors = process.communicate()
+    return facts or _why(host or "this host", process.returncode, is_late, errors)
+
+
+def _command(program: list[str]) -> str:
+    """The command for the host's shell, whichever that is."""
+    python, folder = shlex.quote(sys.executable), shlex.quote(str(ROOT))
+    script = (
+        f"cd {folder} 2>/dev/null && test -r {shlex.quote(probe.__file__)} || exit {NO_FOLDER}; "
+        f"test -x {python} || exit {NO_PYTHON}; exec {shlex.join(program)}"
+    )
+    return shlex.join(["/bin/sh", "-c", script])
+
+
+def _conversation(process: subprocess.Popen[str], request: Facts) -> Facts | None:
+    """Request, answer, and readings of the clock; None if there was no answer."""
+    to, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+    _say(to, json.dumps(request))
+    answer = answers.readline()
+    if not answer:
+        process.wait()
+        return None
+
+    def read() -> int:
+        _say(to, "")
+        return int(answers.readline())
+
+    return {**json.loads(answer), **_clock(read)}
+
+
+def _say(to: IO[str], text: str) -> None:
+    to.write(text + "\n")
+    to.flush()
+
+
+def _clock(read: Callable[[], int]) -> dict[str, float]:
+    """Offset of another clock and its uncertainty, seconds, from the reading with the shortest round trip.
+
+    read: returns that clock's time, nanoseconds since 1970.
+    """
+    readings = []
+    for _ in range(CLOCK_READINGS):
+        before, began = time.time_ns(), time.monotonic_ns()
+        there = read()
+        trip = time.monotonic_ns() - began
+        readings.append((trip, there - before - trip // 2))
+    trip, offset = min(readings)
+    return {"offset_s": offset / 1e9, "uncertainty_s": trip / 2e9}
+
+
+def _why(host: str, code: int, is_late: bool, errors: str) -> str:
+    """Why a host gave no answer, and the remedy."""
+    told = ([line.strip() for line in errors.splitlines() if line.strip()] or [f"exit code {code}"])[-1]
+    if is_late:
+        return f"no answer within {LIMIT_S} s; check that it is up, and that `ssh {host}` works"
+    if code == NO_FOLDER:
+        return f"does not see {ROOT}; all hosts need it under this path, on a file system that they share"
+    if code == NO_PYTHON:
+        return f"has no {sys.executable}; run make setup in {ROOT} there"
+    if code != 255:
+        return f"{sys.executable} does not run there ({told}); run make setup in {ROOT} there"
+    if "Permission denied" in told:
+        return f"ssh asks for a password; let it log in by key: ssh-copy-id {host}"
+    if "Host key verification failed" in told:
+        return f"ssh does not know its key; log in once by hand: ssh {host}"
+    return f"ssh cannot reach it ({told}); check its name and that it is up: ssh {host}"
+
+
+def _problems(name: str, found: Facts | str, here: Facts, given: dict[str, str] | str | None) -> Iterator[str]:
+    """One line for each problem of a host."""
+    if isinstance(found, str):
+        yield f"{name}: {found}"
+        return
+    if not found["resolves"]:
+        own = found["hostname"]
+        yield f"{name}: its own name, {own}, does not resolve there; add it to /etc/hosts on {name}"
+    if not found["sees_token"]:
+        yield f"{name}: does not see the results folder; it must be on a file system that all hosts share"
+    if (found["commit"], found["code"]) != (here["commit"], here["code"]):
+        yield (
+            f"{name}: its code differs (commit {found['commit'][:10] or 'unknown'}, here "
+            f"{here['commit'][:10] or 'unknown'}); bring both to the same commit, without changed files"
+        )
+    yield from _different_packages(name, set(found["packages"]), set(here["packages"]))
+    different = [path for path, digest in here["data"].items() if found["data"][path] != digest]
+    if different:
+        path = different[0]
+        yield f"{name}: {path} is not the same there ({found['data'][path]}, here {here['data'][path]}); copy it anew"
+    if abs(found["offset_s"]) > CLOCK_LIMIT_S:
+        yield f"{name}: its clock is {found['offset_s']:+.0f} s off; set it: timedatectl set-ntp true"
+    interface = _interface(name, found, given)
+    if interface not in found["interfaces"]:
+        has = ", ".join(f"{each} ({address})" for each, (address, _) in found["interfaces"].items())
+        yield f"{name}: has no interface {interface} with an IPv4 address, but {has}; see interface in the machine file"
+
+
+def _different_packages(name: str, there: set[str], here: set[str]) -> Iterator[str]:
+    different = sorted(there ^ here)
+    if different:
+        more = f" and {len(different) - 2} others" if len(different) > 2 else ""
+        yield (
+            f"{name}: its Python packages differ ({', '.join(different[:2])}{more} only on one side); "
+            f"run make setup in {ROOT} there"
+        )
+
+
+def _twins(found: dict[str, Facts | str]) -> Iterator[str]:
+    """Hosts with the same host name: records could not tell them apart."""
+    seen: dict[str, str] = {}
+    for name, facts in found.items():
+        if isinstance(facts, str):
+            continue
+        if facts["hostname"] in seen:
+            other = seen[facts["hostname"]]
+            yield f"{name}: calls itself {facts['hostname']}, as {other} does; give it another name (hostnamectl)"
+        seen.setdefault(facts["hostname"], name)
+
+
+def _interface(name: str, facts: Facts, given: dict[str, str] | str | None) -> str | None:
+    """The host's interface: the given one, or the one with the address that ssh reached."""
+    if given:
+        return given if isinstance(given, str) else given.get(name)
+    reached = [each for each, (address, _) in facts["interfaces"].items() if address in facts["reached_at"]]
+    return reached[0] if reached else _towards(facts, None)
+
+
+def _towards(facts: Facts, network: ipaddress.IPv4Network | None) -> str | None:
+    """The first interface that is not the loopback: one in ``network`` if there is one."""
+    others = {
+        name: ipaddress.IPv4Address(address) for name, (address, _) in facts["interfaces"].items() if name != "lo"
+    }
+    inside = [name for name, address in others.items() if network and address in network]
+    return next(iter(inside or others), None)
+
+
+def _links(
+    found: dict[str, Facts | str], here: Facts, given: dict[str, str] | str | None, problems: list[str]
+) -> Links | None:
+    """The links; adds to ``problems`` if this host has no interface in the hosts' network."""
+    facts = {name: cast(Facts, each) for name, each in found.items()}
+    away = next(name for name in facts if not is_here(name))
+    address, mask = facts[away]["interfaces"][cast(str, _interface(away, facts[away], given))]
+    network = ipaddress.IPv4Network((address, mask), strict=False)
+    own = given if isinstance(given, str) else _towards(here, network)
+    if own not in here["interfaces"]:
+        problems.append(f"this host: has no interface {own} with an IPv4 address; see interface in the machine's file")
+        return None
+    names = {
+        name: own if is_here(name) and not given else _interface(name, each, given) for name, each in facts.items()
+    }
+    return Links(cast(dict[str, str], names), cast(str, own), str(network))
+
+
+def _host(name: str, ranks: int, facts: Facts) -> Host:
+    return Host(
+        name=name,
+        ranks=ranks,
+        **{key: facts[key] for key in ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "memory_mb")},
+        clock_offset_s=facts["offset_s"],
+        clock_uncertainty_s=facts["uncertainty_s"],
+    )

@@ -1,0 +1,134 @@
+"""What a host of a machine has and sees; runs on the host and answers through its standard output.
+
+    python -I probe.py     standard input: a request in JSON, one line; then one line for each reading of the clock
+
+It imports only the standard library, so that it can tell which packages are missing. `study.machines.host_check` starts
+it, compares the answers and measures the clock's offset.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import socket
+import struct
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # ioctl requests: an interface's IPv4 address and its netmask
+VISIBLE_S = 5.0  # a network file system may show a new file late
+BLOCKS, BLOCK = 16, 1 << 16  # of each data file that are compared
+
+
+def main() -> None:
+    """Answer the request, then every line with the time."""
+    request = json.loads(sys.stdin.readline())
+    print(json.dumps(answer(request)), flush=True)
+    for _ in sys.stdin:
+        print(time.time_ns(), flush=True)
+
+
+def answer(request: dict) -> dict:
+    """Facts of this host. request: ``folder`` of the project, ``token``, a new file of the run, and ``data``, paths."""
+    name = socket.gethostname()
+    return {
+        "hostname": name,
+        "resolves": _resolves(name),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6,
+        "interfaces": dict(interfaces()),
+        "reached_at": os.environ.get("SSH_CONNECTION", "").split()[2:3],
+        "commit": _commit(request["folder"]),
+        "code": _code(Path(request["folder"])),
+        "packages": _packages(),
+        "sees_token": _appears(request["token"]),
+        "data": {path: _digest(path) for path in request["data"]},
+    }
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "cpu"):
+            return value.strip()
+    return platform.processor()
+
+
+def interfaces() -> list:
+    """(name, [IPv4 address, netmask]) of each interface that has one."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                both = [fcntl.ioctl(any_socket, what, request)[20:24] for what in (SIOCGIFADDR, SIOCGIFNETMASK)]
+            except OSError:
+                continue
+            found.append((name, [socket.inet_ntoa(each) for each in both]))
+    return found
+
+
+def _commit(folder: str) -> str:
+    try:
+        line = ["git", "-C", folder, "-c", f"safe.directory={folder}", "rev-parse", "HEAD"]
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _code(folder: Path) -> str:
+    """A digest of the code: it may differ between equal commits."""
+    total = hashlib.sha256()
+    for path in sorted((folder / "scripts").rglob("*.py")):
+        total.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:12]
+
+
+def _packages() -> list:
+    """``name-version`` of each package of this Python."""
+    folder = Path(sysconfig.get_paths()["purelib"])
+    return [f"python-{platform.python_version()}", *sorted(path.stem for path in folder.glob("*.dist-info"))]
+
+
+def _appears(path: str) -> bool:
+    deadline, file = time.monotonic() + VISIBLE_S, Path(path)
+    while not file.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+        if file.parent.is_dir():
+            list(file.parent.iterdir())  # a network file system then asks its server again
+    return True
+
+
+def _digest(path: str) -> str:
+    """A digest of the size and of blocks from all over the file; the reason in words if it cannot be read."""
+    try:
+        with open(path, "rb") as handle:
+            size = os.fstat(handle.fileno()).st_size
+            total = hashlib.sha256(str(size).encode())
+            for number in range(BLOCKS):
+                handle.seek(max(0, size - BLOCK) * number // (BLOCKS - 1))
+                total.update(handle.read(BLOCK))
+    except OSError as error:
+        return str(error.strerror)
+    return total.hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The network laboratory (scripts/lab.sh) in tests: hosts are namespaces of this machine, as real as these are."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+from data_faults import NotHere
+from place import ROOT, WAIT_S, Place
+
+from study.machines import machine
+
+PROGRAMS = ("ip", "tc", "nsenter", "unshare", "sshd", "ssh")
+ITS_OWN = {"sleep", "sshd"}  # processes that keep a host
+
+
+class Lab:
+    """Some hosts, started and ended here; raises `NotHere` with the reason where that is not possible."""
+
+    def __init__(self, hosts, folder):
+        missing = [each for each in PROGRAMS if not shutil.which(each, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
+        if os.geteuid() != 0 or missing:
+            raise NotHere(f"the laboratory needs {'root' if os.geteuid() else ' and '.join(missing)}")
+        self.hosts, self.folder = hosts, Path(folder)
+        self._variables = {**os.environ, "LAB_DIR": str(self.folder)}
+
+    def __enter__(self):
+        self("up", self.hosts)
+        return self
+
+    def __exit__(self, *_):
+        self("down")
+        assert not self.folder.exists()
+
+    def __call__(self, *arguments, check=True):
+        done = subprocess.run(
+            [ROOT / "scripts" / "lab.sh", *map(str, arguments)],
+            env=self._variables, capture_output=True, text=True, timeout=WAIT_S,
+        )  # fmt: skip
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    def on(self, host, *command):
+        return self("on", host, *command)
+
+    def left(self):
+        """Processes on the hosts, besides those that keep them: {host: command lines}."""
+        spaces = {}
+        for number in range(1, self.hosts + 1):
+            keeper = (self.folder / f"h{number}" / "pid").read_text().strip()
+            spaces[os.readlink(f"/proc/{keeper}/ns/net")] = f"h{number}"
+        found = {}
+        for process in psutil.process_iter(["name", "cmdline", "status"]):
+            with contextlib.suppress(OSError, psutil.Error):
+                host = spaces.get(os.readlink(f"/proc/{process.pid}/ns/net"))
+                if host and process.info["name"] not in ITS_OWN and process.info["status"] != psutil.STATUS_ZOMBIE:
+                    found.setdefault(host, []).append(" ".join(process.info["cmdline"]))
+        return found
+
+
+class LabPlace(Place):
+    """A place whose runs have their ranks on the laboratory's hosts, one each."""
+
+    def __init__(self, folder, data, lab):
+        super().__init__(folder, data)
+        self.lab = lab
+        self.prefix = [ROOT / "scripts" / "lab.sh", "exec"]
+        self.variables = {"LAB_DIR": str(lab.folder)}
+
+    def machine(self):
+        return machine.load("lab")
+
+    def nothing_is_left(self, name="run"):
+        super().nothing_is_left(name)
+        self.wait_until(lambda: self.lab.left() == {}, f"processes on hosts to end: {self.lab.left()}")
+
+
+@contextlib.contextmanager
+def laboratory(place, hosts):
+    """A `LabPlace` in a fault's place, on so many hosts of its own."""
+    with Lab(hosts, place.folder.parent / f"{place.folder.name}.lab") as lab:
+        inside = LabPlace(place.folder, place.data, lab)
+        yield inside
+        assert lab.left() == {}, lab.left()
+    place.seconds = inside.seconds

@@ -1,0 +1,120 @@
+"""Several hosts: where ranks are placed, host files, launcher lines, and clocks that differ."""
+
+import sys
+
+import pytest
+from examples import expand
+
+from study.core.errors import StudyError
+from study.experiment import inputs
+from study.instruments import phases
+from study.instruments.power import telemetry
+from study.launch import run_directory
+from study.machines import host_file, hosts, laboratory, launchers
+from study.machines.machine import load as machine
+from study.records import record
+
+PAIR = {"a": 2, "b": 3}
+LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "placed"), [(1, {"a": 1}), (2, {"a": 2}), (3, {"a": 2, "b": 1}), (5, {"a": 2, "b": 3})]
+)
+def test_hosts_are_filled_one_after_the_other(ranks, placed):
+    assert hosts.placement(ranks, PAIR) == placed
+
+
+def test_a_host_file(tmp_path):
+    file = tmp_path / "hosts.txt"
+    file.write_text("# our two\na slots=2\n\nb   slots = 3  # newer\nc\n")
+    assert host_file.listed(str(file)) == {"a": 2, "b": 3, "c": 1}
+    assert host_file.settings({"hosts": str(file)}) == {"hosts": {**PAIR, "c": 1}, "nodes": 3, "ranks_per_node": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a slots=2\na\n", "line 2: a is listed twice"),
+        ("a slots=0\n", "line 1: 'a slots=0' is not of the form: name slots=N"),
+        ("a b\n", "line 1: 'a b' is not of the form"),
+        ("-oProxyCommand=x slots=1\n", "line 1"),
+        ("# none\n", "lists no host"),
+    ],
+)
+def test_a_broken_host_file_is_told(tmp_path, text, words):
+    (tmp_path / "hosts.txt").write_text(text)
+    with pytest.raises(StudyError, match=words):
+        host_file.listed(str(tmp_path / "hosts.txt"))
+
+
+def test_a_missing_host_file_is_told():
+    with pytest.raises(StudyError, match="the host file nowhere.txt cannot be read"):
+        host_file.listed("nowhere.txt")
+
+
+def on_pair(**changes):
+    return {**machine("local"), "hosts": PAIR, "nodes": 2, "ranks_per_node": 3, **changes}
+
+
+def test_ranks_need_slots():
+    assert launchers.refusal(5, on_pair()) is None
+    assert launchers.refusal(6, on_pair()) == "6 ranks are more than the 5 slots of the machine's hosts"
+    assert "places ranks itself" in launchers.refusal(2, {**machine("summit"), "hosts": PAIR})
+    assert [launchers.nodes(ranks, on_pair()) for ranks in (1, 2, 3, 5)] == [1, 1, 2, 2]
+
+
+def test_lines(monkeypatch):
+    monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
+    linked = on_pair(links=LINKS)
+    assert launchers.command(3, linked, ["PROGRAM"]) == [
+        sys.executable, launchers.HOROVODRUN, "--interfaces", "a=eno1,b=eth7", "--network-interfaces", "eno1",
+        "--gloo", "-np", "3", "-H", "a:2,b:1", "PROGRAM",
+    ]  # fmt: skip
+    line = launchers.command(3, {**linked, "launcher": "mpirun"}, ["PROGRAM"])
+    assert line[-3:] == ["-H", "a:2,b:1", "PROGRAM"]
+    assert "plm_rsh_agent" in line and "10.0.0.0/24" in line
+
+
+def test_a_run_stays_the_same_when_hosts_are_added_that_it_does_not_use():
+    (run,) = expand(gpus=2)
+    before = inputs.define(run, on_pair(), "data")
+    after = inputs.define(run, on_pair(hosts={**PAIR, "c": 8}, nodes=3, ranks_per_node=8), "data")
+    assert inputs.handed_over(before) == inputs.handed_over(after)
+    assert (before.machine["hosts"], before.derived.nodes) == ({"a": 2}, 1)
+    assert "hosts" not in inputs.define(run, machine("local"), "data").machine
+
+
+def test_link_rates_are_for_the_laboratory():
+    assert laboratory.rate_refusal(100, machine("lab")) is None
+    assert laboratory.rate_refusal(0, machine("local")) is None
+    assert "needs the laboratory" in laboratory.rate_refusal(100, machine("local"))
+    assert "scripts/lab.sh up 8" in laboratory.refusal(machine("lab"))
+
+
+def test_wall_times_are_of_one_clock(tmp_path):
+    ranks, hour = tmp_path / "ranks", 3_600 * 10**9
+    for rank, (host, ahead) in enumerate({"a": 0, "b": hour}.items()):
+        log = phases.PhaseLog(ranks / f"phases-{rank:05d}.jsonl", rank, host)
+        log.edge("load", "begin", (1_000 + rank + ahead, 5))
+        log.edge("load", "end", (2_000 + rank + ahead, 1_005))
+        row = [str(1_000 + ahead), "5", host, *[""] * (len(telemetry.COLUMNS) - 3)]
+        text = ",".join(telemetry.COLUMNS) + "\n" + ",".join(row) + "\n"
+        (ranks / f"telemetry-{rank:05d}.csv").write_text(text)
+    clocks = [{"hostname": "a", "clock_offset_s": 0.0}, {"hostname": "b", "clock_offset_s": 3600.0}]
+    run_directory.merge_ranks(tmp_path, clocks)
+    edges = phases.read(tmp_path / "phases.jsonl")
+    assert [(edge["rank"], edge["wall_ns"]) for edge in edges] == [(0, 1000), (1, 1001), (0, 2000), (1, 2001)]
+    lines = (tmp_path / "telemetry.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[0] for line in lines] == ["1000", "1000"]
+
+
+def test_hosts_that_are_one_machine_share_its_cores():
+    (run,) = expand(gpus=2)
+    run = inputs.define(run, on_pair(), "data")
+    host = {"ranks": 1, "cores_allowed": 2}
+    apart = [{**host, "boot_id": identity} for identity in "xyz"]
+    one = [{**host, "boot_id": "x"} for _ in range(3)]
+    assert not record._oversubscribed(run, {"hosts": apart})
+    assert record._oversubscribed(run, {"hosts": one})
+    assert not record._oversubscribed(run, {"hosts": one[:2]})

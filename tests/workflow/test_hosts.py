@@ -1,0 +1,153 @@
+"""Runs on several hosts, in the network laboratory: real ssh, TCP and Horovod between namespaces of this machine."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from data_faults import NotHere
+from place import Place, make_data
+from project import has_mpi
+
+from lab import Lab, LabPlace
+
+SECRET = "hunter2-in-the-shell"
+UNFUSED = {"environment": {"HOROVOD_FUSION_THRESHOLD": "0"}}
+# Lines of Python for each rank: keep the trained weights, and what it knows of the launching shell.
+KEPT = """import os
+import numpy
+from study.training import rank
+checksum = rank._checksum
+def kept(model):
+    name = "rank-" + (os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+    folder = os.environ["KEPT_IN"]
+    os.makedirs(folder, exist_ok=True)
+    numpy.savez(f"{folder}/{name}.npz", *model.get_weights())
+    with open(f"{folder}/{name}.txt", "w") as handle:
+        handle.write("\\n".join(f"{key}={value}" for key, value in os.environ.items()))
+    return checksum(model)
+rank._checksum = kept
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    try:
+        with Lab(3, tmp_path_factory.mktemp("lab") / "lab") as lab:
+            yield lab
+            assert lab.left() == {}
+    except NotHere as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def place(lab, data, tmp_path_factory):
+    place = LabPlace(tmp_path_factory.mktemp("place"), data, lab)
+    place.copy.in_ranks(KEPT)
+    return place
+
+
+def trained(place, name, machine=None, **changes):
+    """The outcome of a run whose ranks keep their weights in ``folder/name.kept``."""
+    machine = machine or {}
+    environment = {**machine.get("environment", {}), "KEPT_IN": str(place.folder / f"{name}.kept")}
+    return place.run(name, machine={**machine, "environment": environment}, **changes)
+
+
+def weights(place, name, rank=0):
+    (path,) = (place.folder / f"{name}.kept").glob(f"rank-{rank}.npz")
+    with np.load(path) as arrays:
+        return [arrays[key] for key in arrays.files]
+
+
+def metrics(place, name):
+    return json.loads((place.folder / name / "metrics.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def three(place):
+    """A run on three hosts, with a secret in the launching shell; also all command lines seen while it ran."""
+    place.variables |= {"SECRET": SECRET, "OMP_NUM_THREADS": "7"}
+    kept = {**UNFUSED["environment"], "KEPT_IN": str(place.folder / "three.kept")}
+    launch = place.launch("three", gpus=3, staging="local_copy", machine={"environment": kept})
+    seen = set()
+    while launch.poll() is None:
+        for process in psutil.process_iter(["cmdline"]):
+            seen.add(" ".join(process.info["cmdline"] or []))
+        time.sleep(0.05)
+    assert launch.returncode == 0, launch.stderr.read()
+    return seen
+
+
+def test_weights_are_those_of_ranks_on_one_host(place, three, data, tmp_path):
+    one = Place(tmp_path, data)
+    one.copy.in_ranks(KEPT)
+    outcome = trained(one, "one", UNFUSED, gpus=3)
+    assert outcome["status"] == place.outcome("three")["status"] == "ok"
+    for ours, theirs in zip(weights(place, "three"), weights(one, "one"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_with_fusion_weights_are_close(place, three):
+    assert trained(place, "fused", gpus=3)["status"] == "ok"
+    for ours, theirs in zip(weights(place, "three"), weights(place, "fused"), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_each_host_copies_the_files_once(place, three):
+    run = place.definition(gpus=3)
+    size = sum(Path(paths["path"]).stat().st_size for paths in run["data"].values()) / 1e6
+    read = [rank["shared_read_mb"] for rank in metrics(place, "three")["ranks"]]
+    assert [round(each / size, 1) for each in read] == [1.0, 1.0, 1.0]
+
+
+def test_a_secret_of_the_shell_is_nowhere(place, three):
+    assert any("--remote" in line for line in three) and any("scripts/train.py" in line for line in three)
+    assert [line for line in three if SECRET in line] == []
+    found = [
+        path for path in (place.folder / "three").rglob("*") if path.is_file() and SECRET in path.read_text("latin1")
+    ]
+    assert found == []
+    for rank in range(3):
+        known = (place.folder / "three.kept" / f"rank-{rank}.txt").read_text().splitlines()
+        assert not [line for line in known if SECRET in line]
+        assert "OMP_NUM_THREADS=1" in known
+
+
+def test_the_record_knows_its_hosts(place, three):
+    provenance = json.loads((place.folder / "three" / "provenance.json").read_text())
+    assert [(host["name"], host["hostname"], host["ranks"]) for host in provenance["hosts"]] == [
+        ("h1", "h1", 1), ("h2", "h2", 1), ("h3", "h3", 1)
+    ]  # fmt: skip
+    assert len({host["boot_id"] for host in provenance["hosts"]}) == 1
+    assert all(abs(host["clock_offset_s"]) < 0.05 for host in provenance["hosts"])
+
+
+def test_two_hosts_with_interfaces_of_different_names(place, lab):
+    lab.on("h2", "sh", "-c", "ip link set br0 down && ip link set br0 name eth7 && ip link set eth7 up")
+    try:
+        outcome = trained(place, "interfaces", {"interface": {"h1": "br0", "h2": "eth7"}}, gpus=2)
+        assert outcome["status"] == "ok", outcome["failure"]
+    finally:
+        lab.on("h2", "sh", "-c", "ip link set eth7 down && ip link set eth7 name br0 && ip link set br0 up")
+
+
+@pytest.mark.skipif(not has_mpi(), reason="Horovod is built without MPI")
+def test_mpirun_places_ranks_on_hosts(place, three, lab):
+    place.variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    outcome = trained(place, "mpi", {"launcher": "mpirun", **UNFUSED}, gpus=3)
+    assert outcome["status"] == "ok", outcome["failure"]
+    assert [rank["host"] for rank in metrics(place, "mpi")["ranks"]] == ["h1", "h2", "h3"]
+    assert lab.left() == {}
+
+
+def test_the_hosts_agree_with_what_lab_says(lab):
+    assert lab("status").startswith("3 hosts (h1 to h3), link rate ")
+    assert lab("up", 3) == lab("status")
