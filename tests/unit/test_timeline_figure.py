@@ -17,7 +17,7 @@ from study.report.figures.timeline_drawing import draw, write
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
-    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "host": "n1", "hosts": "n1", "loader": "read_csv",
     "staging": "none",
     "straggler_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",

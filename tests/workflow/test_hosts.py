@@ -151,3 +151,14 @@ def test_mpirun_places_ranks_on_hosts(place, three, lab):
 def test_the_hosts_agree_with_what_lab_says(lab):
     assert lab("status").startswith("3 hosts (h1 to h3), link rate ")
     assert lab("up", 3) == lab("status")
+
+
+def test_the_launching_host_may_have_ranks(place):
+    prefix, place.prefix = place.prefix, [place.prefix[0], "on", "h1"]
+    try:
+        outcome = trained(place, "mixed", {"interface": "br0"}, gpus=2)
+        assert outcome["status"] == "ok", outcome["failure"]
+        assert [rank["host"] for rank in metrics(place, "mixed")["ranks"]] == ["h1", "h2"]
+        assert trained(place, "alone", gpus=1)["status"] == "ok"
+    finally:
+        place.prefix = prefix

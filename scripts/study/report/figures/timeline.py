@@ -99,8 +99,11 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame) -> tuple[str, ...]:
         notes.append(f"{len(shown) - MOST_RUNS} more traced runs are not shown")
     if shown["power_source"].eq(MODELLED).any():
         notes.append("power is modelled from CPU utilisation (power_model), not measured")
-    if (shown["nodes"] > 1).any():
+    several = shown["nodes"] > 1
+    if (several & (shown["hosts"] == shown["host"])).any():
         notes.append("the nodes' clocks are taken as they are")
+    if (several & (shown["hosts"] != shown["host"])).any():
+        notes.append("the hosts' clocks are corrected by offsets measured at the start")
     return tuple(notes)
 
 
@@ -134,7 +137,9 @@ def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
         elif key in begun:
             spans.setdefault(edge["rank"], []).append((edge["phase"], begun.pop(key), at))
     if len(spans) <= MOST_LANES:
-        return tuple(Lane(f"rank {rank}", tuple(spans[rank])) for rank in sorted(spans))
+        host = {edge["rank"]: f" on {edge.get('host')}" for edge in whole}
+        several = len(set(host.values())) > 1
+        return tuple(Lane(f"rank {rank}{host[rank] if several else ''}", tuple(spans[rank])) for rank in sorted(spans))
     loaded = {rank: end for rank, found in spans.items() for phase, _, end in found if phase == "load"}
     first, last = min(loaded, key=loaded.__getitem__), max(loaded, key=loaded.__getitem__)
     return (
