@@ -24,7 +24,9 @@ from study.report.figures.drawing import draw, write
 from study.report.figures.selection import select
 
 REASON = "no power sensor is configured for machine local"
+DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default}
 RUN = {
+    **DEFAULTS,
     "machine": "local", "benchmark": "nt3", "dataset": "candle", "scaling": "strong", "epochs": 384, "gpus": 1,
     "batch_size": 20, "batch_scaling": "none", "learning_rate_scaling": "linear", "loader": "read_csv",
     "staging": "none", "input_pipeline": "tf_data", "sharding": "none",
@@ -413,7 +415,7 @@ def test_no_runs_for_a_figure(runs):
 def test_planning():
     description = describe("icpp2019_figure10")
     assert filters(description) == " with benchmark p1b3, scaling batch, loader read_csv"
-    fitting = {"benchmark": "p1b3", "scaling": "batch", "loader": "read_csv", "trace": False, "profile": False}
+    fitting = {**DEFAULTS, "benchmark": "p1b3", "scaling": "batch", "loader": "read_csv"}
     assert has_runs(description, [{**fitting, "loader": "npy"}, fitting])
     assert not has_runs(description, [{**fitting, "loader": "npy"}, {**fitting, "scaling": "weak"}])
     assert not has_runs(description, [{**fitting, "trace": True}])

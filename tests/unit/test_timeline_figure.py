@@ -17,7 +17,8 @@ from study.report.figures.timeline_drawing import draw, write
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
-    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "host": "n1", "hosts": "n1", "loader": "read_csv",
+    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "host": "n1", "hosts": "n1",
     "staging": "none",
     "straggler_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",
@@ -131,7 +132,7 @@ def test_only_failed_runs_still_make_a_figure(tmp_path):
 def test_a_study_without_traced_runs_is_refused(tmp_path):
     with pytest.raises(StudyError, match="needs traced runs; the study"):
         selected(tmp_path, {**ROW, "trace": False})
-    traced = {"benchmark": "p1b1", "trace": True, "profile": False}
+    traced = {"benchmark": "p1b1", "trace": True, "profile": False, "allreduce_sweep": False}
     assert has_runs(FIGURE, [traced], traced=True)
     assert not has_runs(FIGURE, [{**traced, "trace": False}], traced=True)
 

@@ -100,6 +100,7 @@ class Parameter:
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         is_repeat: whether runs that differ in it are repeats of one point.
+        observes: whether runs with another value than the default are observed more closely, and give no timings.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Parameter:
     label: str = ""
     refuse: Refusal | None = None
     is_repeat: bool = False
+    observes: bool = False
 
     @property
     def has_default(self) -> bool:

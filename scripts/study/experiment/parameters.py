@@ -27,6 +27,11 @@ def declare(parameter: Parameter) -> Parameter:
     return PARAMETERS.add(parameter.name, parameter)
 
 
+def observing() -> list[str]:
+    """The keys of which runs with another value than the default give no timings."""
+    return [name for name, parameter in PARAMETERS.items() if parameter.observes]
+
+
 def _batch_scaling(run: PlannedRun) -> str | None:
     if run["scaling"] == "batch" and run["batch_scaling"] == "none":
         return (
@@ -86,6 +91,14 @@ def _trace(run: PlannedRun) -> str | None:
 
 def _profile(run: PlannedRun) -> str | None:
     return "a run cannot be traced and profiled at once; give two grids" if run["trace"] and run["profile"] else None
+
+
+def _allreduce_sweep(run: PlannedRun) -> str | None:
+    if run["allreduce_sweep"] and run.gpus == 1:
+        return "one rank has no communication to time; give gpus of 2 or more"
+    if run["allreduce_sweep"] and (run["trace"] or run["profile"]):
+        return "tracing and profiling slow the allreduces; give two grids"
+    return None
 
 
 declare(Parameter("benchmark", Name(), "The CANDLE benchmark: a file name in config/benchmarks without .yaml."))
@@ -227,6 +240,7 @@ declare(
         "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings.",
         default=False,
         refuse=_trace,
+        observes=True,
     )
 )
 declare(
@@ -236,6 +250,17 @@ declare(
         "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
         default=False,
         refuse=_profile,
+        observes=True,
+    )
+)
+declare(
+    Parameter(
+        "allreduce_sweep",
+        Flag(),
+        "Whether the ranks time allreduces of 4 KiB to 16 MiB after the evaluation. Such a run gives no other timings.",
+        default=False,
+        refuse=_allreduce_sweep,
+        observes=True,
     )
 )
 declare(

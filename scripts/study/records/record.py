@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from study.instruments.power import summary
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
 # Keys that older records of this version lack.
-ADDED: dict[str, Any] = {"hosts": [], "traffic": None}
+ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None}
 
 
 @functools.cache
@@ -77,6 +78,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
+        "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -165,7 +167,21 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
         "throughput_samples_per_s": samples * len(times) / times.sum(),
         "learning_rate_used": history["learning_rate"].iloc[-1],
+        "time_per_step_s": _time_per_step(run, history, metrics),
     }
+
+
+def _time_per_step(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> float | None:
+    """Median over the epochs after the first, without validation; None for runs of older versions."""
+    if "steps_s" not in history:
+        return None
+    epochs = history["steps_s"][1:] if len(history) > 1 else history["steps_s"]
+    return epochs.median() / _steps(run, metrics)
+
+
+def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
+    """Steps of an epoch."""
+    return -(-metrics["workload"]["samples_per_rank"] // run.derived.batch_size_per_rank)
 
 
 def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -196,7 +212,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     ranks = metrics["ranks"]
     if "cpu_busy" not in ranks[0]:
         return None
-    steps = -(-metrics["workload"]["samples_per_rank"] // run.derived.batch_size_per_rank)
+    steps = _steps(run, metrics)
     busy = max((rank["cpu_busy"] for rank in ranks if rank["cpu_busy"] is not None), default=None)
     return {
         "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
@@ -205,6 +221,22 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         "cpu_busy": busy,
         "cpu_limited": None if busy is None else busy >= CPU_LIMITED,
     }
+
+
+def _sweep(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Median time and bus bandwidth by message size: bytes x 2 (N - 1) / N / time, which a ring allreduce sends."""
+    if not metrics.get("allreduce_sweep"):
+        return None
+    sent = 2 * (run.ranks - 1) / run.ranks
+    return [
+        {
+            "bytes": each["bytes"],
+            "repeats": len(each["seconds"]),
+            "median_s": statistics.median(each["seconds"]),
+            "busbw_gb_per_s": each["bytes"] * sent / statistics.median(each["seconds"]) / 1e9,
+        }
+        for each in metrics["allreduce_sweep"]
+    ]
 
 
 def _sum(values: list) -> float | None:

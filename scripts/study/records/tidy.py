@@ -57,10 +57,11 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         "stage_s": times.get("stage", {}).get("slowest_s"),
         "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
-        **(record["training"] or nothing(TRAINING)),
+        **(nothing(TRAINING) | (record["training"] or {})),
         **(nothing(QUALITY) | (record["quality"] or {})),
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
         **(record["traffic"] or nothing(TRAFFIC)),
+        **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
@@ -149,7 +150,8 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
-TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "throughput_samples_per_s", "learning_rate_used")
+TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
+            "learning_rate_used")  # fmt: skip
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 # The columns of runs.csv that figures may draw against the number of GPUs.
 MEASURED = (

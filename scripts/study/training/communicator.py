@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +43,9 @@ class Communicator(Protocol):
 
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """``value`` of every member, in their order; anything that can be pickled. Waits for all members."""
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Seconds of each of ``repeats`` allreduces (sums) of ``size`` bytes of float32; all ranks must call."""
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
@@ -104,6 +108,18 @@ class Horovod:
         from horovod.tensorflow import allgather_object
 
         return allgather_object(value, process_set=self._process_set(members))
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
+        import tensorflow as tf
+        from horovod.tensorflow import Sum, allreduce
+
+        tensor, seconds = tf.zeros(size // 4), []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            allreduce(tensor, op=Sum, name=f"sweep.{size}")[0].numpy()  # on a GPU, waits for its end
+            seconds.append(time.perf_counter() - begun)
+        return seconds
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""

@@ -113,22 +113,26 @@ def _epoch_times(
     import tf_keras as keras
 
     class EpochTimes(keras.callbacks.Callback):
-        """Begin and wall-clock time of each epoch, including validation, and its learning rate."""
+        """Begin and wall-clock time of each epoch, with and without validation, its traffic and learning rate."""
 
         def __init__(self) -> None:
             super().__init__()
             self.rows = list(rows)
             self._traffic = Traffic()
+            self._steps_s = 0.0
 
         def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             self._traffic.begin()
             self._begun_wall, self._begun = now()
 
+        def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
+            self._steps_s = (time.monotonic_ns() - self._begun) / 1e9
+
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             measured = logs or {}
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
-            row = {"epoch": epoch + 1, "time_s": seconds, **measured, "learning_rate": rate}
+            row = {"epoch": epoch + 1, "time_s": seconds, "steps_s": self._steps_s, **measured, "learning_rate": rate}
             self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._traffic.end()})
             if order:
                 order.set(epoch + 1)

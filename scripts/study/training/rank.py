@@ -27,7 +27,7 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
-from study.training import fit, learning_rate, staging
+from study.training import allreduce_sweep, fit, learning_rate, staging
 from study.training.communicator import Communicator, Members
 
 
@@ -76,6 +76,7 @@ class _Results:
     test_metrics: dict
     workload: dict
     reads: SharedReads
+    swept: list | None
 
 
 def _train(
@@ -112,7 +113,8 @@ def _train(
     with phases("evaluate"):
         batch_size = run.derived.batch_size_per_rank
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
-    return _Results(model, initial, history, resumed[0], test_metrics, workload, reads)
+    swept = allreduce_sweep.sweep(communicator) if run["allreduce_sweep"] else None
+    return _Results(model, initial, history, resumed[0], test_metrics, workload, reads, swept)
 
 
 def limit_threads(cores: int) -> None:
@@ -237,6 +239,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
             "parameters": results.model.count_params(),
             "trainable_parameters": sum(int(np.prod(each.shape)) for each in results.model.trainable_variables),
             "initial_weights_crc32": results.initial_checksum,
+            "allreduce_sweep": results.swept,
             "ranks": everyone,
         },
     )

@@ -11,6 +11,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
+from study.experiment.parameters import observing
 from study.experiment.study import PlannedRun
 from study.records import tidy
 
@@ -50,7 +51,7 @@ def schema() -> dict[str, Any]:
 
 def columns() -> list[str]:
     """The columns of runs.csv that identify an experiment: runs that differ in one of them are never averaged."""
-    return [name for name in schemas.separating() if name not in ("gpus", "trace", "profile")]
+    return [name for name in schemas.separating() if name not in ("gpus", *observing())]
 
 
 @functools.cache
@@ -98,8 +99,7 @@ def filters(description: Description) -> str:
 def has_runs(description: Description, runs: Iterable[PlannedRun], traced: bool = False) -> bool:
     """Whether any of a study's runs belongs in the figure. traced: whether it shows traced runs, and no others."""
     return any(
-        run["trace"] == traced
-        and not run["profile"]
+        [name for name in observing() if run[name]] == (["trace"] if traced else [])
         and all(run[column] in values for column, values in description.runs.items())
         for run in runs
     )

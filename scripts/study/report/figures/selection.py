@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
+from study.experiment.parameters import observing
 from study.instruments.power.readings import MODELLED
 from study.report.figures.description import Description, columns, filters, several
 from study.report.tables.summary import published
@@ -95,7 +96,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> FigureDa
 def _chosen(description: Description, runs: pd.DataFrame) -> pd.DataFrame:
     rows = runs
     if len(runs):
-        kept = ~(runs["trace"] | runs["profile"]).astype(bool)
+        kept = ~runs[observing()].astype(bool).any(axis=1)
         for column, values in description.runs.items():
             kept &= runs[column].isin(values)
         rows = runs[kept]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from study.core.registry import Registry
+from study.experiment.parameters import observing
 from study.experiment.study import Study
 from study.report.tables.layout import Table
 
@@ -56,11 +57,11 @@ def table(
 def runs(
     scaling: str | None = None, loaders: Collection[str] | None = None, observed: str | None = None
 ) -> Callable[[Study], bool]:
-    """Whether a study has such runs. observed: ``trace`` or ``profile``; by default only runs that give timings."""
+    """Whether a study has such runs. observed: a key such as ``trace``; by default only runs that give timings."""
 
     def is_there(study: Study) -> bool:
         return any(
-            [name for name in ("trace", "profile") if run[name]] == ([observed] if observed else [])
+            [name for name in observing() if run[name]] == ([observed] if observed else [])
             and (scaling is None or run["scaling"] == scaling)
             and (loaders is None or run["loader"] in loaders)
             for run in study.runs

@@ -9,7 +9,7 @@ import pandas as pd
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
-from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters import PARAMETERS, observing
 from study.report.tables.layout import ci95_name, text
 
 # Columns that identify a row of a table of runs: the machine and every grid key except the repeat.
@@ -28,7 +28,7 @@ TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs whose times are used: without traced and profiled runs, which are slower."""
-    return runs[~(runs["trace"] | runs["profile"]).astype(bool)]
+    return runs[~runs[observing()].astype(bool).any(axis=1)]
 
 
 def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:

@@ -1,0 +1,107 @@
+"""Our own tables of the network: what a step costs on links of several rates, and allreduces by message size."""
+
+import re
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import summarize
+from study.experiment.study import Study
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, joined_records, notes, optional_columns, points, timed
+
+MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
+BANDWIDTH = re.compile(r"busbw_(\d+)_gb_per_s")
+MBIT = 1e6 / 8  # bytes
+
+
+@kinds.table(
+    "network",
+    title="Steps on links of several rates",
+    look_for="How far the time per step follows the rate of the links, and whether the links or the processors limit "
+    "it. The hosts are namespaces of one machine: Horovod, TCP and ssh are real, cores and memory are shared, and the "
+    "link rates are emulated.",
+    needs="runs with link_mbit_per_s",
+    is_there=lambda study: any(run["link_mbit_per_s"] for run in study.runs),
+)
+def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
+    limited = timed(runs)
+    limited = limited[limited["link_mbit_per_s"] > 0]
+    table = points(limited, MEASURES).drop(columns=["power_source", "power_reason"])
+    ranks = table["gpus"]
+    table["ring_mb_per_step"] = 2 * (ranks - 1) / ranks * table["gradient_mb"]
+    table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
+    table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
+    table["cpu_limited"] = _any(limited, table, "cpu_limited")
+    table = table.sort_values(["benchmark", "dataset", "link_mbit_per_s", "gpus"], ignore_index=True)
+    shown = ["benchmark", "scaling", "link_mbit_per_s", "gpus", "batch_size_per_rank", "time_per_step_s",
+             "wire_limit_s", "tcp_sent_mb_per_step", "ring_mb_per_step", "sent_over_ring",
+             "cpu_busy", "cpu_limited", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
+    caption = (
+        "network laboratory, one rank per host, emulated link rates: median time per step without the first epoch and "
+        "without validation; wire_limit_s is the time that the links need for the bytes of a ring allreduce, "
+        "2 (N - 1) / N times the gradients; sent_over_ring compares the bytes that a rank really sent with these; "
+        "cpu_limited: the cores were at least 90 % busy while training in some repeat, so the links may not be the "
+        "limit."
+    )
+    return Table("network", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
+
+
+def _any(runs: pd.DataFrame, table: pd.DataFrame, column: str) -> pd.Series:
+    """Whether any run behind a row of the table has ``column``."""
+    has = runs.set_index("record")[column].eq(True)
+    return table["records"].map(lambda records: any(has.get(each, False) for each in records.split("; ")))
+
+
+def sweeps(study: Study) -> bool:
+    """Whether a study times allreduces."""
+    return any(run["allreduce_sweep"] for run in study.runs)
+
+
+NEEDS = "runs with allreduce_sweep"
+
+
+@kinds.table(
+    "allreduce",
+    title="Allreduce by message size",
+    look_for="From which message size an allreduce reaches the rate of the links.",
+    needs=NEEDS,
+    is_there=sweeps,
+)
+def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per machine, link rate, ranks and message size: bus bandwidth, and its share of the link's rate."""
+    keys = ["machine", "link_mbit_per_s", "gpus"]
+    chosen = runs[runs["allreduce_sweep"].astype(bool)]
+    sizes = {int(found[1]): name for name in chosen for found in [BANDWIDTH.fullmatch(name)] if found}
+    rows = []
+    for key, group in chosen.groupby(keys, sort=True):
+        for size, name in sorted(sizes.items()):
+            rows.append({**dict(zip(keys, key, strict=True)), **_bandwidth(group, size, name)})
+    columns = [*keys, "message_bytes", "busbw_gb_per_s", "busbw_ci95_gb_per_s", "share_of_link", "repeats_ok",
+               "repeats_failed", "code_is_current", "records"]  # fmt: skip
+    table = pd.DataFrame(rows, columns=columns)
+    rate = table["link_mbit_per_s"] * MBIT / 1e9
+    table["share_of_link"] = (table["busbw_gb_per_s"] / rate).where(rate > 0)
+    caption = (
+        "allreduces after the evaluation, median time of the slowest rank; bus bandwidth is message size x "
+        "2 (N - 1) / N / time, the rate at which a ring allreduce sends; share_of_link compares it with the link rate, "
+        "which the network laboratory emulates."
+    )
+    shown = [name for name in columns if name not in ("code_is_current", "records")]
+    optional = ("share_of_link", "repeats_failed")
+    return Table("allreduce", caption, table, shown, optional, notes(table, "values"), (*keys, "message_bytes"))
+
+
+def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
+    ok = group[group["status"] == "ok"]
+    sample = summarize(ok[name])
+    return {
+        "message_bytes": size,
+        "busbw_gb_per_s": sample.mean,
+        "busbw_ci95_gb_per_s": sample.ci95,
+        "repeats_ok": len(ok),
+        "repeats_failed": len(group) - len(ok),
+        "code_is_current": bool(group["code_is_current"].all()),
+        "records": joined_records(group["record"]),
+    }
