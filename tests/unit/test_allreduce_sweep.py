@@ -1,0 +1,38 @@
+"""The allreduce sweep, with allreduces of a hundred megabytes per second."""
+
+import pytest
+from examples import define, expand
+from fake_communicator import FakeCommunicator
+
+from study.core.errors import StudyError
+from study.records import record
+from study.training.allreduce_sweep import FEWEST, MOST, SIZES, sweep
+
+
+def test_each_size_is_repeated_long_enough():
+    found = sweep(FakeCommunicator(size=2))
+    assert [each["bytes"] for each in found] == list(SIZES)
+    assert len(found[0]["seconds"]) == MOST
+    assert len(found[-1]["seconds"]) == FEWEST
+    assert found[-1]["seconds"][0] == pytest.approx(SIZES[-1] / 1e8)
+
+
+def test_the_slowest_rank_counts():
+    communicator = FakeCommunicator(size=2)
+    communicator.gathered = [answer for _ in SIZES for answer in ([0.1, 0.2], [[1.0, 4.0], [3.0, 2.0]])]
+    assert sweep(communicator)[0]["seconds"] == [3.0, 4.0]
+
+
+def test_bus_bandwidth_is_what_a_ring_sends():
+    run = define(expand(gpus=4)[0])
+    metrics = {"allreduce_sweep": [{"bytes": 8_000_000, "seconds": [2.0, 1.0, 3.0]}]}
+    assert record._sweep(run, metrics) == [
+        {"bytes": 8_000_000, "repeats": 3, "median_s": 2.0, "busbw_gb_per_s": pytest.approx(0.006)}
+    ]
+    assert record._sweep(run, {"allreduce_sweep": None}) is None
+
+
+@pytest.mark.parametrize(("point", "words"), [({"gpus": 1}, "one rank"), ({"trace": True}, "two grids")])
+def test_where_it_is_refused(point, words):
+    with pytest.raises(StudyError, match=words):
+        expand(allreduce_sweep=True, **point)
