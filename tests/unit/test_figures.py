@@ -484,4 +484,4 @@ def test_the_script_without_any_run(tmp_path, monkeypatch):
 
 def test_every_grid_parameter_tells_experiments_apart():
     """One that were missing here would be averaged over in silence."""
-    assert set(columns()) == set(PARAMETERS) - {"gpus", "trace", "profile", "repeat"}
+    assert set(columns()) == set(PARAMETERS) - {"gpus", "trace", "profile", "allreduce_sweep", "repeat"}

@@ -25,7 +25,7 @@ ROW = {
 }  # fmt: skip
 
 
-def add_run(folder, name, ranks=2, power=None, **changes):
+def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
     """A run's files in ``folder/name``, and its row. power: {device: (kind, watts or None, joules a second)}."""
     directory = folder / name
     directory.mkdir()
@@ -35,6 +35,7 @@ def add_run(folder, name, ranks=2, power=None, **changes):
         for phase, begin, end in (("load", 1, 2 + rank), ("stage", 1.1, 1.9), ("broadcast", 5, 9), ("train", 14, 18)):
             for edge, at in (("begin", begin), ("end", end)):
                 edges.append({"phase": phase, "edge": edge, "rank": rank, "wall_ns": STARTED_NS + int(at * 1e9)})
+                edges[-1]["host"] = host.format(rank)
     (directory / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
     timelines.write(directory / "t.json", timelines.run(ranks=3))
     summarize(directory / "t.json").activity.to_csv(directory / "activity.csv", index=False)
@@ -52,6 +53,14 @@ def add_run(folder, name, ranks=2, power=None, **changes):
 
 def selected(tmp_path, *rows):
     return select(FIGURE, pd.DataFrame(rows), "test", tmp_path)
+
+
+def test_lanes_name_the_hosts_of_several(tmp_path):
+    row = add_run(tmp_path, "a", host="h{}", nodes=2, hosts="h0 h1")
+    data = selected(tmp_path, row)
+    assert [lane.label for lane in data.runs[0].lanes] == ["rank 0 on h0", "rank 1 on h1"]
+    assert "the hosts' clocks are corrected by offsets measured at the start" in data.notes
+    assert "the nodes' clocks are taken as they are" in selected(tmp_path, {**row, "hosts": "n1"}).notes
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):

@@ -137,7 +137,7 @@ def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
         elif key in begun:
             spans.setdefault(edge["rank"], []).append((edge["phase"], begun.pop(key), at))
     if len(spans) <= MOST_LANES:
-        host = {edge["rank"]: f" on {edge.get('host')}" for edge in whole}
+        host = {edge["rank"]: f" on {edge['host']}" for edge in whole}
         several = len(set(host.values())) > 1
         return tuple(Lane(f"rank {rank}{host[rank] if several else ''}", tuple(spans[rank])) for rank in sorted(spans))
     loaded = {rank: end for rank, found in spans.items() for phase, _, end in found if phase == "load"}
