@@ -1,9 +1,10 @@
-"""Horovod's own launcher, with three changes.
+"""Horovod's own launcher, with four changes.
 
 - It does not check whether Horovod was built with Gloo. For this check horovodrun imports TensorFlow in a separate
   process, which takes three seconds. The set-up checks once, and a rank without Gloo reports the problem itself.
 - It puts no environment on command lines, which all users of a host can read. Ranks of this host inherit it. Ranks of
   other hosts get the run's own variables through `study.machines.remote`.
+- It takes every address 127.x.y.z for this host. Debian gives a host's own name the address 127.0.1.1.
 - It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
 
     horovodrun.py [--interfaces HOST=NAME,...] HOROVODRUN'S ARGUMENTS
@@ -17,6 +18,7 @@ import sys
 from typing import Any
 
 from horovod.runner import gloo_run, launch
+from horovod.runner.util import network
 
 from study.machines import remote
 
@@ -31,6 +33,8 @@ def main() -> Any:
     launch._check_all_hosts_ssh_successful = lambda *_, **__: True
     gloo_run._slot_info_to_command_fn = lambda command, env: lambda slot: _rank_command(command, slot, interfaces)
     gloo_run.get_remote_command = _through_remote
+    resolve = network.resolve_host_address
+    network.resolve_host_address = lambda host: re.sub(r"^127\..*", "127.0.0.1", resolve(host))
     return launch.run_commandline()
 
 

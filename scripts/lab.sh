@@ -12,7 +12,7 @@
 # Each host has its own network, host name, address, sshd, ~/.ssh, and an empty file system on /mnt. All are connected to
 # a bridge in h0's network namespace, so this machine's own network is not touched. All else, such as the project's
 # folder, is shared. Needs root, and on Debian: apt install iproute2 openssh-server
-set -euo pipefail
+set -Eeuo pipefail
 lab=${LAB_DIR:-/run/candle-scaling-lab}
 network=10.77.0
 program=$(readlink -f "$0")
@@ -20,8 +20,14 @@ program=$(readlink -f "$0")
 fail() { echo "lab.sh: error: $*" >&2; exit 1; }
 usage() { sed -n '2,/^set /p' "$program" | sed '$d;s/^# \{0,1\}//'; exit 2; }
 
-holder() { cat "$lab/$1/pid" 2>/dev/null || true; } # the process that keeps a host's namespaces
-is_up() { local pid; pid=$(holder "$1"); [ -n "$pid" ] && [ -e "/proc/$pid/ns/net" ]; }
+# The process that keeps a host's namespaces. Its number may have passed to another process, so its network namespace is
+# compared too: pid holds both.
+holder() {
+  local pid space
+  read -r pid space 2>/dev/null <"$lab/$1/pid" || return 0
+  if [ "$(readlink "/proc/$pid/ns/net" 2>/dev/null)" = "$space" ]; then echo "$pid"; fi
+}
+is_up() { [ -n "$(holder "$1")" ]; }
 count() { local n=0; while is_up "h$((n + 1))"; do n=$((n + 1)); done; echo "$n"; }
 on() {
   local host=$1
@@ -33,7 +39,6 @@ within() { (on "$@"); }
 
 check_programs() {
   local program
-  [ "$(id -u)" = 0 ] || fail "the laboratory needs root"
   for program in unshare nsenter ip tc ssh ssh-keygen /usr/sbin/sshd; do
     command -v "$program" >/dev/null || fail "$program is missing; on Debian: apt install iproute2 openssh-server"
   done
@@ -41,10 +46,10 @@ check_programs() {
 
 make_keys() { # for N hosts and h0
   local i
-  rm -rf "$lab"
   mkdir -p "$lab" /run/sshd
   chmod 700 "$lab"
-  [ -d ~/.ssh ] || { mkdir -m 700 ~/.ssh && touch "$lab/made_ssh_folder"; }
+  touch "$lab/laboratory"
+  [ -d ~root/.ssh ] || { mkdir -m 700 ~root/.ssh && touch "$lab/made_ssh_folder"; }
   ssh-keygen -q -t ed25519 -N '' -C laboratory -f "$lab/key" </dev/null
   ssh-keygen -q -t ed25519 -N '' -C laboratory -f "$lab/hostkey" </dev/null
   echo "127.0.0.1 localhost" >"$lab/hosts"
@@ -57,15 +62,18 @@ make_keys() { # for N hosts and h0
 start_host() { # NAME
   mkdir -p "$lab/$1"
   setsid unshare --net --uts --mount --propagation private sh -c "
+    set -e
     hostname $1
     ip link set lo up
     mount --bind '$lab/hosts' /etc/hosts
     mount -t tmpfs -o mode=0755 tmpfs /mnt
-    mount -t tmpfs -o mode=0700 tmpfs ~/.ssh
-    cp '$lab/known_hosts' ~/.ssh/known_hosts
-    cp '$lab/key.pub' ~/.ssh/authorized_keys
-    cp '$lab/key' ~/.ssh/id_ed25519 && chmod 600 ~/.ssh/*
-    echo \$\$ > '$lab/$1/pid.part' && mv '$lab/$1/pid.part' '$lab/$1/pid'
+    mount -t tmpfs -o mode=0700 tmpfs ~root/.ssh
+    cp '$lab/known_hosts' ~root/.ssh/known_hosts
+    cp '$lab/key.pub' ~root/.ssh/authorized_keys
+    cp '$lab/key' ~root/.ssh/id_ed25519
+    chmod 600 ~root/.ssh/*
+    echo \$\$ \$(readlink /proc/\$\$/ns/net) > '$lab/$1/pid.part'
+    mv '$lab/$1/pid.part' '$lab/$1/pid'
     exec sleep infinity" </dev/null >"$lab/$1/log" 2>&1 &
   for _ in $(seq 400); do is_up "$1" && return; sleep 0.05; done
   cat "$lab/$1/log" >&2
@@ -102,9 +110,10 @@ up() {
     status
     return
   fi
+  refuse_if_busy
   down
+  trap 'down; echo "lab.sh: error: the laboratory could not be started" >&2' EXIT
   make_keys "$1"
-  trap 'down; fail "the laboratory could not be started"' ERR
   start_bridge
   for i in $(seq "$1"); do
     start_host "h$i"
@@ -112,8 +121,32 @@ up() {
     start_sshd "h$i"
   done
   echo none >"$lab/rate"
+  trap - EXIT
   status
 }
+
+# Whatever runs on the hosts: {host name and command}, without what keeps them.
+running() {
+  local host pid other
+  for host in "$lab"/h[0-9]*/; do
+    pid=$(holder "$(basename "$host")")
+    [ -n "$pid" ] || continue
+    for other in /proc/[0-9]*; do
+      if [ "$other/ns/net" -ef "/proc/$pid/ns/net" ] && ! grep -qxE 'sleep|sshd.*' "$other/comm" 2>/dev/null; then
+        echo "$(basename "$host"): $(tr '\0' ' ' <"$other/cmdline" 2>/dev/null)"
+      fi
+    done
+  done
+}
+
+refuse_if_busy() {
+  local first
+  first=$(running | sed -n 1p)
+  [ -z "$first" ] || fail "the hosts are in use ($first); end that, or run: scripts/lab.sh down"
+}
+
+# Bytes that may pass at once: those of 4 ms, as the kernel's timer needs some, and at least one large segment.
+burst() { local bytes=$((${1%mbit} * 500)); echo $((bytes > 65536 ? bytes : 65536)); }
 
 # Both ends of a link: what the host sends, and what it receives.
 rate() {
@@ -125,7 +158,7 @@ rate() {
       if [ "$1" = none ]; then
         within "$host" tc qdisc del dev "$device" root 2>/dev/null || true
       else
-        within "$host" tc qdisc replace dev "$device" root tbf rate "$1" burst 256kb latency 50ms
+        within "$host" tc qdisc replace dev "$device" root tbf rate "$1" burst "$(burst "$1")" latency 50ms
       fi
     done
   done
@@ -144,19 +177,22 @@ status() {
 
 down() {
   local host pid other
+  [ -e "$lab/laboratory" ] || return 0
   for host in "$lab"/h[0-9]*/; do
-    pid=$(cat "$host/pid" 2>/dev/null) || continue
+    pid=$(holder "$(basename "$host")")
+    [ -n "$pid" ] || continue
     for other in /proc/[0-9]*; do # all that runs on the host, and last the process that keeps it
       if [ "${other#/proc/}" != "$pid" ] && [ "$other/ns/net" -ef "/proc/$pid/ns/net" ]; then
         kill -KILL "${other#/proc/}" 2>/dev/null || true
       fi
     done
-    [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != sleep ] || kill -KILL "$pid" 2>/dev/null || true
+    kill -KILL "$pid" 2>/dev/null || true
   done
-  [ ! -e "$lab/made_ssh_folder" ] || rmdir ~/.ssh 2>/dev/null || true
+  [ ! -e "$lab/made_ssh_folder" ] || rmdir ~root/.ssh 2>/dev/null || true
   rm -rf "$lab"
 }
 
+[ "$(id -u)" = 0 ] || [ $# = 0 ] || fail "the laboratory needs root"
 command=${1:-}
 [ $# = 0 ] || shift
 case $command in

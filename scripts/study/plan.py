@@ -113,7 +113,8 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
         if too_many:
-            lines.append(f"{where}: ranks_per_node, nodes: {too_many}")
+            keys = "hosts" if machine.get("hosts") else "ranks_per_node, nodes"
+            lines.append(f"{where}: {keys}: {too_many}")
         elif broken := queues.refusal(ranks, machine, components):
             lines.append(f"{where}: {broken}")
     if packs := packing.advice(_ranks(study), machine, components):

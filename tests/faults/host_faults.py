@@ -138,7 +138,7 @@ NOT_READY = {
     "a host has results of its own": (_results_of_its_own, ["h2: does not see the results", "share"], {}),
     "a host has other data": (_other_data, ["h2: ", "train.npy is not the same", "copy"], {}),
     "a host's own name does not resolve": (_unresolvable_name, ["h2: its own name, nowhere,", "/etc/hosts"], {}),
-    "two hosts have one name": (_same_name, ["h2: calls itself h1", "hostnamectl"], {}),
+    "two hosts have one name": (_same_name, ["h2: calls itself h1", "rename"], {}),
     "a host's clock is an hour off": (_clock_an_hour_off, ["h2: its clock is +3600 s off", "timedatectl"], {}),
     "a host lacks the interface": (
         lambda place: None, ["h2: has no interface eth9", "br0 (10.77.0.3)"], {"interface": {"h1": "br0", "h2": "eth9"}}

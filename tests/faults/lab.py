@@ -13,7 +13,7 @@ from place import ROOT, WAIT_S, Place
 from study.machines import machine
 
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "sshd", "ssh")
-ITS_OWN = {"sleep", "sshd"}  # processes that keep a host
+ITS_OWN = {"sleep", "sshd", "sshd-session"}  # processes that keep a host
 
 
 class Lab:
@@ -49,7 +49,7 @@ class Lab:
         """Processes on the hosts, besides those that keep them: {host: command lines}."""
         spaces = {}
         for number in range(1, self.hosts + 1):
-            keeper = (self.folder / f"h{number}" / "pid").read_text().strip()
+            keeper = (self.folder / f"h{number}" / "pid").read_text().split()[0]
             spaces[os.readlink(f"/proc/{keeper}/ns/net")] = f"h{number}"
         found = {}
         for process in psutil.process_iter(["name", "cmdline", "status"]):

@@ -1,5 +1,6 @@
 """Several hosts: where ranks are placed, host files, launcher lines, and clocks that differ."""
 
+import json
 import sys
 
 import pytest
@@ -81,8 +82,17 @@ def test_a_run_stays_the_same_when_hosts_are_added_that_it_does_not_use():
     before = inputs.define(run, on_pair(), "data")
     after = inputs.define(run, on_pair(hosts={**PAIR, "c": 8}, nodes=3, ranks_per_node=8), "data")
     assert inputs.handed_over(before) == inputs.handed_over(after)
-    assert (before.machine["hosts"], before.derived.nodes) == ({"a": 2}, 1)
+    assert (before.machine["hosts"], before.derived.nodes) == ([["a", 2]], 1)
     assert "hosts" not in inputs.define(run, machine("local"), "data").machine
+
+
+def test_hosts_keep_their_order_on_their_way_to_the_launch():
+    (run,) = expand(gpus=2)
+    handed = json.dumps(inputs.handed_over(inputs.define(run, on_pair(hosts={"b": 1, "a": 1}), "data")), sort_keys=True)
+    taken = inputs.taken_over(json.loads(handed))
+    assert list(dict(taken.machine["hosts"]).items()) == [("b", 1), ("a", 1)]
+    line = launchers.Horovodrun().line(2, {**taken.machine, "links": LINKS})
+    assert line[-1] == "b:1,a:1"
 
 
 def test_link_rates_are_for_the_laboratory():

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 from data_faults import NotHere
@@ -96,9 +97,15 @@ def test_weights_are_those_of_ranks_on_one_host(place, three, data, tmp_path):
 
 
 def test_with_fusion_weights_are_close(place, three):
-    assert trained(place, "fused", gpus=3)["status"] == "ok"
+    modelled = {"power_model": {"idle_w": 50, "peak_w": 150}}
+    assert trained(place, "fused", modelled, gpus=3)["status"] == "ok"
     for ours, theirs in zip(weights(place, "three"), weights(place, "fused"), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+    # Each host has a power sampler of its own; here a model, since the hosts have no sensors.
+    sampled = pd.read_csv(place.folder / "fused" / "telemetry.csv")
+    assert sampled.groupby("host").size().index.tolist() == ["h1", "h2", "h3"]
+    assert (sampled.groupby("host").size() > 10).all()
 
 
 def test_each_host_copies_the_files_once(place, three):
@@ -153,8 +160,11 @@ def test_the_hosts_agree_with_what_lab_says(lab):
     assert lab("up", 3) == lab("status")
 
 
-def test_the_launching_host_may_have_ranks(place):
+def test_the_launching_host_may_have_ranks(place, lab):
     prefix, place.prefix = place.prefix, [place.prefix[0], "on", "h1"]
+    names = (lab.folder / "hosts").read_text().replace("10.77.0.2 h1", "127.0.1.1 h1")  # as Debian does
+    (place.folder / "names").write_text(names)
+    lab.on("h1", "mount", "--bind", place.folder / "names", "/etc/hosts")
     try:
         outcome = trained(place, "mixed", {"interface": "br0"}, gpus=2)
         assert outcome["status"] == "ok", outcome["failure"]
@@ -162,3 +172,4 @@ def test_the_launching_host_may_have_ranks(place):
         assert trained(place, "alone", gpus=1)["status"] == "ok"
     finally:
         place.prefix = prefix
+        lab.on("h1", "umount", "/etc/hosts")

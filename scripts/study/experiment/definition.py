@@ -38,8 +38,8 @@ class RunDefinition:
         benchmark: ``name``, and the keys of the benchmark's YAML that training reads.
         dataset: ``id`` and the study's definition of the dataset.
         data: the paths of each file that the run reads, {file: {"path", "sidecar", perhaps "codes"}}.
-        machine: ``name``, and the keys of the machine's file that training reads; of its hosts those in use, {host:
-            ranks}.
+        machine: ``name``, and the keys of the machine's file that training reads; of its hosts those in use, a
+            list of [host, ranks].
     """
 
     fingerprint: str

@@ -54,7 +54,9 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
 
 
 def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a machine with hosts: those in use, {host: ranks}, the most ranks on one, and how they are linked.
+    """Settings of a machine with hosts: [host, ranks] of those in use, the most ranks on one, and how they are linked.
+
+    A list, since rank 0 is on the first host, and JSON's keys are sorted on their way to the launch.
 
     A run stays the same when a host is added that it does not use.
     """
@@ -62,7 +64,8 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
         return {}
     placed = hosts.placement(run.gpus, machine["hosts"])
     others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
-    return {"hosts": placed, "ranks_per_node": max(placed.values(), default=1), **others}
+    in_use = [[name, ranks] for name, ranks in placed.items()]
+    return {"hosts": in_use, "ranks_per_node": max(placed.values(), default=1), **others}
 
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:

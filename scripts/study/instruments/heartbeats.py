@@ -41,13 +41,17 @@ class Heartbeat:
         self.ignored: Iterable[int] = frozenset()
         threading.Thread(target=self._watch, daemon=True).start()
 
+    def beat(self) -> None:
+        """Send a heartbeat: for progress that this class cannot see."""
+        with contextlib.suppress(OSError):  # a full disk is reported where it matters
+            self._path.touch()
+
     def _watch(self) -> None:
         before: Present | None = None
         while True:
             present = self._present()
             if before is None or self._has_gone_on(before, present):
-                with contextlib.suppress(OSError):  # a full disk is reported where it matters
-                    self._path.touch()
+                self.beat()
             before = present
             time.sleep(self._interval)
 

@@ -29,7 +29,10 @@ class Traffic:
         self._sockets, self._cores = _sockets(), _core_ticks()
 
     def end(self) -> dict[str, float | None]:
-        """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`; None if not counted."""
+        """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`.
+
+        Linux before 4.1 counts no bytes: they are 0. ``cpu_busy`` is None if no time has passed.
+        """
         now = _sockets()
         deltas = [
             (sent - before[0], received - before[1])

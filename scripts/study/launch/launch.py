@@ -140,7 +140,7 @@ def _checked_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Ho
     if run.machine.get("laboratory"):
         laboratory.set_rate(run["link_mbit_per_s"])
     data = [path for paths in run.data.values() for path in paths.values()]
-    return host_check.check(run.machine["hosts"], folder, data, run.machine.get("interface"))
+    return host_check.check(dict(run.machine["hosts"]), folder, data, run.machine.get("interface"))
 
 
 def _write_outcome(

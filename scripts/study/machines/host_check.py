@@ -78,16 +78,21 @@ def check(
         request["token"] = str(token)
         with ThreadPoolExecutor(len(placement) + 1) as pool:
             own = pool.submit(_asked, None, request)
-            asked = {name: pool.submit(_asked, None if is_here(name) else name, request) for name in placement}
+            local = dict(zip(placement, pool.map(is_here, placement), strict=True))
+            asked = {name: pool.submit(_asked, None if local[name] else name, request) for name in placement}
             here, found = own.result(), {name: each.result() for name, each in asked.items()}
     if isinstance(here, str):
         raise StudyError(f"this host cannot be examined: {here}")
-    problems = [line for name, facts in found.items() for line in _problems(name, facts, here, given)]
+    problems = [line for name, facts in found.items() for line in _problems(name, facts, here)]
     problems += _twins(found)
-    links = None if problems or all(map(is_here, placement)) else _links(found, here, given, problems)
+    links: Links | list[str] | None = None
+    if not problems and not all(local.values()):
+        links = _links(cast(dict[str, Facts], found), local, here, given)
+        problems += links if isinstance(links, list) else []
     if problems:
         raise StudyErrors(problems)
-    return [_host(name, placement[name], cast(Facts, facts)) for name, facts in found.items()], links
+    hosts = [_host(name, placement[name], cast(Facts, facts)) for name, facts in found.items()]
+    return hosts, cast(Links | None, links)
 
 
 def is_here(host: str) -> bool:
@@ -148,8 +153,8 @@ def _conversation(process: subprocess.Popen[str], request: Facts) -> Facts | Non
     """Request, answer, and readings of the clock; None if there was no answer."""
     to, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
     _say(to, json.dumps(request))
-    answer = answers.readline()
-    if not answer:
+    answer = next((line for line in answers if line.startswith("{")), None)  # after what the shell prints at login
+    if answer is None:
         process.wait()
         return None
 
@@ -198,7 +203,7 @@ def _why(host: str, code: int, is_late: bool, errors: str) -> str:
     return f"ssh cannot reach it ({told}); check its name and that it is up: ssh {host}"
 
 
-def _problems(name: str, found: Facts | str, here: Facts, given: dict[str, str] | str | None) -> Iterator[str]:
+def _problems(name: str, found: Facts | str, here: Facts) -> Iterator[str]:
     """One line for each problem of a host."""
     if isinstance(found, str):
         yield f"{name}: {found}"
@@ -208,7 +213,8 @@ def _problems(name: str, found: Facts | str, here: Facts, given: dict[str, str] 
         yield f"{name}: its own name, {own}, does not resolve there; add it to /etc/hosts on {name}"
     if not found["sees_token"]:
         yield f"{name}: does not see the results folder; it must be on a file system that all hosts share"
-    if (found["commit"], found["code"]) != (here["commit"], here["code"]):
+    commits = {found["commit"], here["commit"]} - {""}  # empty where git is not installed
+    if len(commits) > 1 or found["code"] != here["code"]:
         yield (
             f"{name}: its code differs (commit {found['commit'][:10] or 'unknown'}, here "
             f"{here['commit'][:10] or 'unknown'}); bring both to the same commit, without changed files"
@@ -220,10 +226,6 @@ def _problems(name: str, found: Facts | str, here: Facts, given: dict[str, str] 
         yield f"{name}: {path} is not the same there ({found['data'][path]}, here {here['data'][path]}); copy it anew"
     if abs(found["offset_s"]) > CLOCK_LIMIT_S:
         yield f"{name}: its clock is {found['offset_s']:+.0f} s off; set it: timedatectl set-ntp true"
-    interface = _interface(name, found, given)
-    if interface not in found["interfaces"]:
-        has = ", ".join(f"{each} ({address})" for each, (address, _) in found["interfaces"].items())
-        yield f"{name}: has no interface {interface} with an IPv4 address, but {has}; see interface in the machine file"
 
 
 def _different_packages(name: str, there: set[str], here: set[str]) -> Iterator[str]:
@@ -244,43 +246,47 @@ def _twins(found: dict[str, Facts | str]) -> Iterator[str]:
             continue
         if facts["hostname"] in seen:
             other = seen[facts["hostname"]]
-            yield f"{name}: calls itself {facts['hostname']}, as {other} does; give it another name (hostnamectl)"
+            yield f"{name}: calls itself {facts['hostname']}, as {other} does; list a host once, or rename one"
         seen.setdefault(facts["hostname"], name)
 
 
-def _interface(name: str, facts: Facts, given: dict[str, str] | str | None) -> str | None:
-    """The host's interface: the given one, or the one with the address that ssh reached."""
-    if given:
-        return given if isinstance(given, str) else given.get(name)
-    reached = [each for each, (address, _) in facts["interfaces"].items() if address in facts["reached_at"]]
-    return reached[0] if reached else _towards(facts, None)
-
-
-def _towards(facts: Facts, network: ipaddress.IPv4Network | None) -> str | None:
-    """The first interface that is not the loopback: one in ``network`` if there is one."""
-    others = {
-        name: ipaddress.IPv4Address(address) for name, (address, _) in facts["interfaces"].items() if name != "lo"
-    }
-    inside = [name for name, address in others.items() if network and address in network]
-    return next(iter(inside or others), None)
-
-
 def _links(
-    found: dict[str, Facts | str], here: Facts, given: dict[str, str] | str | None, problems: list[str]
-) -> Links | None:
-    """The links; adds to ``problems`` if this host has no interface in the hosts' network."""
-    facts = {name: cast(Facts, each) for name, each in found.items()}
-    away = next(name for name in facts if not is_here(name))
-    address, mask = facts[away]["interfaces"][cast(str, _interface(away, facts[away], given))]
+    found: dict[str, Facts], local: dict[str, bool], here: Facts, given: dict[str, str] | str | None
+) -> Links | list[str]:
+    """The links, or a line for each host whose interface is missing or unknown. local: which hosts are this host."""
+    client = next((address for facts in found.values() for address in facts["reached_from"]), None)
+    own = given if isinstance(given, str) else _with_address(here, [client])
+    names = {name: _interface(name, facts, given) or (own if local[name] else None) for name, facts in found.items()}
+    problems = [
+        line
+        for name, facts, interface in [("this host", here, own), *((each, found[each], names[each]) for each in found)]
+        for line in _interface_problems(name, facts, interface)
+    ]
+    if problems:
+        return list(dict.fromkeys(problems))
+    away = next(name for name in found if not local[name])
+    address, mask = found[away]["interfaces"][cast(str, names[away])]
     network = ipaddress.IPv4Network((address, mask), strict=False)
-    own = given if isinstance(given, str) else _towards(here, network)
-    if own not in here["interfaces"]:
-        problems.append(f"this host: has no interface {own} with an IPv4 address; see interface in the machine's file")
-        return None
-    names = {
-        name: own if is_here(name) and not given else _interface(name, each, given) for name, each in facts.items()
-    }
     return Links(cast(dict[str, str], names), cast(str, own), str(network))
+
+
+def _interface(name: str, facts: Facts, given: dict[str, str] | str | None) -> str | None:
+    """The host's interface: the given one, or the one with the address that ssh reached; None if that is unknown."""
+    if isinstance(given, dict):
+        return given.get(name) or _with_address(facts, facts["reached_at"])
+    return given or _with_address(facts, facts["reached_at"])
+
+
+def _with_address(facts: Facts, addresses: list[str | None]) -> str | None:
+    return next((name for name, (address, _) in facts["interfaces"].items() if address in addresses), None)
+
+
+def _interface_problems(name: str, facts: Facts, interface: str | None) -> Iterator[str]:
+    has = ", ".join(f"{each} ({address})" for each, (address, _) in facts["interfaces"].items())
+    if interface is None:
+        yield f"{name}: its network interface is not known; name one under interface in the machine file; it has {has}"
+    elif interface not in facts["interfaces"]:
+        yield f"{name}: has no interface {interface} with an IPv4 address, but {has}; see interface in the machine file"
 
 
 def _host(name: str, ranks: int, facts: Facts) -> Host:

@@ -43,7 +43,7 @@ class Launcher(ABC):
 def nodes(ranks: int, machine: dict[str, Any]) -> int:
     """Number of nodes for ``ranks`` ranks: ranks divided by ranks per node, rounded up; of hosts, as many as needed."""
     if machine.get("hosts"):
-        return len(hosts.placement(ranks, machine["hosts"]))
+        return len(hosts.placement(ranks, dict(machine["hosts"])))
     return math.ceil(ranks / machine["ranks_per_node"])
 
 
@@ -58,7 +58,7 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     if machine.get("hosts"):
         slots = sum(machine["hosts"].values())
         if not own:
-            return f"hosts: {machine['launcher']} places ranks itself; hosts are for {' and '.join(_own())}"
+            return f"{machine['launcher']} places ranks itself; hosts are for {' and '.join(_own())}"
         return None if ranks <= slots else f"{ranks} ranks are more than the {slots} slots of the machine's hosts"
     if own and machine["nodes"] > 1:
         return (
@@ -202,7 +202,7 @@ class Mpiexec(Launcher):
 
 def _slots(ranks: int, machine: dict[str, Any]) -> str:
     """``-H`` of horovodrun and mpirun."""
-    placed = hosts.placement(ranks, machine["hosts"]) if machine.get("links") else {"localhost": ranks}
+    placed = hosts.placement(ranks, dict(machine["hosts"])) if machine.get("links") else {"localhost": ranks}
     return ",".join(f"{host}:{slots}" for host, slots in placed.items())
 
 

@@ -35,6 +35,7 @@ def main() -> None:
 def answer(request: dict) -> dict:
     """Facts of this host. request: ``folder`` of the project, ``token``, a new file of the run, and ``data``, paths."""
     name = socket.gethostname()
+    reached = os.environ.get("SSH_CONNECTION", "").split()  # addresses and ports of both ends
     return {
         "hostname": name,
         "resolves": _resolves(name),
@@ -44,7 +45,8 @@ def answer(request: dict) -> dict:
         "cores_allowed": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6,
         "interfaces": dict(interfaces()),
-        "reached_at": os.environ.get("SSH_CONNECTION", "").split()[2:3],
+        "reached_from": reached[:1],
+        "reached_at": reached[2:3],
         "commit": _commit(request["folder"]),
         "code": _code(Path(request["folder"])),
         "packages": _packages(),
@@ -94,7 +96,7 @@ def _commit(folder: str) -> str:
 def _code(folder: Path) -> str:
     """A digest of the code: it may differ between equal commits."""
     total = hashlib.sha256()
-    for path in sorted((folder / "scripts").rglob("*.py")):
+    for path in sorted(path for path in (folder / "scripts").rglob("*.py") if path.is_file()):
         total.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()[:12]
 

@@ -1,6 +1,7 @@
 """The allreduce sweep: allreduces of several message sizes, timed on all ranks."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from study.training.communicator import Communicator
@@ -10,15 +11,17 @@ LONG_ENOUGH_S = 0.5  # for all repeats of one size
 FEWEST, MOST = 3, 50  # repeats
 
 
-def sweep(communicator: Communicator) -> list[dict[str, Any]]:
+def sweep(communicator: Communicator, progress: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """One entry per size: ``bytes``, and ``seconds`` of each repeat, of the slowest rank.
 
-    All ranks must call. The first allreduces of a size are not counted: Horovod negotiates a new tensor in them.
+    All ranks must call. progress: is called after each size. The first allreduces of a size are not counted: Horovod
+    negotiates a new tensor in them.
     """
     found = []
     for size in SIZES:
         first = max(communicator.gather(communicator.time_allreduce(size, 2)[-1]))
         repeats = min(MOST, max(FEWEST, math.ceil(LONG_ENOUGH_S / first)))
         everyone = communicator.gather(communicator.time_allreduce(size, repeats))
+        progress()
         found.append({"bytes": size, "seconds": [max(each) for each in zip(*everyone, strict=True)]})
     return found

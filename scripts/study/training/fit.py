@@ -119,21 +119,28 @@ def _epoch_times(
             super().__init__()
             self.rows = list(rows)
             self._traffic = Traffic()
-            self._steps_s = 0.0
+            self._steps: dict[str, float | None] = {}
 
         def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             self._traffic.begin()
+            self._steps = {}
             self._begun_wall, self._begun = now()
 
         def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-            self._steps_s = (time.monotonic_ns() - self._begun) / 1e9
+            self._end_steps()
+
+        def _end_steps(self) -> None:
+            """The end of the epoch's steps, before validation."""
+            if not self._steps:
+                self._steps = {"steps_s": (time.monotonic_ns() - self._begun) / 1e9, **self._traffic.end()}
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             measured = logs or {}
+            self._end_steps()
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
-            row = {"epoch": epoch + 1, "time_s": seconds, "steps_s": self._steps_s, **measured, "learning_rate": rate}
-            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._traffic.end()})
+            row = {"epoch": epoch + 1, "time_s": seconds, **measured, "learning_rate": rate}
+            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._steps})
             if order:
                 order.set(epoch + 1)
             if communicator.rank == 0:

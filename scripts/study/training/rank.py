@@ -113,7 +113,8 @@ def _train(
     with phases("evaluate"):
         batch_size = run.derived.batch_size_per_rank
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
-    swept = allreduce_sweep.sweep(communicator) if run["allreduce_sweep"] else None
+    progress = heartbeat.beat if heartbeat else lambda: None
+    swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
     return _Results(model, initial, history, resumed[0], test_metrics, workload, reads, swept)
 
 

@@ -17,6 +17,7 @@ from study.report.figures.axes import set_gpu_axis
 from study.report.figures.description import Description
 from study.report.figures.drawing import save
 from study.report.tables.network import allreduce, network
+from study.report.tables.summary import IDENTITY
 
 HEIGHT = 3.6  # inches
 LIMIT: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.0, "marker": ""}
@@ -42,6 +43,9 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> NetworkD
     steps = steps[steps["time_per_step_s"].notna()]
     if steps.empty:
         raise StudyError(f"{description.name}: no run with link_mbit_per_s succeeded in study {study}")
+    several = [name for name in IDENTITY if name not in ("gpus", "link_mbit_per_s") and steps[name].nunique() > 1]
+    if several:
+        raise StudyError(f"{description.name}: draws one workload, but the study's differ in {', '.join(several)}")
     benchmarks = ", ".join(
         f"{name} (gradients {group['gradient_mb'].iloc[0]:.2g} MB)" for name, group in steps.groupby("benchmark")
     )
@@ -88,7 +92,7 @@ def _draw_steps(axes: Axes, steps: pd.DataFrame, rates: list[int]) -> None:
     axes.set_xlabel("hosts, one rank each")
     handles = [Line2D([], [], **style.line_style(i, 0, len(rates))) for i in range(len(rates))]
     handles += [Line2D([], [], color=style.GREY, **LIMIT)]
-    labels = [*(f"{rate:,} Mbit/s" for rate in rates), "limit of the link"]
+    labels = [*(f"{rate:,} Mbit/s" if rate else "no limit" for rate in rates), "limit of the link"]
     if steps["cpu_limited"].any():
         handles.append(Line2D([], [], **_hollow({"color": style.GREY, "marker": "o", "markersize": 5})))
         labels.append("cores at least 90 % busy")

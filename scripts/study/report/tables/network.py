@@ -33,17 +33,18 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table["ring_mb_per_step"] = 2 * (ranks - 1) / ranks * table["gradient_mb"]
     table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
     table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
+    table["step_over_wire"] = table["time_per_step_s"] / table["wire_limit_s"].where(ranks > 1)
     table["cpu_limited"] = _any(limited, table, "cpu_limited")
     table = table.sort_values(["benchmark", "dataset", "link_mbit_per_s", "gpus"], ignore_index=True)
     shown = ["benchmark", "scaling", "link_mbit_per_s", "gpus", "batch_size_per_rank", "time_per_step_s",
-             "wire_limit_s", "tcp_sent_mb_per_step", "ring_mb_per_step", "sent_over_ring",
+             "wire_limit_s", "step_over_wire", "tcp_sent_mb_per_step", "ring_mb_per_step", "sent_over_ring",
              "cpu_busy", "cpu_limited", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
         "network laboratory, one rank per host, emulated link rates: median time per step without the first epoch and "
         "without validation; wire_limit_s is the time that the links need for the bytes of a ring allreduce, "
-        "2 (N - 1) / N times the gradients; sent_over_ring compares the bytes that a rank really sent with these; "
-        "cpu_limited: the cores were at least 90 % busy while training in some repeat, so the links may not be the "
-        "limit."
+        "2 (N - 1) / N times the gradients, and step_over_wire how many times that a step takes; sent_over_ring "
+        "compares the bytes that a rank really sent with these; cpu_limited: the cores were at least 90 % busy while "
+        "training in some repeat, so the links may not be the limit."
     )
     return Table("network", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
 
