@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis
+from study.report.figures.axes import set_gpu_axis, set_value_axis
 from study.report.figures.description import Description
 from study.report.figures.drawing import save
 from study.report.tables.network import allreduce, network
@@ -86,7 +87,9 @@ def _draw_steps(axes: Axes, steps: pd.DataFrame, rates: list[int]) -> None:
         axes.plot(several["gpus"], several["wire_limit_s"], color=look["color"], **LIMIT)
     axes.set_title("(a) Training")
     axes.set_ylabel("time per step (s)")
-    axes.set_yscale("log")
+    mean, half = steps["time_per_step_s"].to_numpy(float), steps["time_per_step_ci95_s"].fillna(0).to_numpy(float)
+    limits = steps.loc[steps["gpus"] > 1, "wire_limit_s"].to_numpy(float)
+    set_value_axis(axes, "log", np.append(mean - half, limits), np.append(mean + half, limits))
     axes.grid(axis="y")
     set_gpu_axis(axes, counts)
     axes.set_xlabel("hosts, one rank each")
