@@ -57,7 +57,7 @@ def _unreachable(place):
 
 
 def _asks_for_a_password(place):
-    place.lab.on("h2", "sh", "-c", "echo > ~/.ssh/authorized_keys")
+    place.lab.on("h2", "sh", "-c", "echo > ~root/.ssh/authorized_keys")
 
 
 def _other_code(place):

@@ -1,5 +1,6 @@
 """A run that is killed at any moment and started again ends with the weights of one that was not."""
 
+import contextlib
 import json
 import os
 import random
@@ -56,7 +57,8 @@ def kill_all(folder, launch):
     os.killpg(launch.pid, signal.SIGKILL)
     while found := [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]:
         for process in found:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # its guard was faster
+                process.kill()
         psutil.wait_procs(found, timeout=5)
     launch.wait()
 
@@ -94,7 +96,7 @@ def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, bench
     again, history_again = results(folder)
     assert again["resumed_after_epoch"] >= 6
     assert again["initial_weights_crc32"] != once["initial_weights_crc32"], "it did not begin anew"
-    quality = [name for name in history_once if name not in ("time_s", "begin_wall_ns")]
+    quality = [name for name in history_once if not name.endswith(("_s", "_ns", "_bytes", "cpu_busy"))]
     pd.testing.assert_frame_equal(history_again[quality], history_once[quality], rtol=1e-5)
     if gpus == 1:
         assert again["ranks"][0]["final_weights_crc32"] == once["ranks"][0]["final_weights_crc32"], "bit for bit"
