@@ -13,6 +13,11 @@ from place import ROOT, WAIT_S, Place
 from study.machines import machine
 
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "sshd", "ssh")
+# What a container may forbid even to root.
+NEEDED = (
+    "export PATH=$PATH:/usr/sbin:/sbin; hostname there && mount -t tmpfs tmpfs /mnt && ip link add br0 type bridge "
+    "&& ip link add v1 type veth peer name v2 && tc qdisc add dev v1 root tbf rate 1mbit burst 64kb latency 50ms"
+)
 ITS_OWN = {"sleep", "sshd", "sshd-session"}  # processes that keep a host
 
 
@@ -23,6 +28,11 @@ class Lab:
         missing = [each for each in PROGRAMS if not shutil.which(each, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
         if os.geteuid() != 0 or missing:
             raise NotHere(f"the laboratory needs {'root' if os.geteuid() else ' and '.join(missing)}")
+        tried = subprocess.run(
+            ["unshare", "--net", "--uts", "--mount", "sh", "-c", NEEDED], capture_output=True, text=True
+        )
+        if tried.returncode != 0:
+            raise NotHere(f"network namespaces cannot be made here: {tried.stderr.strip()}")
         self.hosts, self.folder = hosts, Path(folder)
         self._variables = {**os.environ, "LAB_DIR": str(self.folder)}
 

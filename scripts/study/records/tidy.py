@@ -77,7 +77,8 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         "record": str(path.relative_to(folder)),
     }
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
-        row |= dict.fromkeys(name for name in row if name.endswith(("_s", "_w", "_j", "_js")))
+        units = ("_s", "_w", "_j", "_js")
+        row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
     return row
 
 
