@@ -44,7 +44,8 @@ def _state(folder):
         return "failed", f": {failure['kind']} in {failure['phase']}{where}: {failure['message']}"
     if not (folder / "ranks").exists():
         return "to do", ""
-    return "running", f" on {_hosts(folder)}" if _hosts(folder) else ""
+    hosts = _hosts(folder)
+    return "running", f" on {hosts}" if hosts else ""
 
 
 def _hosts(folder):

@@ -33,23 +33,24 @@ def rank_on_a_host_killed(place):
 @fault("the launching process of a run on several hosts is killed", "hosts", quick=True)
 def launch_on_hosts_killed(place):
     """No process is left on any host, and nothing looks whole."""
-    with laboratory(place, 2) as place:
-        launch = place.launch(**LONG)
-        place.wait_for_epoch(1)
-        signal_and_wait(place, launch, launch, signal.SIGKILL)
-        place.nothing_is_left()
-        assert not place.has_outcome()
+    _end_launch(place, signal.SIGKILL)
 
 
 @fault("Ctrl-C in a run on several hosts", "hosts", quick=True)
 def interrupted_on_hosts(place):
     """The ranks are ended on all hosts, and there is no record."""
+    _end_launch(place, signal.SIGINT)
+
+
+def _end_launch(place, number):
+    """Send a signal to the launching process of a run on two hosts."""
     with laboratory(place, 2) as place:
         launch = place.launch(**LONG)
         place.wait_for_epoch(1)
-        signal_and_wait(place, launch, launch, signal.SIGINT)
+        signal_and_wait(place, launch, launch, number)
         assert not place.has_outcome()
         place.nothing_is_left()
+        assert not place.has_outcome()
 
 
 def _unreachable(place):

@@ -8,7 +8,7 @@ added; a default never changes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from study.core.registry import Registry
 from study.data.loaders import TRAINING_LOADERS
@@ -30,6 +30,11 @@ def declare(parameter: Parameter) -> Parameter:
 def observing() -> list[str]:
     """The keys of which runs with another value than the default give no timings."""
     return [name for name, parameter in PARAMETERS.items() if parameter.observes]
+
+
+def is_observed(run: Any, by: str | None) -> bool:
+    """Whether a run (``run[key]`` is a key's value) is observed by this key and no other; by None, by no key."""
+    return [name for name in observing() if run[name]] == ([by] if by else [])
 
 
 def _batch_scaling(run: PlannedRun) -> str | None:

@@ -134,12 +134,12 @@ def _kill_descendants() -> None:
 def _descendants() -> Iterator[int]:
     """Process ids of all living descendants of this process."""
     children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (folder / "stat").read_text("latin1").rpartition(")")[2].split()[:2]
         except (OSError, ValueError):
             continue
-        if folder.name.isdigit() and state != "Z":
+        if state != "Z":
             children.setdefault(int(parent), []).append(int(folder.name))
     waiting = children.get(os.getpid(), [])
     while waiting:

@@ -7,6 +7,7 @@ times of hosts are compared.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -79,7 +80,7 @@ def check(
         with ThreadPoolExecutor(len(placement) + 1) as pool:
             own = pool.submit(_asked, None, request)
             local = dict(zip(placement, pool.map(is_here, placement), strict=True))
-            asked = {name: pool.submit(_asked, None if local[name] else name, request) for name in placement}
+            asked = {name: own if local[name] else pool.submit(_asked, name, request) for name in placement}
             here, found = own.result(), {name: each.result() for name, each in asked.items()}
     if isinstance(here, str):
         raise StudyError(f"this host cannot be examined: {here}")
@@ -105,19 +106,16 @@ def is_here(host: str) -> bool:
     return any(str(address).startswith("127.") or address in own for address in addresses)
 
 
-class _token:
+@contextlib.contextmanager
+def _token(folder: Path) -> Iterator[Path]:
     """A new file beside the run's directory while the block runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder.resolve().parent / f".{folder.name[:100]}.visible-{os.getpid()}-{time.monotonic_ns()}"
-
-    def __enter__(self) -> Path:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch()
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        self._path.unlink(missing_ok=True)
+    path = folder.resolve().parent / f".{folder.name[:100]}.visible-{os.getpid()}-{time.monotonic_ns()}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _asked(host: str | None, request: Facts) -> Facts | str:
@@ -272,9 +270,8 @@ def _links(
 
 def _interface(name: str, facts: Facts, given: dict[str, str] | str | None) -> str | None:
     """The host's interface: the given one, or the one with the address that ssh reached; None if that is unknown."""
-    if isinstance(given, dict):
-        return given.get(name) or _with_address(facts, facts["reached_at"])
-    return given or _with_address(facts, facts["reached_at"])
+    named = given.get(name) if isinstance(given, dict) else given
+    return named or _with_address(facts, facts["reached_at"])
 
 
 def _with_address(facts: Facts, addresses: list[str | None]) -> str | None:

@@ -11,7 +11,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
-from study.experiment.parameters import observing
+from study.experiment.parameters import is_observed, observing
 from study.experiment.study import PlannedRun
 from study.records import tidy
 
@@ -99,7 +99,7 @@ def filters(description: Description) -> str:
 def has_runs(description: Description, runs: Iterable[PlannedRun], traced: bool = False) -> bool:
     """Whether any of a study's runs belongs in the figure. traced: whether it shows traced runs, and no others."""
     return any(
-        [name for name in observing() if run[name]] == (["trace"] if traced else [])
+        is_observed(run, "trace" if traced else None)
         and all(run[column] in values for column, values in description.runs.items())
         for run in runs
     )

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
-from study.experiment.parameters import observing
 from study.instruments.power.readings import MODELLED
 from study.report.figures.description import Description, columns, filters, several
-from study.report.tables.summary import published
+from study.report.tables.summary import published, timed
 
 POWER = ("power_per_gpu_w", "energy_per_gpu_j")
 NOT_MEASURED = "no run of this study has it"
@@ -96,10 +95,9 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> FigureDa
 def _chosen(description: Description, runs: pd.DataFrame) -> pd.DataFrame:
     rows = runs
     if len(runs):
-        kept = ~runs[observing()].astype(bool).any(axis=1)
+        rows = timed(runs)
         for column, values in description.runs.items():
-            kept &= runs[column].isin(values)
-        rows = runs[kept]
+            rows = rows[rows[column].isin(values)]
     if rows.empty:
         raise StudyError(f"figure {description.name} needs runs{filters(description)}; the study has none")
     for column in description.smallest:

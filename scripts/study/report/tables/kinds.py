@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from study.core.registry import Registry
-from study.experiment.parameters import observing
+from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.report.tables.layout import Table
 
@@ -61,7 +61,7 @@ def runs(
 
     def is_there(study: Study) -> bool:
         return any(
-            [name for name in observing() if run[name]] == ([observed] if observed else [])
+            is_observed(run, observed)
             and (scaling is None or run["scaling"] == scaling)
             and (loaders is None or run["loader"] in loaders)
             for run in study.runs
