@@ -165,11 +165,13 @@ def test_the_launching_host_may_have_ranks(place, lab):
     names = (lab.folder / "hosts").read_text().replace("10.77.0.2 h1", "127.0.1.1 h1")  # as Debian does
     (place.folder / "names").write_text(names)
     lab.on("h1", "mount", "--bind", place.folder / "names", "/etc/hosts")
+    place.variables |= {"SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22"}  # of a user who sits at another computer
     try:
-        outcome = trained(place, "mixed", {"interface": "br0"}, gpus=2)
+        outcome = trained(place, "mixed", {"interface": None}, gpus=2)
         assert outcome["status"] == "ok", outcome["failure"]
         assert [rank["host"] for rank in metrics(place, "mixed")["ranks"]] == ["h1", "h2"]
         assert trained(place, "alone", gpus=1)["status"] == "ok"
     finally:
         place.prefix = prefix
+        del place.variables["SSH_CONNECTION"]
         lab.on("h1", "umount", "/etc/hosts")

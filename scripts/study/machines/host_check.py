@@ -251,10 +251,18 @@ def _twins(found: dict[str, Facts | str]) -> Iterator[str]:
 def _links(
     found: dict[str, Facts], local: dict[str, bool], here: Facts, given: dict[str, str] | str | None
 ) -> Links | list[str]:
-    """The links, or a line for each host whose interface is missing or unknown. local: which hosts are this host."""
-    client = next((address for facts in found.values() for address in facts["reached_from"]), None)
+    """The links, or a line for each host whose interface is missing or unknown. local: which hosts are this host.
+
+    A host's interface is the given one, or the one with the address that ssh reached.
+    """
+    # This host's own SSH_CONNECTION leads to wherever its user sits, so only the other hosts' tell about the links.
+    client = next((address for name in found if not local[name] for address in found[name]["reached_from"]), None)
     own = given if isinstance(given, str) else _with_address(here, [client])
-    names = {name: _interface(name, facts, given) or (own if local[name] else None) for name, facts in found.items()}
+    named = given if isinstance(given, dict) else dict.fromkeys(found, given)
+    names = {
+        name: named.get(name) or (own if local[name] else _with_address(facts, facts["reached_at"]))
+        for name, facts in found.items()
+    }
     problems = [
         line
         for name, facts, interface in [("this host", here, own), *((each, found[each], names[each]) for each in found)]
@@ -268,13 +276,8 @@ def _links(
     return Links(cast(dict[str, str], names), cast(str, own), str(network))
 
 
-def _interface(name: str, facts: Facts, given: dict[str, str] | str | None) -> str | None:
-    """The host's interface: the given one, or the one with the address that ssh reached; None if that is unknown."""
-    named = given.get(name) if isinstance(given, dict) else given
-    return named or _with_address(facts, facts["reached_at"])
-
-
 def _with_address(facts: Facts, addresses: list[str | None]) -> str | None:
+    """The host's interface with one of the addresses; None if there is none."""
     return next((name for name, (address, _) in facts["interfaces"].items() if address in addresses), None)
 
 
