@@ -59,12 +59,15 @@ make_keys() { # for N hosts and h0
   done
 }
 
+# Every host uses Reno, which every kernel offers. Each kernel has its own default, and BBR sends faster than a token
+# bucket lets pass and repeats what is dropped.
 start_host() { # NAME
   mkdir -p "$lab/$1"
   setsid unshare --net --uts --mount --propagation private sh -c "
     set -e
     hostname $1
     ip link set lo up
+    echo reno > /proc/sys/net/ipv4/tcp_congestion_control
     mount --bind '$lab/hosts' /etc/hosts
     mount -t tmpfs -o mode=0755 tmpfs /mnt
     mount -t tmpfs -o mode=0700 tmpfs ~root/.ssh

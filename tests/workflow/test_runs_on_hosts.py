@@ -134,6 +134,7 @@ def test_the_record_knows_its_hosts(place, three):
         ("h1", "h1", 1), ("h2", "h2", 1), ("h3", "h3", 1)
     ]  # fmt: skip
     assert len({host["boot_id"] for host in provenance["hosts"]}) == 1
+    assert {host["congestion_control"] for host in provenance["hosts"]} == {"reno"}
     assert all(abs(host["clock_offset_s"]) < 0.05 for host in provenance["hosts"])
 
 

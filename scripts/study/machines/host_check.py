@@ -31,6 +31,7 @@ from study.machines.hosts import Links
 LIMIT_S = 12  # for a host's answer
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
 CLOCK_READINGS = 10
+TOLD = ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "memory_mb", "congestion_control")  # by the host itself
 NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_command`
 
 Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
@@ -41,7 +42,7 @@ class Host:
     """One host of a run, for its record. hostname: what it calls itself, as in phases and telemetry.
 
     clock_offset_s: its clock minus the launching host's; its uncertainty is half the round trip. boot_id: equal
-    for hosts that are one machine.
+    for hosts that are one machine. congestion_control: of its TCP connections.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Host:
     cores: int
     cores_allowed: int
     memory_mb: float
+    congestion_control: str
     clock_offset_s: float
     clock_uncertainty_s: float
 
@@ -293,7 +295,7 @@ def _host(name: str, ranks: int, facts: Facts) -> Host:
     return Host(
         name=name,
         ranks=ranks,
-        **{key: facts[key] for key in ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "memory_mb")},
+        **{key: facts[key] for key in TOLD},
         clock_offset_s=facts["offset_s"],
         clock_uncertainty_s=facts["uncertainty_s"],
     )

@@ -45,6 +45,7 @@ def answer(request: dict) -> dict:
         "cores_allowed": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6,
         "interfaces": dict(interfaces()),
+        "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "reached_from": reached[:1],
         "reached_at": reached[2:3],
         "commit": _commit(request["folder"]),
