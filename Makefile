@@ -4,7 +4,7 @@ export PYTHON
 BIN := .venv/bin
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status bench faults load setup lock format reference
+.PHONY: study report test quick status recommend bench faults load setup lock format reference
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -22,6 +22,10 @@ quick: setup  ## the unit tests that are not marked slow; a minute
 
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
+
+recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
+	@$(BIN)/python scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
+	  $(if $(GOAL),--goal $(GOAL))
 
 bench: setup  ## what our own loaders and measurements gain and cost
 	$(BIN)/python performance/bench.py

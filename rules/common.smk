@@ -25,6 +25,8 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues
 from study.machines.batch_systems import jobs
 from study.models import synthetic
+from study.prediction import forecast, goals, mechanisms
+from study.records.stamp import stamp
 from study.report.figures.kinds import KINDS
 from study.report.figures.description import describe
 from study.report.tables import TABLES
@@ -105,7 +107,7 @@ def as_json(value):
 
 
 if workflow.is_main_process:
-    print(plan.summary(STUDY, MACHINE, PACKED), file=sys.stderr)
+    print(plan.summary(STUDY, MACHINE, PACKED, forecast.forecast(STUDY.runs, RESULTS, MACHINE)), file=sys.stderr)
 
 
 onstart:

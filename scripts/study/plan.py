@@ -1,6 +1,6 @@
 """The plan of a study on a machine, shown before anything starts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from study.report.tables import TABLES
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
-def summary(study: Study, machine: Machine, components: dict[str, int]) -> str:
+def summary(study: Study, machine: Machine, components: dict[str, int], expected: Iterable[str] = ()) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
+
+    expected: lines of `study.prediction.forecast`.
 
     components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
     `study.machines.packing`.
@@ -39,6 +41,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int]) -> str:
             f"dataset {entry.dataset.id}"
         )
     lines += _batch_jobs(study, machine, components)
+    lines += expected
     refusals = refused(study, machine, components)
     if refusals:
         lines.append("  This can be planned but not started here:")

@@ -1,0 +1,30 @@
+# Run records that exist -> predictions and a recommendation for a goal. Starts no run, so records are no inputs.
+
+
+rule recommend:
+    output:
+        [
+            f"{OF_STUDY}/recommendation/{{goal}}/{table}.{form}"
+            for table in ("recommendation", "prediction", "prediction_check")
+            for form in ("csv", "md", "tex", "html")
+        ],
+        [f"{OF_STUDY}/recommendation/{{goal}}/prediction_curves.{form}" for form in ("svg", "pdf")],
+    log:
+        f"{OF_STUDY}/logs/recommendation/{{goal}}.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.name,
+        machine=MACHINE["name"],
+        results=config["results_dir"],
+        folder=f"{OF_STUDY}/recommendation/{{goal}}",
+        records=lambda wildcards: stamp(RECORDS),
+        goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
+        mechanisms=as_json(mechanisms.declared()),
+        code=code_version.digest("recommend.py"),
+    message:
+        "Recommend a rank count for the goal {wildcards.goal}"
+    shell:
+        'python "$SCRIPTS/recommend.py" --study {params.study} --machine {params.machine} --goal {wildcards.goal}'
+        " --results-dir {params.results:q} --output {params.folder:q} 2>&1 | tee {log:q}"

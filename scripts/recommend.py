@@ -1,0 +1,68 @@
+"""Predict runtime and energy at rank counts that were not measured, and recommend a count for a goal.
+
+Reads the run records that exist; starts nothing. Missing runs are counted.
+"""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+from study.core import code_version, configuration, paths
+from study.core.errors import exit_with_message
+from study.experiment.expansion import load_study
+from study.machines import machine
+from study.prediction import goals
+from study.prediction.answers import answers, series_key
+from study.prediction.settings import select
+from study.records.tidy import runs_frame
+from study.report.figures import prediction_drawing
+from study.report.tables.layout import Table
+from study.report.tables.prediction import check_table, prediction_table, recommendation_table
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", default=config["study"])
+    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
+    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser.add_argument("--output", help="a folder; by default in the study's results")
+    arguments = parser.parse_args()
+    goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
+    results = Path(arguments.results_dir) / chosen["name"]
+    output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/recommendation/{goal.name}")
+    there = [run for run in study.runs if Path(paths.record(results, run.directory)).exists()]
+    code = {name: code_version.training_code(name) for name in study.benchmarks}
+    runs = runs_frame(there, code, results)
+    selection = select(runs)
+    planned: dict = {}
+    for run in study.runs:
+        planned.setdefault(series_key(run), []).append(run.gpus)
+    found = list(answers(selection.used, planned, chosen["nodes"] * chosen["ranks_per_node"])) if there else []
+    told = _told(len(study.runs) - len(there), selection.left_out)
+    tables = [recommendation_table(found, goal), prediction_table(found), check_table(found)]
+    for table in tables:
+        _write(dataclasses.replace(table, notes=[*table.notes, *told, *selection.problems]), study.name, output)
+    data = prediction_drawing.select(found, study.name, chosen["name"])
+    prediction_drawing.write(data, output / "prediction_curves.svg", output / "prediction_curves.pdf")
+    print(f"Goal {goal.name}: {goal.description}. Study {study.name} on {chosen['name']}.")
+    for line in [*tables[0].notes, *told, *selection.problems] or ["there are no finished runs"]:
+        print(f"- {line}")
+    print(f"Tables and figure: {output}")
+
+
+def _told(missing: int, left_out: dict[str, int]) -> list[str]:
+    lines = [f"{number} runs left out: {reason}" for reason, number in left_out.items()]
+    return lines + ([f"{missing} runs of the study have no record yet"] if missing else [])
+
+
+def _write(table: Table, study: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    named = dataclasses.replace(table, caption=f"study {study}: {table.caption}")
+    named.write(*(folder / f"{table.name}.{form}" for form in ("csv", "md", "tex", "html")))
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,89 @@
+"""What can be predicted from a study's finished runs: one answer per workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pandas as pd
+
+from study.prediction import settings
+from study.prediction.model import LEAST_POINTS, Model, Prediction, fit_model, predict
+
+FARTHEST_SHOWN = 32  # times the largest measured count
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A workload: runs that differ only in ranks, scaling, epochs, batch size and link rate.
+
+    Args:
+        workload: its values of `settings.WORKLOAD`.
+        observations: its measured points.
+        model: None if it has fewer than `LEAST_POINTS` rank counts.
+        candidates: {series: settings at measured, planned and larger counts, ascending}.
+    """
+
+    workload: dict[str, Any]
+    observations: pd.DataFrame
+    model: Model | None
+    candidates: dict[tuple[Any, ...], pd.DataFrame]
+
+    @property
+    def name(self) -> str:
+        """For messages: benchmark, dataset and loader."""
+        return " ".join(str(self.workload[name]) for name in ("benchmark", "dataset", "loader"))
+
+    def prediction(self, series: tuple[Any, ...]) -> Prediction:
+        """Of a series' candidates; only with a model."""
+        return predict(cast(Model, self.model), self.candidates[series])
+
+    def to_measure(self) -> list[int]:
+        """Without a model: rank counts whose runs would make one possible."""
+        known = set(self.observations["ranks"].astype(int))
+        doubled = [2**power for power in range(8)]
+        return [count for count in doubled if count not in known][: LEAST_POINTS - len(known)]
+
+
+def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capacity: int) -> Iterator[Answer]:
+    """One `Answer` per workload of the usable runs.
+
+    Args:
+        runs: the ``used`` of `study.prediction.settings.select`.
+        planned: {series of a workload, see `series_key`: its planned rank counts}.
+        capacity: the most ranks of the machine.
+    """
+    for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
+        workload = dict(zip(settings.WORKLOAD, key, strict=True))
+        observations = settings.observations(group)
+        observations = observations.assign(sharding=workload["sharding"], train_samples=group["train_samples"].iloc[0])
+        model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
+        per_node = int((group["gpus"] / group["nodes"]).max())
+        candidates = {
+            tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, capacity), per_node)
+            for series, rows in observations.groupby(settings.SERIES, sort=True)
+        }
+        yield Answer(workload, observations, model, candidates)
+
+
+def series_key(values: Any) -> tuple[Any, ...]:
+    """The workload and the series of a run (``values[key]`` is a value) or of a row of the tidy table."""
+    return tuple(values[name] for name in [*settings.WORKLOAD[1:], *settings.SERIES])
+
+
+def _counts(
+    rows: pd.DataFrame,
+    observations: pd.DataFrame,
+    planned: dict[tuple[Any, ...], list[int]],
+    workload: dict[str, Any],
+    capacity: int,
+) -> list[int]:
+    """The measured and planned counts, and doublings of the largest one measured, up to the machine's."""
+    largest = int(observations["ranks"].max())
+    farther, count = [], 2 * largest
+    while count <= min(capacity, FARTHEST_SHOWN * largest):
+        farther.append(count)
+        count *= 2
+    asked = planned.get(series_key({**workload, **rows.iloc[0]}), [])
+    return sorted({*rows["ranks"].astype(int), *farther, *(each for each in asked if each <= FARTHEST_SHOWN * largest)})

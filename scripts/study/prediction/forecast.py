@@ -1,0 +1,85 @@
+"""What the runs of a study that are still to do are expected to take, from those that are done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.core import paths
+from study.core.errors import StudyError
+from study.experiment.parameters import is_observed
+from study.experiment.study import PlannedRun
+from study.prediction import settings
+from study.prediction.answers import Answer, answers
+from study.prediction.model import predict
+from study.prediction.recommend import FARTHEST
+from study.records.tidy import runs_frame
+
+NEAR = 2  # times the largest measured count
+
+
+def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -> list[str]:
+    """Lines for the plan; empty as long as no run is done or none is left.
+
+    Expected node-hours and energy of the runs to do, with 90 % intervals, and how far they are from measured counts.
+    folder: the machine's results folder.
+    """
+    done = [run for run in runs if Path(paths.record(folder, run.directory)).exists()]
+    left = [run for run in runs if not Path(paths.record(folder, run.directory)).exists()]
+    if not done or not left:
+        return []
+    try:
+        frame = runs_frame(done, dict.fromkeys({run["benchmark"] for run in done}, ""), folder)
+    except StudyError as error:
+        return [f"  Expected: nothing can be predicted: {error}"]
+    found = list(answers(settings.select(frame).used, {}, machine["nodes"] * machine["ranks_per_node"]))
+    return list(_lines(left, found, machine))
+
+
+def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
+    distance: Counter[str] = Counter()
+    hours, energies = [], []
+    for run in left:
+        answer = _answer(run, found)
+        if answer is None or answer.model is None:
+            distance["cannot be predicted"] += 1
+            continue
+        ratio = run.gpus / answer.model.largest
+        distance[_words(ratio)] += 1
+        draws = predict(answer.model, _setting(run, answer, machine)).draws
+        hours.append(-(-run.gpus // machine["ranks_per_node"]) * draws["runtime_s"][0] / 3600)
+        if "energy_job_j" in draws:
+            energies.append(draws["energy_job_j"][0] / 3.6e6)
+    told = ", ".join(f"{number} {words}" for words, number in distance.items())
+    yield f"  Expected for the {len(left)} runs to do, predicted from {len(found)} workloads measured here: {told}"
+    if hours:
+        yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh" if energies else "")
+
+
+def _words(ratio: float) -> str:
+    if ratio <= NEAR:
+        return f"within {NEAR} times the largest measured count"
+    return f"within {FARTHEST} times" if ratio <= FARTHEST else f"beyond {FARTHEST} times (unreliable)"
+
+
+def _interval(draws: list[np.ndarray]) -> str:
+    low, median, high = np.quantile(np.sum(draws, axis=0), [0.05, 0.5, 0.95])
+    return f"{median:.3g} ({low:.3g} to {high:.3g})"
+
+
+def _answer(run: PlannedRun, found: list[Answer]) -> Answer | None:
+    """The answer for a run's workload; None for one that was not measured, and for observed runs."""
+    if not is_observed(run, None):
+        return None
+    keys = settings.WORKLOAD[1:]
+    return next((each for each in found if all(each.workload[key] == run[key] for key in keys)), None)
+
+
+def _setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:
+    series = pd.Series({**answer.observations.iloc[0], **{name: run[name] for name in settings.SERIES}})
+    return settings.at(series, [run.gpus], machine["ranks_per_node"])

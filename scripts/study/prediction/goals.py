@@ -1,0 +1,67 @@
+"""Goals: what a recommended rank count must achieve. Each is a file in config/prediction/goals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.paths import CONFIG, ROOT
+
+FOLDER = CONFIG / "prediction" / "goals"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of a quantity; ``at_most`` or ``at_least`` is None."""
+
+    quantity: str
+    at_most: float | None
+    at_least: float | None
+
+    @property
+    def words(self) -> str:
+        """The limit in words: ``runtime_s at most 3600``."""
+        return f"{self.quantity} at {'most' if self.at_most is not None else 'least'} {self.bound:g}"
+
+    @property
+    def bound(self) -> float:
+        """The number."""
+        return cast(float, self.at_most if self.at_most is not None else self.at_least)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal: minimise a quantity within limits that must hold with a probability. price: of a node-hour, or None."""
+
+    name: str
+    description: str
+    minimise: str
+    limits: tuple[Limit, ...] = field(default=())
+    probability: float = 0.9
+    price: float | None = None
+
+
+def names() -> list[str]:
+    """All goals."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load(name: str) -> Goal:
+    """Read a goal; raises `StudyError` if it does not exist or violates its schema."""
+    if name not in names():
+        raise StudyError(
+            f"there is no {FOLDER.relative_to(ROOT)}/{name}.yaml{configuration.nearest(name, names())}; known goals: "
+            f"{', '.join(names())}"
+        )
+    path = FOLDER / f"{name}.yaml"
+    content: dict[str, Any] = configuration.load(path, "goal")
+    limits = tuple(
+        Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))
+        for quantity, bounds in content.get("limits", {}).items()
+    )
+    price = content.get("price_per_node_hour")
+    if price is None and "cost" in (content["minimise"], *(limit.quantity for limit in limits)):
+        raise StudyError(f"{configuration.shown(path)}: price_per_node_hour is missing, which cost needs")
+    return Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)

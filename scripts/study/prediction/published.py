@@ -1,0 +1,143 @@
+"""Predictions of a paper's larger rank counts from its smaller ones: how far the model can be trusted."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from study.core import configuration
+from study.core.paths import CONFIG
+from study.prediction.model import Model, fit_model, predict, spent
+from study.prediction.regression import Posterior
+
+ENERGIES = {"energy_per_gpu_j": "energy_per_rank_j", "power_w": "power_per_rank_w", "runtime_s": "runtime_s"}
+GIVEN = "energy_per_gpu_given_runtime_j"
+
+
+def papers() -> list[str]:
+    """The papers with published points for a prediction."""
+    return sorted(path.parent.name for path in CONFIG.glob("papers/*/prediction.yaml"))
+
+
+@functools.cache
+def _declared(paper: str) -> dict[str, Any]:
+    return configuration.load(CONFIG / "papers" / paper / "prediction.yaml", "published_prediction")
+
+
+def predictions(paper: str) -> pd.DataFrame:
+    """One row per published point and quantity.
+
+    Columns: benchmark, scaling, batch_size, loader, ranks, quantity, fitted (whether the fit has seen the point),
+    predicted_low, predicted_median, predicted_high (90 % interval), published, error (relative) and within_interval.
+    """
+    declared = _declared(paper)
+    points = _points(paper, declared)
+    fitted = points["ranks"] <= declared["fit_up_to"]
+    model = fit_model(points[fitted])
+    frames = [
+        _compared(predict(model, points).interval("mean_epoch_s"), points, points["mean_epoch_s"], "time_per_epoch_s")
+    ]
+    if "energy" in declared:
+        frames += [_energies(paper, declared, points, loader) for loader in declared["energy"]["loaders"]]
+    found = pd.concat(frames, ignore_index=True)
+    found.insert(0, "benchmark", declared["benchmark"])
+    found["fitted"] = found["ranks"] <= declared["fit_up_to"]
+    return found
+
+
+def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
+    frames = []
+    for table in declared["tables"]:
+        values = pd.read_csv(CONFIG / "papers" / paper / table["file"])
+        batch = values["batch_size"] if "batch_size" in values else table["batch_size"]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "scaling": table["scaling"],
+                    "loader": values.get("loader"),
+                    "learning_rate_scaling": values.get("learning_rate_scaling"),
+                    "batch_size": batch,
+                    "ranks": values[table["ranks"]],
+                    "epochs": table["epochs"],
+                    "mean_epoch_s": values[table["time_per_epoch_s"]],
+                }
+            )
+        )
+    return _with_settings(pd.concat(frames, ignore_index=True), declared)
+
+
+def _with_settings(points: pd.DataFrame, declared: dict[str, Any]) -> pd.DataFrame:
+    ranks = points["ranks"]
+    nodes = np.ceil(ranks / declared["ranks_per_node"])
+    return points.assign(
+        nodes=nodes,
+        ranks_per_node=np.ceil(ranks / nodes),
+        epochs_per_rank=np.where(points["scaling"] == "strong", points["epochs"] / ranks, points["epochs"]),
+        steps=np.ceil(declared["train_samples"] / points["batch_size"]),
+        samples=declared["train_samples"],
+        gradient_mb=declared["gradient_mb"],
+        link_mbit_per_s=0,
+    )
+
+
+def _energies(paper: str, declared: dict[str, Any], points: pd.DataFrame, loader: str) -> pd.DataFrame:
+    """Runtime, energy and power of one loader. The powers while computing and waiting are fitted to all loaders."""
+    known = {name: _with_energy(paper, declared, points, name) for name in declared["energy"]["loaders"]}
+    others = [rows.assign(mean_epoch_s=np.nan, load_s=np.nan) for name, rows in known.items() if name != loader]
+    mine = known[loader]
+    rest = points[~points.index.isin(mine["point"])]
+    fitted = pd.concat([rest, mine, *others], ignore_index=True)
+    model = fit_model(fitted[fitted["ranks"] <= declared["fit_up_to"]])
+    found = predict(model, mine)
+    frames = [_compared(found.interval(of), mine, mine[of], name) for name, of in ENERGIES.items()]
+    given = _energy_given_runtime(model, mine)
+    frames.append(_compared((given, given, given), mine, mine["energy_per_rank_j"], GIVEN))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _with_energy(paper: str, declared: dict[str, Any], points: pd.DataFrame, loader: str) -> pd.DataFrame:
+    """The points of one loader with energy, power, and all of the runtime that is not epochs as ``load_s``.
+
+    The runtime is the published energy / power.
+    """
+    energy = declared["energy"]
+    values, columns = pd.read_csv(CONFIG / "papers" / paper / energy["file"]), energy["loaders"][loader]
+    joules, watts = values[columns["energy_per_gpu_j"]], values[columns["power_w"]]
+    measured = pd.DataFrame({"ranks": values["gpus"], "energy_per_rank_j": joules, "power_per_rank_w": watts})
+    same = points["scaling"].eq(energy["scaling"]) & points["batch_size"].eq(energy["batch_size"])
+    known = points[same].rename_axis("point").reset_index().merge(measured, on="ranks")
+    runtime = known["energy_per_rank_j"] / known["power_per_rank_w"]
+    load = runtime - known["epochs_per_rank"] * known["mean_epoch_s"]
+    return known.assign(loader=loader, runtime_s=runtime, load_s=load)
+
+
+def _energy_given_runtime(model: Model, known: pd.DataFrame) -> np.ndarray:
+    """The energy's model alone: joules per rank if the runtime is the measured one."""
+    energy = cast(Posterior, model.energy)
+    computing, waiting = spent(model, known, known["runtime_s"].to_numpy(float)[:, None])
+    power = dict(zip(energy.terms.names, energy.coefficients.mean(axis=0), strict=True))
+    return (computing.mean(axis=1) * power["computing"]) + waiting.mean(axis=1) * power["waiting"]
+
+
+def _compared(
+    interval: tuple[np.ndarray, np.ndarray, np.ndarray], points: pd.DataFrame, published: pd.Series, quantity: str
+) -> pd.DataFrame:
+    low, median, high = interval
+    return pd.DataFrame(
+        {
+            **{
+                name: points[name].to_numpy()
+                for name in ("scaling", "batch_size", "loader", "learning_rate_scaling", "ranks")
+            },
+            "quantity": quantity,
+            "predicted_low": low,
+            "predicted_median": median,
+            "predicted_high": high,
+            "published": published.to_numpy(),
+            "error": median / published.to_numpy() - 1,
+            "within_interval": (low <= published.to_numpy()) & (published.to_numpy() <= high),
+        }
+    )

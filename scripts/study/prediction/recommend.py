@@ -1,0 +1,125 @@
+"""Recommend a rank count for a goal, and the measurement that would narrow the answer most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.prediction.goals import Goal, Limit
+from study.prediction.model import Model, predict
+
+FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """candidates: one row per count; pick: the recommended count or None; reason: one sentence."""
+
+    candidates: pd.DataFrame
+    pick: int | None
+    reason: str
+
+
+def quantities(settings: pd.DataFrame, draws: dict[str, np.ndarray], price: float | None) -> dict[str, np.ndarray]:
+    """Draws of all quantities that goals may name, each (settings, draws).
+
+    settings: of one series, ascending; the first one is the base of efficiency. draws: of a `Prediction`.
+    """
+    ranks, runtime = settings["ranks"].to_numpy(float)[:, None], draws["runtime_s"]
+    node_hours = settings["nodes"].to_numpy(float)[:, None] * runtime / 3600
+    scaling = settings["scaling"].iloc[0]
+    efficiency = runtime[:1] / runtime * (1 if scaling == "weak" else ranks[:1] / ranks)
+    found = {"runtime_s": runtime, "node_hours": node_hours, "efficiency": efficiency}
+    if "energy_job_j" in draws:
+        found |= {"energy_job_j": draws["energy_job_j"], "energy_delay_product_js": draws["energy_job_j"] * runtime}
+    return found | ({"cost": node_hours * price} if price else {})
+
+
+def recommend(model: Model, settings: pd.DataFrame, goal: Goal) -> Recommendation:
+    """The recommendation for one series. settings: the candidates, ascending; the first is the base of efficiency."""
+    prediction = predict(model, settings)
+    known = quantities(settings, prediction.draws, goal.price)
+    missing = [name for name in (goal.minimise, *(limit.quantity for limit in goal.limits)) if name not in known]
+    candidates = _candidates(model, settings, known, goal)
+    if settings["scaling"].iloc[0] == "weak":
+        return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
+    if missing:
+        return Recommendation(candidates, None, f"no recommendation: no run has energy, so {missing[0]} is unknown")
+    eligible = candidates["excluded_by"].isna()
+    if not eligible.any():
+        return Recommendation(candidates, None, f"no count meets the goal: {_excluded(candidates)}")
+    objective = known[goal.minimise]
+    best = int(candidates.index[eligible][np.argmin(np.median(objective[eligible.to_numpy()], axis=1))])
+    target = quantities(settings, prediction.means, goal.price)[goal.minimise][best]
+    narrows = narrowing(prediction.draws["runtime_s"], target)
+    candidates["narrows_interval_by"] = np.where(candidates["ratio_to_largest"] <= FARTHEST, narrows, np.nan)
+    candidates["recommended"] = candidates.index == best
+    return Recommendation(candidates, int(candidates["ranks"][best]), _reason(candidates, known, goal, best, eligible))
+
+
+def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal) -> pd.DataFrame:
+    frame = pd.DataFrame({"ranks": settings["ranks"].astype(int), "nodes": settings["nodes"].astype(int)})
+    frame["ratio_to_largest"] = frame["ranks"] / model.largest
+    for name, draws in known.items():
+        low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=1)
+        frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
+    held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
+    together = np.logical_and.reduce(list(held.values())) if held else np.ones((len(frame), 1), dtype=bool)
+    frame["probability_of_limits"] = together.mean(axis=1)
+    frame["excluded_by"] = [
+        _exclusion(place, frame["ratio_to_largest"].iloc[place], frame["probability_of_limits"].iloc[place], held, goal)
+        for place in range(len(frame))
+    ]
+    return frame.reset_index(drop=True)
+
+
+def _holds(limit: Limit, draws: np.ndarray) -> np.ndarray:
+    return draws <= limit.bound if limit.at_most is not None else draws >= limit.bound
+
+
+def _exclusion(place: int, ratio: float, probability: float, held: dict[str, np.ndarray], goal: Goal) -> str | None:
+    """Why a candidate cannot be recommended; None if it can."""
+    if ratio > FARTHEST:
+        return f"more than {FARTHEST} times the largest measured count"
+    if probability >= goal.probability:
+        return None
+    return min(held, key=lambda words: held[words][place].mean())
+
+
+def _excluded(candidates: pd.DataFrame) -> str:
+    by = candidates.groupby("excluded_by", sort=False)["ranks"].apply(lambda ranks: ", ".join(map(str, ranks)))
+    return "; ".join(f"{words} excludes {ranks}" for words, ranks in by.items())
+
+
+def narrowing(candidates: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By which share one run at each candidate would narrow the interval of the target's mean, shape (candidates,).
+
+    From the correlation of the draws' logarithms: a measurement leaves sqrt(1 - r^2) of the standard deviation.
+    """
+    x, y = np.log(candidates), np.log(target)
+    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean()
+    correlation = (x @ y) / np.sqrt((x**2).sum(axis=1) * (y**2).sum())
+    return 1 - np.sqrt(1 - np.clip(correlation, -1, 1) ** 2)
+
+
+def next_measurement(candidates: pd.DataFrame) -> pd.Series | None:
+    """The candidate of which a run would narrow the answer most; None if that is not known."""
+    if "narrows_interval_by" not in candidates or candidates["narrows_interval_by"].isna().all():
+        return None
+    return candidates.loc[candidates["narrows_interval_by"].idxmax()]
+
+
+def _reason(candidates: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal, best: int, eligible: pd.Series) -> str:
+    """The recommendation in one sentence."""
+    row, name = candidates.iloc[best], goal.minimise
+    among = known[name][eligible.to_numpy()]
+    place = int(eligible[: best + 1].sum()) - 1
+    surest = float((among.argmin(axis=0) == place).mean())
+    limits = " and ".join(limit.words for limit in goal.limits)
+    median, low, high = (f"{row[f'predicted_{name}{end}']:.4g}" for end in ("", "_low", "_high"))
+    return (
+        f"recommended: {row['ranks']} rank{'s' if row['ranks'] > 1 else ''}; predicted {name} {median} ({low} to {high}), the "
+        f"lowest of {int(eligible.sum())} candidates{f' with {limits}' * bool(limits)}, with probability {surest:.2f}"
+    )

@@ -1,0 +1,172 @@
+"""Settings: what the mechanisms need to know of a point. And observations: what finished runs measured there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.data.samples import samples_per_rank
+from study.experiment.parameters import PARAMETERS, is_observed
+from study.experiment.study import scaled_batch_size
+
+# A setting: ranks (gpus), epochs of a rank, steps of an epoch, samples of a rank in an epoch, gradients of a step.
+SETTING = ("ranks", "nodes", "ranks_per_node", "epochs_per_rank", "steps", "samples", "gradient_mb", "link_mbit_per_s")
+# Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
+VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit_per_s", "repeat")
+SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
+WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
+MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
+# Quantities of an observation, seconds, joules and watts. runtime = epochs x mean_epoch + load + other.
+TIMES = ("runtime_s", "mean_epoch_s", "epoch_s", "first_epoch_s", "load_s", "other_s")
+ENERGIES = ("energy_per_rank_j", "accuracy", "test_accuracy")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs that a prediction uses. left_out: {reason: number}; problems: one line for each contradictory point."""
+
+    used: pd.DataFrame
+    left_out: dict[str, int]
+    problems: list[str]
+
+
+def select(runs: pd.DataFrame) -> Selection:
+    """Choose the usable runs of a tidy table (`study.records.tidy`)."""
+    left_out: dict[str, int] = {}
+    rest = runs
+    for reason, is_out in _reasons():
+        out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
+        if out.any():
+            left_out[reason] = int(out.sum())
+        rest = rest[~out] if len(rest) else rest
+    problems = [
+        f"{row['record']}: runtime_s is {row['runtime_s']}; delete its folder to run again"
+        for _, row in rest.iterrows()
+        if not _is_time(row["runtime_s"]) or not _is_time(row["time_per_epoch_s"])
+    ]
+    good = rest[[_is_time(row["runtime_s"]) and _is_time(row["time_per_epoch_s"]) for _, row in rest.iterrows()]]
+    return Selection(good, left_out, problems + list(_contradictory(good)))
+
+
+def _reasons() -> Iterator[tuple[str, Any]]:
+    yield "failed", lambda run: run["status"] != "ok"
+    yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
+    yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
+    # Elsewhere busy cores are the normal state of training on CPUs; in the laboratory all hosts share them.
+    yield (
+        "of the network laboratory and limited by its cores (cpu_limited)",
+        lambda run: bool(run["link_mbit_per_s"]) and run.get("cpu_limited") in (True, "True"),
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return bool(np.isfinite(value) and value > 0)
+
+
+def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
+    """A line for each point whose repeats differ by more than `MOST_DIFFERENT`; they are used nevertheless."""
+    for _, group in runs.groupby([*WORKLOAD, *SERIES, "gpus"], dropna=False):
+        times = group["runtime_s"]
+        if times.max() > (1 + MOST_DIFFERENT) * times.min():
+            slowest = group.loc[times.idxmax(), "record"]
+            yield (
+                f"{slowest}: took {times.max():.3g} s, another repeat {times.min():.3g} s; more than "
+                f"{MOST_DIFFERENT:.0%} apart, so the prediction has a wide interval; repeat it"
+            )
+
+
+def observations(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
+
+    runs: usable runs of one workload.
+    """
+    rows = []
+    for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
+        means = pd.DataFrame([_measured(run) for _, run in group.iterrows()]).mean()
+        first = group.iloc[0]
+        rows.append(
+            {
+                **{name: first[name] for name in SERIES},
+                **_setting_of_run(first),
+                **means.to_dict(),
+                "repeats": len(group),
+                "code_is_current": bool(group["code_is_current"].all()),
+                "records": "; ".join(group["record"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _setting_of_run(run: pd.Series) -> dict[str, float]:
+    batch = run["batch_size_per_rank"]
+    return {
+        "ranks": run["gpus"],
+        "nodes": run["nodes"],
+        "ranks_per_node": -(-run["gpus"] // run["nodes"]),
+        "epochs_per_rank": run["epochs_per_rank"],
+        "steps": -(-run["samples_per_rank"] // batch),
+        "samples": run["samples_per_rank"],
+        "gradient_mb": run.get("gradient_mb", np.nan),
+        "link_mbit_per_s": run["link_mbit_per_s"],
+    }
+
+
+def _measured(run: pd.Series) -> dict[str, float]:
+    """The quantities of one run. The first epoch is by itself only in runs of several epochs."""
+    epochs, mean = run["epochs_per_rank"], run["time_per_epoch_s"]
+    steady = run["time_per_epoch_steady_s"]
+    first = epochs * (mean - steady) if pd.notna(steady) else np.nan
+    train = epochs * mean
+    return {
+        "runtime_s": run["runtime_s"],
+        "mean_epoch_s": mean,
+        "epoch_s": steady if pd.notna(steady) else np.nan,
+        "first_epoch_s": first if first > 0 else np.nan,
+        "load_s": run["load_s"],
+        "other_s": max(run["runtime_s"] - train - run["load_s"], 1e-3 * run["runtime_s"]),
+        "energy_per_rank_j": _energy_per_rank(run),
+        "accuracy": run.get("accuracy", np.nan),
+        "test_accuracy": run.get("test_accuracy", np.nan),
+    }
+
+
+def _energy_per_rank(run: pd.Series) -> float:
+    """Of the whole job where it is known, else of the GPUs."""
+    job = run.get("energy_job_j", np.nan)
+    return job / run["gpus"] if pd.notna(job) else run.get("energy_per_gpu_j", np.nan)
+
+
+def at(series: pd.Series, counts: list[int], ranks_per_node: int) -> pd.DataFrame:
+    """The settings of a series at other rank counts, one row per feasible count.
+
+    Args:
+        series: a row of `observations`, for what does not depend on the ranks.
+        counts: of ranks. Under strong scaling a count must divide the epochs.
+        ranks_per_node: of the machine.
+    """
+    strong = series["scaling"] == "strong"
+    chosen = [count for count in counts if not strong or series["epochs"] % count == 0]
+    return pd.DataFrame([_setting_at(series, count, ranks_per_node) for count in chosen])
+
+
+def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
+    total = int(series["epochs"])
+    samples = series["samples"]
+    if series.get("sharding", "none") != "none":
+        samples = samples_per_rank(int(series["train_samples"]), ranks)
+    batch = scaled_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
+    nodes = -(-ranks // ranks_per_node)
+    return {
+        **{name: series[name] for name in SERIES},
+        "ranks": ranks,
+        "nodes": nodes,
+        "ranks_per_node": -(-ranks // nodes),
+        "epochs_per_rank": total // ranks if series["scaling"] == "strong" else total,
+        "steps": -(-samples // batch),
+        "samples": samples,
+        "gradient_mb": series["gradient_mb"],
+    }

@@ -1,0 +1,159 @@
+"""Draw predictions: runtime against ranks with its interval, and runtime against energy with the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from study.core.files import AnyPath
+from study.prediction.answers import Answer
+from study.prediction.model import Model
+from study.prediction.recommend import FARTHEST
+from study.prediction.settings import SERIES
+from study.report.figures import style
+from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.drawing import save
+
+HEIGHT = 2.7  # inches per row of panels
+COLUMNS = 2
+Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
+BAND: dict[str, Any] = {"alpha": 0.25, "linewidth": 0}
+
+
+@dataclass(frozen=True)
+class PredictionData:
+    """The figure's data. curves: one panel each; see `Curve`."""
+
+    name: str
+    title: str
+    caption: str
+    curves: list[Curve]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Predicted and measured values of one series, ascending ranks; seconds and joules of the whole job."""
+
+    title: str
+    ranks: np.ndarray
+    runtime: Interval
+    energy: Interval | None
+    measured: pd.DataFrame
+    largest: float
+
+
+def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
+    """The `PredictionData` of all series with at least two rank counts."""
+    curves = [
+        _curve(answer, series)
+        for answer in found
+        if answer.model
+        for series, settings in answer.candidates.items()
+        if len(settings) > 1
+    ]
+    caption = (
+        "Predicted runtime, and energy where it is known: median and 90 % interval of a single run; points are "
+        f"measured means. Counts beyond {FARTHEST} times the largest measured one are never recommended."
+    )
+    return PredictionData(
+        "prediction", f"Predicted time to solution\nstudy {study}, machine {machine}", caption, curves
+    )
+
+
+def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
+    prediction = answer.prediction(series)
+    here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
+    has_energy = "energy_job_j" in prediction.draws
+    named = dict(zip(SERIES, series, strict=True))
+    rate = f", {named['link_mbit_per_s']:,} Mbit/s" if named["link_mbit_per_s"] else ""
+    title = f"{answer.name}, {named['scaling']}, batch {named['batch_size']}{rate}"
+    return Curve(
+        title,
+        prediction.settings["ranks"].to_numpy(float),
+        prediction.interval("runtime_s"),
+        prediction.interval("energy_job_j") if has_energy else None,
+        here,
+        cast(Model, answer.model).largest,
+    )
+
+
+def write(data: PredictionData, svg: AnyPath, pdf: AnyPath) -> None:
+    """Draw the figure and write both files, whole or not at all."""
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def draw(data: PredictionData) -> Figure:
+    """The Matplotlib figure: a panel per series, and one more of runtime against energy where energy is known."""
+    panels = [(_draw_runtime, curve) for curve in data.curves]
+    panels += [(_draw_energy, curve) for curve in data.curves if curve.energy]
+    columns = max(1, min(COLUMNS, len(panels)))
+    rows = max(1, -(-len(panels) // columns))
+    figure = Figure(figsize=(columns * style.PANEL_WIDTH, rows * HEIGHT + 0.4), layout="constrained")
+    figure.suptitle(data.title if panels else f"{data.title}\nno workload has been measured at enough rank counts")
+    for index, (draw_panel, curve) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        draw_panel(axes, curve)
+        axes.set_title(curve.title)
+        axes.legend(frameon=False)
+    return figure
+
+
+def _draw_runtime(axes: Axes, curve: Curve) -> None:
+    low, median, high = curve.runtime
+    colour = style.COLOURS[0]
+    axes.fill_between(curve.ranks, low, high, color=colour, label="90 % interval, predicted", **BAND)
+    axes.plot(curve.ranks, median, color=colour, label="median, predicted")
+    axes.plot(curve.measured["ranks"], curve.measured["runtime_s"], label="measured", **_points())
+    if curve.ranks[-1] > curve.largest:
+        axes.axvspan(curve.largest, curve.ranks[-1] * 2, color=style.GREY, alpha=0.08, linewidth=0)
+        axes.annotate(
+            "not measured", (1, 0), (-3, 3), xycoords="axes fraction", textcoords="offset points", ha="right",
+            color=style.GREY, fontsize=style.SMALL,
+        )  # fmt: skip
+    set_value_axis(axes, "log", low, high)
+    set_gpu_axis(axes, [int(count) for count in curve.ranks])
+    axes.set_ylabel("runtime (s)")
+    axes.grid(axis="y")
+
+
+def _points() -> dict[str, Any]:
+    return {"linestyle": "none", "marker": "o", "markersize": 4.5, "color": style.COLOURS[2]}
+
+
+def _draw_energy(axes: Axes, curve: Curve) -> None:
+    of_energy = cast(Interval, curve.energy)
+    energy, runtime = of_energy[1], curve.runtime[1]
+    near = curve.ranks <= FARTHEST * curve.largest
+    front = _pareto(runtime, energy) & near
+    axes.plot(runtime[near], energy[near], color=style.COLOURS[0], linewidth=0.8, linestyle=style.DASHES[1])
+    spread = [np.abs(np.stack(each[::2]) - each[1])[:, near] for each in (curve.runtime, of_energy)]
+    axes.errorbar(
+        runtime[near], energy[near], xerr=spread[0], yerr=spread[1], linestyle="none", elinewidth=0.6,
+        ecolor=style.GREY, zorder=1,
+    )  # fmt: skip
+    look: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": style.COLOURS[0]}
+    axes.plot(runtime[near], energy[near], markerfacecolor="white", markersize=5, label="predicted", **look)
+    axes.plot(runtime[front], energy[front], markersize=5, label="Pareto front, predicted", **look)
+    known = curve.measured[curve.measured["energy_per_rank_j"].notna()]
+    axes.plot(known["runtime_s"], known["energy_per_rank_j"] * known["ranks"], label="measured", **_points())
+    for count, x, y in zip(curve.ranks[near], runtime[near], energy[near], strict=True):
+        axes.annotate(f"{count:g}", (x, y), (4, 4), textcoords="offset points", fontsize=style.SMALL)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("runtime (s)")
+    axes.set_ylabel("energy of the job (J)")
+    axes.grid()
+
+
+def _pareto(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Which points no other point beats in both."""
+    worse = (x[:, None] >= x) & (y[:, None] >= y) & ((x[:, None] > x) | (y[:, None] > y))
+    return ~worse.any(axis=1)

@@ -1,0 +1,209 @@
+"""Tables of predictions, of how well held-out measurements are predicted, and of a recommendation for a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import Study
+from study.prediction import published
+from study.prediction.answers import Answer
+from study.prediction.check import check
+from study.prediction.goals import Goal
+from study.prediction.model import Model
+from study.prediction.recommend import FARTHEST, next_measurement, quantities, recommend
+from study.prediction.settings import SERIES
+from study.report.tables.layout import Table
+
+SHOWN = ("benchmark", "dataset", "loader", "scaling", "epochs", "batch_size", "link_mbit_per_s")
+IDENTITY = ("machine", *(name for name in PARAMETERS if name not in ("gpus", "repeat")), "ranks", "quantity")
+QUANTITIES = ("mean_epoch_s", "load_s", "other_s")
+
+
+def prediction_table(found: Iterable[Answer]) -> Table:
+    """One row per workload, rank count and quantity: predicted low, median and high, and the measured mean."""
+    rows = [
+        row for answer in found if answer.model for series in answer.candidates for row in _predicted(answer, series)
+    ]
+    shown = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median", "predicted_high",
+             "measured"]  # fmt: skip
+    caption = (
+        "predicted values at measured and larger rank counts, not measured ones: median and 90 % interval of a single "
+        "run; ratio_to_largest is the count over the largest measured one; measured is the mean of the runs at that "
+        "count, which the fit has seen. mean_epoch_s is the time per epoch including the first; other_s is start-up, "
+        "broadcast, evaluation and everything else."
+    )
+    frame = pd.DataFrame(rows, columns=[*_columns(), *shown[7:], "records"])
+    return Table("prediction", caption, frame, shown, ("link_mbit_per_s", "measured"), _notes(found), IDENTITY)
+
+
+def _columns() -> list[str]:
+    return ["machine", *(name for name in PARAMETERS if name not in ("gpus", "repeat"))]
+
+
+def _labels(answer: Answer, series: tuple[Any, ...]) -> dict[str, Any]:
+    return {**answer.workload, **dict(zip(SERIES, series, strict=True))}
+
+
+def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
+    prediction, largest = answer.prediction(series), cast(Model, answer.model).largest
+    known = quantities(prediction.settings, prediction.draws, None)
+    draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **known}
+    if "power_per_rank_w" in prediction.draws:
+        draws["power_per_rank_w"] = prediction.draws["power_per_rank_w"]
+    here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
+    for place, ranks in enumerate(prediction.settings["ranks"].astype(int)):
+        for name, values in draws.items():
+            low, median, high = np.quantile(values[place], [0.05, 0.5, 0.95])
+            yield {
+                **_labels(answer, series),
+                "ranks": ranks,
+                "ratio_to_largest": ranks / largest,
+                "quantity": name,
+                "predicted_low": low,
+                "predicted_median": median,
+                "predicted_high": high,
+                "measured": here[name].get(ranks, np.nan) if name in here else np.nan,
+                "records": here["records"].get(ranks),
+            }
+
+
+def check_table(found: Iterable[Answer]) -> Table:
+    """One row per held-out point: measured runtime, its prediction without that count, and two naive fits."""
+    frames = [
+        check(answer.observations).assign(**{name: answer.workload[name] for name in answer.workload})
+        for answer in found
+        if answer.model
+    ]
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["held_out", "ranks"])
+    shown = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
+             "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
+             "naive_log_error"]  # fmt: skip
+    caption = (
+        "predicted runtime of points that the fit has not seen: the largest rank count, and each count in turn; error "
+        "is predicted / measured - 1; the naive fits are a + b N and a + b log2 N of time per epoch, loading and the "
+        "rest."
+    )
+    return Table("prediction_check", caption, frame, shown, ("link_mbit_per_s",), _verdict(frame), IDENTITY)
+
+
+def _verdict(frame: pd.DataFrame) -> list[str]:
+    """How often the interval held, and whether a naive fit was better."""
+    if "error" not in frame or frame.empty:
+        return ["too few rank counts to hold one out"]
+    notes = []
+    for how, rows in frame.groupby("held_out", sort=False):
+        inside = int(rows["within_interval"].sum())
+        rms = {
+            name: float(np.sqrt((rows[name] ** 2).mean()))
+            for name in ("error", "naive_linear_error", "naive_log_error")
+        }
+        best = min(rms, key=lambda name: rms[name])
+        told = "no naive fit is better" if best == "error" else f"{best.removesuffix('_error')} is better here"
+        notes.append(
+            f"held out {how}: {inside} of {len(rows)} within the 90 % interval; RMS error {rms['error']:.1%}, "
+            f"naive_linear {rms['naive_linear_error']:.1%}, naive_log {rms['naive_log_error']:.1%}: {told}"
+        )
+    return notes
+
+
+def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
+    """One row per workload, series and candidate count; the notes have the recommendations in sentences."""
+    frames, notes = [], []
+    for answer in found:
+        if answer.model is None:
+            continue
+        for series, settings in answer.candidates.items():
+            if len(settings) < 2:
+                continue
+            result = recommend(answer.model, settings, goal)
+            frames.append(result.candidates.assign(**_labels(answer, series)))
+            where = f"{answer.name}, {series[SERIES.index('scaling')]} scaling"
+            notes.append(f"{where}: {result.reason}")
+            following = next_measurement(result.candidates)
+            if following is not None:
+                notes.append(
+                    f"{where}: next, measure on {following['ranks']} ranks ({following['predicted_node_hours']:.3g} "
+                    f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
+                    f"{following['narrows_interval_by']:.0%}"
+                )
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["ranks"])
+    objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
+    limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
+    predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
+    shown = [*SHOWN, "ranks", "nodes", "ratio_to_largest", *predicted,
+             "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
+    caption = (
+        f"candidates for the goal {goal.name}: {goal.description}; all values are predicted, with 90 % intervals (low, "
+        f"high); a count is excluded if the limits hold with a probability below {goal.probability:g}, or beyond "
+        f"{FARTHEST} times the largest measured count; narrows_interval_by: how much a run there is expected to narrow "
+        "the interval of the minimised quantity."
+    )
+    return Table(
+        "recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), notes + _notes(found), IDENTITY
+    )
+
+
+def _notes(found: Iterable[Answer]) -> list[str]:
+    """Workloads without a prediction, and runs of older code."""
+    notes = [
+        f"{answer.name}: no prediction from {answer.observations['ranks'].nunique()} rank counts; measure "
+        f"on {' and '.join(map(str, answer.to_measure()))} ranks too"
+        for answer in found
+        if answer.model is None
+    ]
+    if any(not answer.observations["code_is_current"].all() for answer in found):
+        notes.append("some of the measured runs are of another version of the code")
+    return notes
+
+
+def _published_table(paper: str) -> kinds.Make:
+    """A function that makes the table ``PAPER_prediction``; it needs no runs."""
+
+    def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+        """One row per published point and quantity, the fitted ones too."""
+        frame = published.predictions(paper)
+        shown = ["benchmark", "scaling", "batch_size", "loader", "learning_rate_scaling", "ranks", "quantity", "fitted",
+                 "predicted_low", "predicted_median", "predicted_high", "published", "error",
+                 "within_interval"]  # fmt: skip
+        caption = (
+            f"{paper}: published values at larger rank counts, beside predictions from the smaller ones (fitted); "
+            "median and 90 % interval. The points were known when the mechanisms and their priors were chosen, so this "
+            "is not an independent test. energy_per_gpu_given_runtime_j is predicted from the published runtime."
+        )
+        return Table(f"{paper}_prediction", caption, frame, shown, ("loader", "learning_rate_scaling"), _errors(frame))
+
+    return make
+
+
+def _errors(frame: pd.DataFrame) -> list[str]:
+    """RMS and worst error of each quantity beyond the fit, and how often the interval holds."""
+    notes = []
+    for name, rows in frame[~frame["fitted"]].groupby("quantity", sort=False):
+        worst = rows.loc[rows["error"].abs().idxmax()]
+        told = (
+            f"{name} beyond the fit: RMS error {np.sqrt((rows['error'] ** 2).mean()):.1%}, worst {worst['error']:+.1%}"
+        )
+        if name != published.GIVEN:
+            told += f" on {worst['ranks']} ranks, {int(rows['within_interval'].sum())} of {len(rows)} in the interval"
+        notes.append(told)
+    return notes
+
+
+def _is_there(study: Study) -> bool:
+    return True
+
+
+for _paper in published.papers():
+    kinds.table(
+        f"{_paper}_prediction",
+        title=f"Published points of {_paper}, predicted from its smaller rank counts",
+        look_for="How far predictions from small counts can be trusted: the error and the interval at larger ones.",
+        needs="nothing",
+        is_there=_is_there,
+    )(_published_table(_paper))

@@ -1,0 +1,254 @@
+"""Predictions and recommendations: from simulated worlds and from runs with known numbers."""
+
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.experiment.parameters import PARAMETERS
+from study.prediction import goals, published, settings
+from study.prediction.answers import answers
+from study.prediction.check import check
+from study.prediction.goals import Goal, Limit
+from study.prediction.model import fit_model, predict
+from study.prediction.recommend import recommend
+from study.prediction.regression import Terms, fit
+from study.prediction.worlds import ALIEN, world
+from study.report.figures import prediction_drawing
+from study.report.tables import prediction as tables
+
+sys.path.insert(0, str(ROOT / "performance"))
+from prediction import coverage
+
+RUN = {
+    **{name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default},
+    "machine": "m", "benchmark": "nt3", "dataset": "d", "scaling": "strong", "epochs": 384, "gpus": 1, "batch_size": 20,
+    "loader": "read_csv", "batch_size_per_rank": 20, "train_samples": 1120, "samples_per_rank": 1120, "features": 60,
+    "status": "ok", "resumed_after_epoch": math.nan, "cpu_limited": False, "gradient_mb": 10.0, "accuracy": 1.0,
+    "test_accuracy": 1.0, "energy_job_j": math.nan, "energy_per_gpu_j": math.nan, "code_is_current": True,
+    "time_per_epoch_steady_s": math.nan,
+}  # fmt: skip
+
+
+def run(gpus, repeat=1, **changes):
+    """A run of 10 s + 0.1 s log2 N per epoch, 20 s of loading, 10 s of everything else."""
+    epochs = 384 // gpus
+    epoch = (10 + 0.1 * math.log2(gpus)) * (1 + 0.001 * repeat)
+    return {
+        **RUN, "gpus": gpus, "nodes": -(-gpus // 6), "repeat": repeat, "epochs_per_rank": epochs,
+        "time_per_epoch_s": epoch, "load_s": 20.0, "runtime_s": epochs * epoch + 30,
+        "record": f"runs/{gpus}-{repeat}/record.json", **changes,
+    }  # fmt: skip
+
+
+def runs(counts=(1, 2, 6, 12, 24), **changes):
+    return pd.DataFrame([run(gpus, repeat, **changes) for gpus in counts for repeat in (1, 2)])
+
+
+def with_energy(frame):
+    """200 W per rank while computing, 50 W otherwise."""
+    computing = 10 * frame["epochs_per_rank"]
+    return frame.assign(energy_job_j=frame["gpus"] * (200 * computing + 50 * (frame["runtime_s"] - computing)))
+
+
+def answered(frame, planned=None, capacity=10_000):
+    return list(answers(settings.select(frame).used, planned or {}, capacity))
+
+
+def share_that_holds(kinds, worlds, growth=None):
+    return np.mean(
+        [row["holds"] for kind in kinds for seed in range(worlds) for row in coverage(world(seed, kind), growth)]
+    )
+
+
+def test_the_regression_finds_the_terms_and_their_size():
+    rng = np.random.default_rng(1)
+    x = np.stack([np.ones(20), np.arange(20.0), rng.random(20)], axis=1)
+    y = (x @ [5.0, 0.5, 0.0]) * (1 + 0.005 * rng.standard_normal(20))
+    terms = Terms(("constant", "slope", "nothing"), np.full(3, 0.01), np.full(3, 10.0), np.array([True, False, False]))
+    found = fit(x, y, y, terms, rng)
+    assert found.coefficients.mean(axis=0) == pytest.approx([5, 0.5, 0], abs=0.05)
+    assert found.active()["slope"] == 1
+    assert found.active()["nothing"] < 0.5
+    assert (found.coefficients >= 0).all()
+
+
+@pytest.mark.slow
+def test_intervals_hold_in_simulated_worlds():
+    assert share_that_holds([None], 20) >= 0.82
+    assert share_that_holds(ALIEN, 5) >= 0.7
+
+
+@pytest.mark.slow
+def test_intervals_need_the_discrepancy():
+    assert share_that_holds(ALIEN, 5, growth=0.0) < 0.65
+
+
+def test_unusable_runs_are_left_out_and_counted():
+    frame = runs()
+    frame.loc[0, "status"] = "failed"
+    frame.loc[1, "resumed_after_epoch"] = 3
+    frame.loc[2, "trace"] = True
+    frame.loc[3, ["link_mbit_per_s", "cpu_limited"]] = [100, True]
+    frame.loc[4, "runtime_s"] = math.nan
+    frame.loc[5, "time_per_epoch_s"] = 0
+    found = settings.select(frame)
+    assert len(found.used) == 4
+    assert sum(found.left_out.values()) == 4
+    assert len(found.problems) == 2
+    assert all("runs/6-" in line and "delete its folder" in line for line in found.problems)
+
+
+def test_contradictory_repeats_are_named():
+    frame = runs()
+    frame.loc[3, "runtime_s"] *= 1.5
+    (line,) = settings.select(frame).problems
+    assert line.startswith("runs/2-2/record.json: took ")
+    assert "20%" in line
+
+
+def test_a_larger_count_is_predicted():
+    (answer,) = answered(runs())
+    (series,) = answer.candidates
+    found = answer.prediction(series)
+    assert found.settings["ranks"].tolist() == [1, 2, 6, 12, 24, 48, 96, 192, 384]
+    low, median, high = found.interval("runtime_s")
+    truth = 4 * (10 + 0.1 * math.log2(96)) + 30
+    assert low[6] <= truth <= high[6]
+    assert median[6] == pytest.approx(truth, rel=0.05)
+
+
+def test_counts_that_do_not_divide_the_epochs_are_no_candidates():
+    (answer,) = answered(runs((1, 2, 4), epochs=12))
+    assert [ranks for each in answer.candidates.values() for ranks in each["ranks"]] == [1, 2, 4]
+
+
+def test_first_epochs_are_told_from_later_ones():
+    """Ten epochs each: 1 s, and 3 s more for the first."""
+    frame = runs((1, 2, 4, 8), scaling="weak", epochs=10, epochs_per_rank=10, time_per_epoch_s=1.3,
+                 time_per_epoch_steady_s=1.0, runtime_s=43.0)  # fmt: skip
+    (answer,) = answered(frame)
+    (series,) = answer.candidates
+    one = answer.candidates[series].assign(epochs_per_rank=1)
+    assert predict(answer.model, one).interval("mean_epoch_s")[1][0] == pytest.approx(4, rel=0.1)
+
+
+def test_energy_follows_computing_and_waiting():
+    (answer,) = answered(with_energy(runs()))
+    (series,) = answer.candidates
+    found = answer.prediction(series)
+    place = found.settings["ranks"].tolist().index(96)
+    truth = 96 * (200 * 40 + 50 * (4 * 0.1 * math.log2(96) + 30))
+    assert found.interval("energy_job_j")[1][place] == pytest.approx(truth, rel=0.1)
+    assert "energy_job_j" not in answered(runs())[0].prediction(series).draws
+
+
+def test_too_few_counts_are_not_predicted():
+    (answer,) = answered(runs((1, 2)))
+    assert answer.model is None
+    assert answer.to_measure() == [4]
+    table = tables.recommendation_table([answer], goals.load("fastest"))
+    assert len(table.frame) == 0
+    assert "no prediction from 2 rank counts; measure on 4 ranks too" in table.notes[0]
+
+
+def recommended(frame, goal):
+    (answer,) = answered(frame)
+    (series,) = answer.candidates
+    return recommend(answer.model, answer.candidates[series], goal)
+
+
+def test_the_fastest_efficient_count_is_recommended():
+    found = recommended(runs(), Goal("g", "", "runtime_s", (Limit("efficiency", None, 0.7),)))
+    # Efficiency: 3870 / (N x (384 / N x epoch + 30)); 0.7 at about 48.
+    assert found.pick in (24, 48)
+    assert "with efficiency at least 0.7" in found.reason
+    assert found.candidates["recommended"].sum() == 1
+
+
+def test_a_count_far_beyond_the_measured_ones_is_never_recommended():
+    found = recommended(runs(), Goal("g", "", "runtime_s"))
+    assert found.pick == 192  # 8 x 24; 384 is shown
+    assert found.candidates.set_index("ranks")["excluded_by"][384] == "more than 8 times the largest measured count"
+
+
+def test_an_impossible_goal_says_which_limit_excludes_which_count():
+    found = recommended(runs(), Goal("g", "", "runtime_s", (Limit("runtime_s", 1.0, None),)))
+    assert found.pick is None
+    assert found.reason.startswith("no count meets the goal: runtime_s at most 1 excludes 1, 2, 6, 12, 24, 48, 96, 192")
+
+
+def test_a_goal_of_energy_needs_energy():
+    found = recommended(runs(), goals.load("least_energy"))
+    assert found.pick is None
+    assert "energy_job_j is unknown" in found.reason
+
+
+def test_measuring_near_the_recommended_count_narrows_the_answer():
+    found = recommended(runs(), Goal("g", "", "runtime_s")).candidates.set_index("ranks")["narrows_interval_by"]
+    assert found[192] > found[1]
+    assert math.isnan(found[384])
+
+
+def test_held_out_points_are_compared_with_naive_fits():
+    (answer,) = answered(runs())
+    found = check(answer.observations)
+    assert found["held_out"].tolist() == ["largest"] + ["each"] * 5
+    assert found["within_interval"].mean() > 0.5
+    assert found["error"].abs().max() < 0.2
+    assert {"naive_linear_error", "naive_log_error"} <= set(found)
+
+
+def test_the_same_runs_give_the_same_tables():
+    def made():
+        found = answered(with_energy(runs()))
+        all_tables = (
+            tables.prediction_table(found),
+            tables.check_table(found),
+            tables.recommendation_table(found, goals.load("balanced")),
+        )
+        return [table.markdown() for table in all_tables] + [table.frame.to_csv() for table in all_tables]
+
+    assert made() == made()
+
+
+def test_every_predicted_column_says_so():
+    found = answered(with_energy(runs()))
+    for table in (tables.prediction_table(found), tables.recommendation_table(found, goals.load("balanced"))):
+        measured = [name for name in table.frame if name.endswith(("_s", "_j", "_w", "_js")) and name not in PARAMETERS]
+        assert all(name.startswith("predicted_") for name in measured)
+
+
+def test_the_figure_shows_runtime_and_energy(tmp_path):
+    data = prediction_drawing.select(answered(with_energy(runs())), "test", "m")
+    figure = prediction_drawing.draw(data)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["runtime (s)", "energy of the job (J)"]
+    labels = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
+    assert {"90 % interval, predicted", "measured", "Pareto front, predicted"} <= set(labels)
+    prediction_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    prediction_drawing.write(data, tmp_path / "b.svg", tmp_path / "b.pdf")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_a_wrong_goal_is_one_line():
+    with pytest.raises(StudyError, match="did you mean 'fastest'"):
+        goals.load("fastes")
+
+
+@pytest.mark.parametrize("paper", published.papers())
+def test_published_points_are_predicted(paper):
+    found = published.predictions(paper)
+    assert found["published"].notna().all()
+    assert found[found["fitted"] & (found["quantity"] == "time_per_epoch_s")]["error"].abs().max() < 0.05
+    assert set(found["fitted"]) == {True, False}
+
+
+def test_a_fit_uses_what_a_world_shows():
+    simulated = world(3)
+    model = fit_model(simulated.observations)
+    error = predict(model, simulated.observations).interval("mean_epoch_s")[1] / simulated.observations["mean_epoch_s"]
+    assert error.to_numpy() == pytest.approx(1, abs=4 * simulated.noise)
