@@ -30,7 +30,7 @@ RUN = {
     "loader": "read_csv", "batch_size_per_rank": 20, "train_samples": 1120, "samples_per_rank": 1120, "features": 60,
     "status": "ok", "resumed_after_epoch": math.nan, "cpu_limited": False, "gradient_mb": 10.0, "accuracy": 1.0,
     "test_accuracy": 1.0, "energy_job_j": math.nan, "energy_per_gpu_j": math.nan, "code_is_current": True,
-    "time_per_epoch_steady_s": math.nan,
+    "time_per_epoch_steady_s": math.nan, "power_source": None,
 }  # fmt: skip
 
 
@@ -52,7 +52,9 @@ def runs(counts=(1, 2, 6, 12, 24), **changes):
 def with_energy(frame):
     """200 W per rank while computing, 50 W otherwise."""
     computing = 10 * frame["epochs_per_rank"]
-    return frame.assign(energy_job_j=frame["gpus"] * (200 * computing + 50 * (frame["runtime_s"] - computing)))
+    return frame.assign(
+        power_source="measured", energy_job_j=frame["gpus"] * (200 * computing + 50 * (frame["runtime_s"] - computing))
+    )
 
 
 def answered(frame, planned=None, capacity=10_000):
@@ -145,6 +147,17 @@ def test_energy_follows_computing_and_waiting():
     truth = 96 * (200 * 40 + 50 * (4 * 0.1 * math.log2(96) + 30))
     assert found.interval("energy_job_j")[1][place] == pytest.approx(truth, rel=0.1)
     assert "energy_job_j" not in answered(runs())[0].prediction(series).draws
+
+
+def test_modelled_energy_is_not_mixed_with_measured():
+    frame = with_energy(runs())
+    frame.loc[0, "power_source"] = "modelled"
+    frame.loc[0, "energy_job_j"] *= 100
+    (answer,) = answered(frame)
+    assert answer.energy_source == "measured"
+    assert answer.observations["energy_per_rank_j"][0] == pytest.approx(frame.loc[1, "energy_job_j"])
+    (answer,) = answered(frame.assign(power_source="modelled"))
+    assert "modelled from CPU" in tables.prediction_table([answer]).notes[0]
 
 
 def test_too_few_counts_are_not_predicted():

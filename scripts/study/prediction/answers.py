@@ -21,12 +21,15 @@ class Answer:
     Args:
         workload: its values of `settings.WORKLOAD`.
         observations: its measured points.
+        energy_source: of the power: ``measured``, ``modelled``, or None without energies. Where both are there, the
+            modelled ones are not used.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned and larger counts, ascending}.
     """
 
     workload: dict[str, Any]
     observations: pd.DataFrame
+    energy_source: str | None
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
 
@@ -56,6 +59,7 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capac
     """
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
+        group, source = _one_source(group)
         observations = settings.observations(group)
         observations = observations.assign(sharding=workload["sharding"], train_samples=group["train_samples"].iloc[0])
         model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
@@ -64,7 +68,17 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capac
             tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, capacity), per_node)
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
-        yield Answer(workload, observations, model, candidates)
+        yield Answer(workload, observations, source, model, candidates)
+
+
+def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
+    """The runs with energies of one source only, and this source: measured where there is any."""
+    energies = ["energy_job_j", "energy_per_gpu_j"]
+    sources = set(runs.loc[runs[energies].notna().any(axis=1), "power_source"])
+    if not sources:
+        return runs, None
+    chosen = "measured" if "measured" in sources else "modelled"
+    return runs.assign(**{name: runs[name].where(runs["power_source"] == chosen) for name in energies}), chosen
 
 
 def series_key(values: Any) -> tuple[Any, ...]:

@@ -119,7 +119,8 @@ def _reason(candidates: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal, 
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
     median, low, high = (f"{row[f'predicted_{name}{end}']:.4g}" for end in ("", "_low", "_high"))
+    ranks = f"{row['ranks']} {'ranks' if row['ranks'] > 1 else 'rank'}"
     return (
-        f"recommended: {row['ranks']} rank{'s' if row['ranks'] > 1 else ''}; predicted {name} {median} ({low} to {high}), the "
+        f"recommended: {ranks}; predicted {name} {median} ({low} to {high}), the "
         f"lowest of {int(eligible.sum())} candidates{f' with {limits}' * bool(limits)}, with probability {surest:.2f}"
     )

@@ -70,8 +70,8 @@ def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
 def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
     prediction = answer.prediction(series)
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
-    has_energy = "energy_job_j" in prediction.draws
     named = dict(zip(SERIES, series, strict=True))
+    has_energy = "energy_job_j" in prediction.draws and named["scaling"] != "weak"  # more ranks do more work there
     rate = f", {named['link_mbit_per_s']:,} Mbit/s" if named["link_mbit_per_s"] else ""
     title = f"{answer.name}, {named['scaling']}, batch {named['batch_size']}{rate}"
     return Curve(
@@ -118,7 +118,8 @@ def _draw_runtime(axes: Axes, curve: Curve) -> None:
             "not measured", (1, 0), (-3, 3), xycoords="axes fraction", textcoords="offset points", ha="right",
             color=style.GREY, fontsize=style.SMALL,
         )  # fmt: skip
-    set_value_axis(axes, "log", low, high)
+    measured = curve.measured["runtime_s"].to_numpy(float)
+    set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, [int(count) for count in curve.ranks])
     axes.set_ylabel("runtime (s)")
     axes.grid(axis="y")

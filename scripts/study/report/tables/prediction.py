@@ -157,6 +157,10 @@ def _notes(found: Iterable[Answer]) -> list[str]:
         for answer in found
         if answer.model is None
     ]
+    if any(answer.energy_source == "modelled" for answer in found):
+        notes.append(
+            "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
+        )
     if any(not answer.observations["code_is_current"].all() for answer in found):
         notes.append("some of the measured runs are of another version of the code")
     return notes

@@ -1,0 +1,58 @@
+"""A recommendation from real runs, by Snakemake and by make; it starts no run."""
+
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+from project import BIN, STRONG, TINY, Project
+
+GOAL = "results/local/studies/counts/recommendation/fastest"
+
+
+@pytest.fixture(scope="module")
+def measured(finished, tmp_path_factory):
+    """The finished study's runs on 1 and 2 ranks, one more on 4, and two that are still to do."""
+    project = Project(tmp_path_factory.mktemp("measured") / "project", study="counts")
+    shutil.copytree(finished.root, project.root, symlinks=True)
+    four = STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
+    project.add_study("four", TINY.replace(STRONG, four))
+    project.snakemake(study="four")
+    project.add_study("counts", TINY.replace(STRONG, STRONG.replace("[1, 2]", "[1, 2, 4]")))
+    return project
+
+
+def test_the_dry_run_says_what_is_expected(measured):
+    output = measured.planned(study="counts")[1]
+    assert "Expected for the 1 runs to do" in output
+    assert "1 within 2 times the largest measured count" in output
+    assert " node-hours" in output.partition("Expected")[2]
+
+
+def test_snakemake_recommends_and_trains_nothing(measured):
+    assert measured.plan(f"{GOAL}/recommendation.md", study="counts") == {"recommend": 1}
+    measured.snakemake(f"{GOAL}/recommendation.md", study="counts")
+    table = pd.read_csv(measured.root / GOAL / "recommendation.csv")
+    strong = table[table["scaling"] == "strong"]
+    assert strong["ranks"].tolist() == [1, 2, 4]
+    assert strong["recommended"].sum() == 1
+    shown = (measured.root / GOAL / "recommendation.md").read_text()
+    assert "recommended: " in shown
+    assert "1 runs of the study have no record yet" in shown
+    assert (measured.root / GOAL / "prediction_curves.svg").stat().st_size > 1000
+    assert measured.plan(f"{GOAL}/recommendation.md", study="counts") == {}
+
+
+def test_the_command_prints_the_recommendation(measured):
+    line = [BIN / "python", "scripts/recommend.py", "--study", "counts", "--machine", "local", "--goal", "least_energy"]
+    done = subprocess.run(line, cwd=measured.root, env=measured.variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no recommendation: no run has energy" in done.stdout
+
+
+def test_a_wrong_goal_or_study_is_one_line(measured):
+    for option, value in (("--goal", "fastes"), ("--study", "count"), ("--machine", "locale")):
+        line = [BIN / "python", "scripts/recommend.py", "--study", "counts", option, value]
+        done = subprocess.run(line, cwd=measured.root, env=measured.variables, capture_output=True, text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "did you mean" in done.stderr
