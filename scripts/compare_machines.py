@@ -29,7 +29,7 @@ def main() -> None:
     for name in _in_all(arguments.results):
         table = TABLES[name].make(runs, loading)
         shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        machines = ", ".join(_machine(folder) for folder in arguments.results)
+        machines = ", ".join(f"{_machine(folder)}{_hosts(runs, _machine(folder))}" for folder in arguments.results)
         whole = dataclasses.replace(table, caption=f"{machines}: {table.caption}", shown=shown)
         whole.write(*(arguments.output / f"{name}.{form}" for form in ("csv", "md", "tex", "html")))
         print(arguments.output / f"{name}.md")
@@ -63,6 +63,15 @@ def _joined(folders: list[Path], read: Callable[[Path], pd.DataFrame], name: str
 def _machine(folder: Path) -> str:
     """The machine whose results a study's folder is part of."""
     return paths.machine_folder(folder.resolve() / "runs.csv").name
+
+
+def _hosts(runs: pd.DataFrame, machine: str) -> str:
+    """The hosts of a machine's runs in brackets; empty where they were not recorded."""
+    if not {"machine", "hosts"} <= set(runs):
+        return ""
+    named = runs.loc[runs["machine"] == machine, "hosts"].dropna().str.split()
+    hosts = sorted(set(named.explode().dropna()))
+    return f" ({', '.join(hosts)})" if hosts else ""
 
 
 def _in_all(folders: list[Path]) -> list[str]:

@@ -49,6 +49,12 @@ def test_the_machine_is_shown(compared):
     assert "local_mpi" in text
 
 
+def test_the_hosts_are_named(compared):
+    folder = compared({"local": 10.0, "local_mpi": 20.0})
+    host = pd.read_csv(folder.parent / "local" / "studies" / "one" / "runs.csv")["hosts"][0]
+    assert f"local ({host}), local_mpi ({host}):" in (folder / "scaling.md").read_text()
+
+
 def test_one_machine_twice_is_refused(compared):
     with pytest.raises(compare_machines.StudyError, match="are both of machine local"):
         compared({"local": 10.0}, folders=["local", "local"])

@@ -2,9 +2,9 @@
 
 y = sum of x_j b_j over the active terms, with an error that is relative to a given scale of each observation. Every b_j
 is at least 0. A term that is active has a half-normal prior; its scale is one of `SCALES` values between the term's low
-and high. All sets of at most `MOST_ACTIVE` terms with all their scales are weighed by their evidence, for each size of
-the error in `ERRORS`. This is a spike-and-slab prior (Mitchell and Beauchamp 1988) that is summed over and not sampled:
-no chain has to converge.
+and high. All sets of at most `MOST_ACTIVE` optional terms with all their scales are weighed by their evidence, for each
+size of the error in `ERRORS`. This is a spike-and-slab prior (Mitchell and Beauchamp 1988) that is summed over and not
+sampled: no chain has to converge.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def fit(x: np.ndarray, y: np.ndarray, scale: np.ndarray, terms: Terms, rng: np.r
     """
     weighted, response = x / scale[:, None], y / scale
     products = Products(weighted.T @ weighted, response @ weighted, float(response @ response), len(y))
-    chosen, scales = _sets(terms)
+    chosen, scales = _sets(terms, min(MOST_ACTIVE, len(y)))
     errors = np.array(ERRORS)
     evidence = np.stack([_evidence(products, chosen, scales, error, terms) for error in errors])
     return _draw(products, chosen, scales, errors, evidence, terms, rng)
 
 
-def _sets(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
+def _sets(terms: Terms, most: int) -> tuple[np.ndarray, np.ndarray]:
     """The sets of active terms, shape (sets, most terms), padded with -1; and the scale of each, 1 where padded."""
-    chosen = _combinations(tuple(terms.always.tolist()))
+    chosen = _combinations(tuple(terms.always.tolist()), most)
     steps = np.linspace(0, 1, SCALES)
     grid = np.exp(np.log(terms.low)[:, None] * (1 - steps) + np.log(terms.high)[:, None] * steps)
     indices, which = chosen[..., 0], chosen[..., 1]
@@ -93,11 +93,11 @@ def _sets(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _combinations(always: tuple[bool, ...]) -> np.ndarray:
-    """Shape (sets, most terms, 2): indices of terms and of their scales; -1 is no term."""
+def _combinations(always: tuple[bool, ...], most: int) -> np.ndarray:
+    """Shape (sets, most terms, 2): indices of terms and of their scales; -1 is no term. most: active optional terms."""
     base = [(index, SCALES - 1) for index, fixed in enumerate(always) if fixed]
     free = [index for index, fixed in enumerate(always) if not fixed]
-    width = len(base) + min(MOST_ACTIVE, len(free))
+    width = len(base) + min(most, len(free))
     rows = []
     for number in range(width - len(base) + 1):
         for picked in itertools.combinations(free, number):
