@@ -30,7 +30,7 @@ RUN = {
     "loader": "read_csv", "batch_size_per_rank": 20, "train_samples": 1120, "samples_per_rank": 1120, "features": 60,
     "status": "ok", "resumed_after_epoch": math.nan, "cpu_limited": False, "gradient_mb": 10.0, "accuracy": 1.0,
     "test_accuracy": 1.0, "energy_job_j": math.nan, "energy_per_gpu_j": math.nan, "code_is_current": True,
-    "time_per_epoch_steady_s": math.nan, "power_source": None,
+    "time_per_epoch_steady_s": math.nan, "power_source": None, "learning_rate": 0.001,
 }  # fmt: skip
 
 
@@ -39,8 +39,8 @@ def run(gpus, repeat=1, **changes):
     epochs = 384 // gpus
     epoch = (10 + 0.1 * math.log2(gpus)) * (1 + 0.001 * repeat)
     return {
-        **RUN, "gpus": gpus, "nodes": -(-gpus // 6), "repeat": repeat, "epochs_per_rank": epochs,
-        "time_per_epoch_s": epoch, "load_s": 20.0, "runtime_s": epochs * epoch + 30,
+        **RUN, "gpus": gpus, "learning_rate_used": 0.001 * gpus, "nodes": -(-gpus // 6), "repeat": repeat,
+        "epochs_per_rank": epochs, "time_per_epoch_s": epoch, "load_s": 20.0, "runtime_s": epochs * epoch + 30,
         "record": f"runs/{gpus}-{repeat}/record.json", **changes,
     }  # fmt: skip
 
@@ -193,6 +193,18 @@ def test_an_impossible_goal_says_which_limit_excludes_which_count():
     found = recommended(runs(), Goal("g", "", "runtime_s", (Limit("runtime_s", 1.0, None),)))
     assert found.pick is None
     assert found.reason.startswith("no count meets the goal: runtime_s at most 1 excludes 1, 2, 6, 12, 24, 48, 96, 192")
+
+
+def test_accuracy_is_not_extrapolated():
+    """Good up to 6 ranks, bad on 24; unknown on 12, and beyond 24 no better."""
+    frame = runs()
+    frame["test_accuracy"] = np.where(frame["gpus"] <= 6, 1.0, 0.5)
+    frame.loc[frame["gpus"] == 12, "test_accuracy"] = math.nan
+    found = recommended(frame, Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)))
+    assert found.pick == 6
+    excluded = found.candidates.set_index("ranks")["excluded_by"]
+    assert excluded[12] == "test_accuracy at least 0.9 (not known there)"
+    assert excluded[24] == excluded[48] == "test_accuracy at least 0.9"
 
 
 def test_a_goal_of_energy_needs_energy():

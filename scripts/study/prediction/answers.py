@@ -61,7 +61,10 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capac
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _one_source(group)
         observations = settings.observations(group)
-        observations = observations.assign(sharding=workload["sharding"], train_samples=group["train_samples"].iloc[0])
+        observations = observations.assign(
+            **{name: workload[name] for name in ("sharding", "learning_rate_scaling")},
+            train_samples=group["train_samples"].iloc[0],
+        )
         model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
         per_node = int((group["gpus"] / group["nodes"]).max())
         candidates = {

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from study.prediction.accuracy import MET, UNKNOWN, verdicts
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, predict
 
+ACCURACIES = ("accuracy", "test_accuracy")
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
 
 
@@ -41,7 +43,11 @@ def recommend(model: Model, settings: pd.DataFrame, goal: Goal) -> Recommendatio
     """The recommendation for one series. settings: the candidates, ascending; the first is the base of efficiency."""
     prediction = predict(model, settings)
     known = quantities(settings, prediction.draws, goal.price)
-    missing = [name for name in (goal.minimise, *(limit.quantity for limit in goal.limits)) if name not in known]
+    missing = [
+        name
+        for name in (goal.minimise, *(limit.quantity for limit in goal.limits))
+        if name not in (*known, *ACCURACIES)
+    ]
     candidates = _candidates(model, settings, known, goal)
     if settings["scaling"].iloc[0] == "weak":
         return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
@@ -66,6 +72,7 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
         low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=1)
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
     held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
+    held |= _accuracies(model, settings, goal)
     together = np.logical_and.reduce(list(held.values())) if held else np.ones((len(frame), 1), dtype=bool)
     frame["probability_of_limits"] = together.mean(axis=1)
     frame["excluded_by"] = [
@@ -73,6 +80,17 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
         for place in range(len(frame))
     ]
     return frame.reset_index(drop=True)
+
+
+def _accuracies(model: Model, settings: pd.DataFrame, goal: Goal) -> dict[str, np.ndarray]:
+    """{limit in words: whether each candidate meets it, (settings, 1)} of limits of accuracy."""
+    found = {}
+    for limit in goal.limits:
+        if limit.quantity in ACCURACIES:
+            told = np.array(verdicts(model.measured, settings, limit.quantity, limit.bound))[:, None]
+            found[limit.words] = told == MET
+            found[f"{limit.words} (not known there)"] = told != UNKNOWN
+    return found
 
 
 def _holds(limit: Limit, draws: np.ndarray) -> np.ndarray:
@@ -85,7 +103,7 @@ def _exclusion(place: int, ratio: float, probability: float, held: dict[str, np.
         return f"more than {FARTHEST} times the largest measured count"
     if probability >= goal.probability:
         return None
-    return min(held, key=lambda words: held[words][place].mean())
+    return min(reversed(held), key=lambda words: held[words][place].mean())
 
 
 def _excluded(candidates: pd.DataFrame) -> str:

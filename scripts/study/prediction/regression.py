@@ -19,6 +19,7 @@ SCALES = 3
 MOST_ACTIVE = 5
 ERRORS = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2)  # relative standard deviations of an observation
 DRAWS = 4000
+CHUNK = 4096  # sets that are weighed at once: they fit a cache
 KEPT = 600  # of the weighed sets, those with nearly all of the weight
 TRIES = 64  # draws of a set, of which those with a negative coefficient are refused
 
@@ -79,16 +80,16 @@ def fit(x: np.ndarray, y: np.ndarray, scale: np.ndarray, terms: Terms, rng: np.r
     products = Products(weighted.T @ weighted, response @ weighted, float(response @ response), len(y))
     chosen, scales = _sets(terms, min(MOST_ACTIVE, len(y)))
     errors = np.array(ERRORS)
-    evidence = np.stack([_evidence(products, chosen, scales, error, terms) for error in errors])
+    evidence = _evidence(products, chosen, scales, errors, terms)
     return _draw(products, chosen, scales, errors, evidence, terms, rng)
 
 
 def _sets(terms: Terms, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The sets of active terms, shape (sets, most terms), padded with -1; and the scale of each, 1 where padded."""
+    """The sets of active terms, shape (most terms, sets), padded with -1; and the scale of each, 1 where padded."""
     chosen = _combinations(tuple(terms.always.tolist()), most)
     steps = np.linspace(0, 1, SCALES)
     grid = np.exp(np.log(terms.low)[:, None] * (1 - steps) + np.log(terms.high)[:, None] * steps)
-    indices, which = chosen[..., 0], chosen[..., 1]
+    indices, which = chosen[..., 0].T, chosen[..., 1].T
     return indices, np.where(indices >= 0, grid[indices, which], 1.0)
 
 
@@ -107,32 +108,49 @@ def _combinations(always: tuple[bool, ...], most: int) -> np.ndarray:
     return np.array(rows)
 
 
-def _normal_equations(
-    products: Products, chosen: np.ndarray, scales: np.ndarray, error: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and projection of each set's coefficients in units of their scales; padded terms have prior 1."""
-    there = chosen >= 0
-    both = there[:, :, None] & there[:, None, :]
-    precision = (
-        products.gram[chosen[:, :, None], chosen[:, None, :]] * scales[:, :, None] * scales[:, None, :] / error**2
-    )
-    precision = np.where(both, precision, 0.0) + np.eye(chosen.shape[1])
-    return precision, np.where(there, products.projected[chosen] * scales, 0.0) / error**2
+def _normal_equations(products: Products, chosen: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Products x'x and x'y of each set's terms in units of their scales; 0 where padded.
+
+    chosen, scales: shape (most terms, sets). Returns shapes (most terms, most terms, sets) and (most terms, sets).
+    """
+    sizes = np.where(chosen >= 0, scales, 0.0)
+    gram = products.gram[chosen[:, None], chosen[None, :]] * sizes[:, None] * sizes[None, :]
+    return gram, products.projected[chosen] * sizes
 
 
-def _evidence(products: Products, chosen: np.ndarray, scales: np.ndarray, error: float, terms: Terms) -> np.ndarray:
-    """Logarithm of each set's weight, without the refusal of negative coefficients."""
-    precision, right = _normal_equations(products, chosen, scales, error)
-    root = np.linalg.cholesky(precision)
-    half = np.linalg.solve(root, right[:, :, None])[:, :, 0]
-    log_determinant = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
-    fitted = (half**2).sum(1)
-    misfit = products.squares / error**2 - fitted
-    likelihood = -0.5 * (misfit + log_determinant) - products.observations * np.log(error)
-    active = (chosen >= 0).sum(1)
-    free = active - terms.always.sum()
-    odds = np.log(terms.probability / (1 - terms.probability))
-    return likelihood + free * (odds - np.log(SCALES)) + active * np.log(2)  # a half-normal has twice the density
+def _evidence(
+    products: Products, chosen: np.ndarray, scales: np.ndarray, errors: np.ndarray, terms: Terms
+) -> np.ndarray:
+    """Logarithm of each set's weight for each error, without the refusal of negative coefficients, (errors, sets)."""
+    active = (chosen >= 0).sum(axis=0)
+    odds = np.log(terms.probability / (1 - terms.probability)) - np.log(SCALES)
+    prior = (active - terms.always.sum()) * odds + active * np.log(2)  # a half-normal has twice the density
+    found = np.empty((len(errors), chosen.shape[1]))
+    for first in range(0, chosen.shape[1], CHUNK):
+        part = slice(first, first + CHUNK)
+        gram, projected = _normal_equations(products, chosen[:, part], scales[:, part])
+        for place, error in enumerate(errors):
+            log_determinant, fitted = _solved(gram / error**2, projected / error**2)
+            misfit = products.squares / error**2 - fitted
+            found[place, part] = -0.5 * (misfit + log_determinant) - products.observations * np.log(error)
+    return found + prior
+
+
+def _solved(gram: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithm of the determinant of each A = ``gram`` + 1, and r' A^-1 r, each of shape (sets,).
+
+    Eliminates in all small matrices at once; NumPy's Cholesky factors would be made one after the other. Changes both.
+    """
+    log_determinant, fitted = np.zeros(gram.shape[2]), np.zeros(gram.shape[2])
+    for j in range(len(gram)):
+        pivot = gram[j, j] + 1
+        log_determinant += np.log(pivot)
+        fitted += right[j] ** 2 / pivot
+        for i in range(j + 1, len(gram)):
+            share = gram[j, i] / pivot
+            right[i] -= share * right[j]
+            gram[i, i:] -= share * gram[j, i:]
+    return log_determinant, fitted
 
 
 def _draw(
@@ -147,8 +165,7 @@ def _draw(
     of_error, of_set = np.unravel_index(best, evidence.shape)
     weights, draws = np.zeros(len(best)), []
     for place, (error, index) in enumerate(zip(of_error, of_set, strict=True)):
-        one = slice(index, index + 1)
-        sample = _draws_of_set(products, chosen[one], scales[one], errors[error], len(terms.names), rng)
+        sample = _draws_of_set(products, chosen[:, index], scales[:, index], errors[error], len(terms.names), rng)
         draws.append(sample)
         weights[place] = len(sample) / TRIES * np.exp(evidence[error, index] - evidence.max())
     picked = rng.choice(len(best), DRAWS, p=weights / weights.sum())
@@ -160,11 +177,14 @@ def _draws_of_set(
     products: Products, chosen: np.ndarray, scales: np.ndarray, error: float, terms: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Of `TRIES` draws of one set's coefficients, those without a negative one, shape (draws, terms)."""
-    precision, right = _normal_equations(products, chosen, scales, error)
-    root, mean = np.linalg.cholesky(precision[0]), np.linalg.solve(precision[0], right[0])
+    gram, projected = (
+        each[..., 0] / error**2 for each in _normal_equations(products, chosen[:, None], scales[:, None])
+    )
+    precision, right = gram + np.eye(len(gram)), projected
+    root, mean = np.linalg.cholesky(precision), np.linalg.solve(precision, right)
     sample = mean + np.linalg.solve(root.T, rng.standard_normal((len(mean), TRIES))).T
-    active = chosen[0] >= 0
-    sample = sample[(sample[:, active] >= 0).all(axis=1)] * scales[0]
+    active = chosen >= 0
+    sample = sample[(sample[:, active] >= 0).all(axis=1)] * scales
     full = np.zeros((len(sample), terms))
-    full[:, chosen[0][active]] = sample[:, active]
+    full[:, chosen[active]] = sample[:, active]
     return full

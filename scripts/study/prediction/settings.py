@@ -1,4 +1,8 @@
-"""Settings: what the mechanisms need to know of a point. And observations: what finished runs measured there."""
+"""Settings: what the mechanisms need to know of a point. And observations: what finished runs measured there.
+
+A setting has the columns ranks, nodes, ranks_per_node, epochs_per_rank, steps (of an epoch), samples (of a rank in an
+epoch), gradient_mb (of a step), link_mbit_per_s and learning_rate (with the scaling rule).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,11 @@ from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
 
-# A setting: ranks (gpus), epochs of a rank, steps of an epoch, samples of a rank in an epoch, gradients of a step.
-SETTING = ("ranks", "nodes", "ranks_per_node", "epochs_per_rank", "steps", "samples", "gradient_mb", "link_mbit_per_s")
 # Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
 VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit_per_s", "repeat")
 SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
 WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
-# Quantities of an observation, seconds, joules and watts. runtime = epochs x mean_epoch + load + other.
-TIMES = ("runtime_s", "mean_epoch_s", "epoch_s", "first_epoch_s", "load_s", "other_s")
-ENERGIES = ("energy_per_rank_j", "accuracy", "test_accuracy")
 
 
 @dataclass(frozen=True)
@@ -112,20 +111,23 @@ def _setting_of_run(run: pd.Series) -> dict[str, float]:
         "samples": run["samples_per_rank"],
         "gradient_mb": run.get("gradient_mb", np.nan),
         "link_mbit_per_s": run["link_mbit_per_s"],
+        "learning_rate": run["learning_rate_used"],
+        "base_rate": run["learning_rate"],
     }
 
 
 def _measured(run: pd.Series) -> dict[str, float]:
-    """The quantities of one run. The first epoch is by itself only in runs of several epochs."""
+    """The quantities of one run, seconds and joules: runtime = epochs x mean_epoch + load + other.
+
+    ``epoch_s``: of the epochs after the first; NaN with one epoch.
+    """
     epochs, mean = run["epochs_per_rank"], run["time_per_epoch_s"]
     steady = run["time_per_epoch_steady_s"]
-    first = epochs * (mean - steady) if pd.notna(steady) else np.nan
     train = epochs * mean
     return {
         "runtime_s": run["runtime_s"],
         "mean_epoch_s": mean,
         "epoch_s": steady if pd.notna(steady) else np.nan,
-        "first_epoch_s": first if first > 0 else np.nan,
         "load_s": run["load_s"],
         "other_s": max(run["runtime_s"] - train - run["load_s"], 1e-3 * run["runtime_s"]),
         "energy_per_rank_j": _energy_per_rank(run),
@@ -169,4 +171,5 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
         "steps": -(-samples // batch),
         "samples": samples,
         "gradient_mb": series["gradient_mb"],
+        "learning_rate": series["base_rate"] * (ranks if series["learning_rate_scaling"] == "linear" else 1),
     }

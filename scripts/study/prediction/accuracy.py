@@ -1,0 +1,33 @@
+"""Whether a rank count reaches an accuracy, as far as measured runs tell.
+
+Accuracy is not extrapolated. It is assumed to fall with the learning rate at the same number of epochs, and to rise
+with the epochs at the same learning rate. ICPP 2019 shows the first: NT3 with 8 epochs per rank reaches 1.0 on 48 GPUs
+and 0.61 to 0.64 on 96 (Table 6 and section 4.2.1), where the linear scaling rule doubles the rate.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+MET, NOT_MET, UNKNOWN = "met", "not met", "unknown"
+
+
+def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, least: float) -> list[str]:
+    """`MET`, `NOT_MET` or `UNKNOWN` for each candidate.
+
+    A candidate meets the limit if a measured point did with at least its learning rate and at most its epochs. It does
+    not if a measured point failed to with at most its rate and at least its epochs. Both frames have the columns
+    learning_rate and epochs_per_rank, the observations also ``quantity``.
+    """
+    known = observations[observations[quantity].notna()]
+    good, bad = known[known[quantity] >= least], known[known[quantity] < least]
+    return [_verdict(row, good, bad) for _, row in candidates.iterrows()]
+
+
+def _verdict(row: pd.Series, good: pd.DataFrame, bad: pd.DataFrame) -> str:
+    rate, epochs = row["learning_rate"], row["epochs_per_rank"]
+    if ((bad["learning_rate"] <= rate) & (bad["epochs_per_rank"] >= epochs)).any():
+        return NOT_MET
+    if ((good["learning_rate"] >= rate) & (good["epochs_per_rank"] <= epochs)).any():
+        return MET
+    return UNKNOWN
