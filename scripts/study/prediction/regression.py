@@ -15,12 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from study.core.errors import StudyError
+
 SCALES = 3
 MOST_ACTIVE = 5
 ERRORS = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2)  # relative standard deviations of an observation
 DRAWS = 4000
 CHUNK = 4096  # sets that are weighed at once: they fit a cache
 KEPT = 600  # of the weighed sets, those with nearly all of the weight
+TRIED = 20_000  # sets at most until that many are kept
 TRIES = 64  # draws of a set, of which those with a negative coefficient are refused
 
 
@@ -161,16 +164,22 @@ def _draw(
 
     Coefficients are at least 0: the share of a set's draws without a negative one is part of its weight.
     """
-    best = np.argsort(evidence, axis=None)[::-1][:KEPT]
-    of_error, of_set = np.unravel_index(best, evidence.shape)
-    weights, draws = np.zeros(len(best)), []
-    for place, (error, index) in enumerate(zip(of_error, of_set, strict=True)):
+    weights, draws, of_draw = [], [], []
+    for place in np.argsort(evidence, axis=None)[::-1][:TRIED]:
+        error, index = np.unravel_index(place, evidence.shape)
         sample = _draws_of_set(products, chosen[:, index], scales[:, index], errors[error], len(terms.names), rng)
-        draws.append(sample)
-        weights[place] = len(sample) / TRIES * np.exp(evidence[error, index] - evidence.max())
-    picked = rng.choice(len(best), DRAWS, p=weights / weights.sum())
+        if len(sample):
+            weights.append(np.log(len(sample) / TRIES) + evidence[error, index])
+            draws.append(sample)
+            of_draw.append(errors[error])
+        if len(draws) == KEPT:
+            break
+    if not draws:
+        raise StudyError("no combination of mechanisms with coefficients of at least 0 fits these measurements")
+    shares = np.exp(np.array(weights) - max(weights))
+    picked = rng.choice(len(draws), DRAWS, p=shares / shares.sum())
     rows = [draws[place][rng.integers(len(draws[place]))] for place in picked]
-    return Posterior(terms, np.array(rows), errors[of_error[picked]])
+    return Posterior(terms, np.array(rows), np.array(of_draw)[picked])
 
 
 def _draws_of_set(
