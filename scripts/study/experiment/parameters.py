@@ -34,7 +34,7 @@ def observing() -> list[str]:
 
 def is_observed(run: Any, by: str | None) -> bool:
     """Whether a run (``run[key]`` is a key's value) is observed by this key and no other; by None, by no key."""
-    return [name for name in observing() if run[name]] == ([by] if by else [])
+    return [name for name in observing() if run[name] != PARAMETERS[name].default] == ([by] if by else [])
 
 
 def _batch_scaling(run: PlannedRun) -> str | None:
