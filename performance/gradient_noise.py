@@ -18,7 +18,7 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from sampling import _interval
+from sampling import interval_of_median
 
 from study import models
 from study.core import configuration
@@ -60,7 +60,7 @@ def _show(given, ranks, times):
     )
     for arm in ARMS[1:]:
         ratios = [seconds / other for seconds, other in zip(times[arm], without, strict=True)]
-        middle, (low, high) = statistics.median(ratios), _interval(ratios)
+        middle, (low, high) = statistics.median(ratios), interval_of_median(ratios)
         print(
             f"{arm}: training takes {100 * (middle - 1):+.2f} % longer "
             f"(median; 95 % interval {100 * (low - 1):+.2f} to {100 * (high - 1):+.2f} %)"
