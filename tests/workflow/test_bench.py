@@ -45,7 +45,7 @@ def test_what_sampling_costs():
 
 def test_what_measuring_steps_costs():
     small = ("--benchmark", "nt3", "--features", 60, "--every", 2, "--pairs", 2)
-    assert run(PERFORMANCE / "gradient_noise.py", *small).count("% longer") == 2
+    assert run(PERFORMANCE / "gradient_noise.py", *small).count("95 % interval") == 4
 
 
 def test_ratios_are_of_medians_and_their_spread_of_pairs():

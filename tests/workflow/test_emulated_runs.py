@@ -106,3 +106,34 @@ def test_the_slow_rank_shows_in_its_own_time_only(pair):
 
 def test_the_libraries_are_told(pair):
     assert pair.metrics["communication_libraries"]["controller"] == "gloo"
+
+
+STUDY = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy, gradient_noise_every: 1}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, emulated_ranks: 2, loader: npy, gradient_noise_every: 1}
+tables: [scaling]
+"""
+
+
+def test_from_the_study_to_the_table(project):
+    project.add_study("emulated", STUDY)
+    project.snakemake(study="emulated")
+    runs = pd.read_csv(project.made / "runs.csv").set_index("emulated_ranks")
+    real, emulated = runs.loc[1], runs.loc[2]
+    assert real.status == emulated.status == "ok"
+    for name in ("accuracy", "validation_loss", "test_loss", "learning_rate_used"):
+        assert emulated[name] == pytest.approx(real[name], rel=1e-5), name
+    assert real.steps_per_epoch == emulated.steps_per_epoch == 3
+    if real.notna().gradient_noise_scale:  # the noise may hide so small a gradient
+        assert emulated.gradient_noise_scale == pytest.approx(real.gradient_noise_scale, rel=1e-2)
+    assert emulated.notna().gradient_noise_scale == real.notna().gradient_noise_scale
+    assert real.first_epoch_excess_s > 0
+    assert 0 < real.compute_per_step_fastest_s <= real.compute_per_step_slowest_s < real.time_per_step_s
+    assert pd.isna(emulated.compute_per_step_slowest_s)
+    assert "controller gloo" in real.communication_libraries
+    table = pd.read_csv(project.made / "tables" / "scaling.csv")
+    assert table.gpus.tolist() == [2], "an emulated run's times are in no table"
