@@ -83,7 +83,7 @@ def measure(machine, rate_hz, pairs, seconds):
             ratios.append(found[True] / found[False])
             _show_progress(pair + 1, pairs)
         sampler.resume()
-    return Cost(statistics.median(ratios), *_interval(ratios), steps, cpu_s / wall_s)
+    return Cost(statistics.median(ratios), *interval_of_median(ratios), steps, cpu_s / wall_s)
 
 
 def _training():
@@ -131,7 +131,7 @@ def _cpu_s(process):
     return times.user + times.system
 
 
-def _interval(values):
+def interval_of_median(values):
     """The 95 % interval of the median by order statistics, whatever the values' distribution."""
     ordered, half = sorted(values), 0.98 * len(values) ** 0.5
     middle = len(values) / 2

@@ -2,8 +2,11 @@
 
 import copy
 
+from study.data.conversion import convert
+from study.data.tabular import Form
 from study.experiment import expansion, inputs
 from study.machines import machine
+from study.models.synthetic import generate
 
 STUDY = {
     "description": "a test",
@@ -14,10 +17,9 @@ STUDY = {
 
 
 def expand(**point):
-    content = copy.deepcopy(STUDY)
-    full = {"source": "url"}
-    if point.pop("full_size", False):
-        content["datasets"]["nt3"] = full
+    content, benchmark = copy.deepcopy(STUDY), point.get("benchmark", "nt3")
+    small = content["datasets"].pop("nt3")
+    content["datasets"][benchmark] = {"source": "url"} if point.pop("full_size", False) else small
     content["runs"] = [{"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 2, "loader": "read_csv", **point}]
     return expansion.expand("test", content, "test.yaml").runs
 
@@ -25,3 +27,11 @@ def expand(**point):
 def define(planned, on="local", data_dir="data"):
     """The definition of a planned run on a machine."""
     return inputs.define(planned, machine.load(on), data_dir)
+
+
+def make_data(run, data_dir):
+    """The synthetic files of a run, raw and converted."""
+    for file, form in run.spec["files"].items():
+        raw, matrix = run.dataset.raw(data_dir, file), run.dataset.converted(data_dir, file)
+        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
+        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))

@@ -19,6 +19,7 @@ class FakeCommunicator:
         self.rank, self.size = rank, len(self.places)
         self.local_rank, self.local_size = self.places[rank][1], size
         self.own_threads = frozenset()
+        self.libraries = {"controller": "none"}
         self.agree, self.gathered = agree, []
         self.optimizers, self.broadcasts, self.matrices = [], [], []
         self.sets, self.closed = [], False
@@ -34,6 +35,19 @@ class FakeCommunicator:
         self._check(members)
         self.optimizers.append((optimizer, members))
         return optimizer
+
+    def observe_gradients(self, optimizer, observe):
+        """Each gradient is its own average."""
+        self._check()
+        compute = optimizer.compute_gradients
+
+        def observed(*arguments):
+            pairs = compute(*arguments)
+            gradients = [gradient for gradient, _ in pairs]
+            observe(gradients, gradients)
+            return pairs
+
+        optimizer.compute_gradients = observed
 
     def broadcast_variables(self, variables, members=None):
         """Remember what was broadcast."""

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters import PARAMETERS, observing
 from study.report.figures import style
 from study.report.figures.axes import readable, set_value_axis
 from study.report.figures.description import columns, describe, figures, filters, has_runs, schema
@@ -484,4 +484,5 @@ def test_the_script_without_any_run(tmp_path, monkeypatch):
 
 def test_every_grid_parameter_tells_experiments_apart():
     """One that were missing here would be averaged over in silence."""
-    assert set(columns()) == set(PARAMETERS) - {"gpus", "trace", "profile", "allreduce_sweep", "repeat"}
+    assert set(columns()) == set(PARAMETERS) - {"gpus", "repeat", *observing()}
+    assert observing() == ["trace", "profile", "allreduce_sweep", "emulated_ranks"]

@@ -109,6 +109,22 @@ def test_reading_back(make_run, tmp_path):
         read_record(tmp_path / "record.json")
 
 
+def test_records_of_before_a_measurement_was_added_are_read(make_run, tmp_path):
+    (run,) = expand()
+    record = make_record(make_run(run))
+    assert record["training"]["steps_per_epoch"] == 5
+    assert record["training"]["compute_per_step_slowest_s"] is None, "the run's files are older, too"
+    for name in ("steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s", "gradient_noise_scale"):
+        del record["training"][name]
+    del record["communication_libraries"]
+    for name in ("emulated_ranks", "gradient_noise_every"):
+        del record["parameters"][name]
+    write_json(tmp_path / "record.json", record)
+    found = read_record(tmp_path / "record.json")
+    assert found["communication_libraries"] == {}
+    assert (found["parameters"]["emulated_ranks"], found["parameters"]["gradient_noise_every"]) == (1, 0)
+
+
 def test_sums_are_of_the_run_s_own_files(make_run):
     (run,) = expand()
     folder = make_run(run)

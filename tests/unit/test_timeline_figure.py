@@ -8,6 +8,7 @@ import pytest
 import timelines
 
 from study.core.errors import StudyError
+from study.experiment.parameters import PARAMETERS, observing
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline.summary import summarize
 from study.report.figures.description import describe, has_runs
@@ -141,7 +142,8 @@ def test_only_failed_runs_still_make_a_figure(tmp_path):
 def test_a_study_without_traced_runs_is_refused(tmp_path):
     with pytest.raises(StudyError, match="needs traced runs; the study"):
         selected(tmp_path, {**ROW, "trace": False})
-    traced = {"benchmark": "p1b1", "trace": True, "profile": False, "allreduce_sweep": False}
+    usual = {name: PARAMETERS[name].default for name in observing()}
+    traced = {**usual, "benchmark": "p1b1", "trace": True}
     assert has_runs(FIGURE, [traced], traced=True)
     assert not has_runs(FIGURE, [{**traced, "trace": False}], traced=True)
 

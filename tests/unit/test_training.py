@@ -10,30 +10,18 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from examples import define, expand
+from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 from study import models
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import loaders
-from study.data.conversion import convert
-from study.data.tabular import Form
-from study.experiment import inputs
 from study.instruments import phases
-from study.models.synthetic import generate
 from study.training import learning_rate, rank
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
-
-
-def make_data(run, data_dir):
-    """The synthetic files of a run, raw and converted."""
-    for file, form in run.spec["files"].items():
-        raw, matrix = run.dataset.raw(data_dir, file), run.dataset.converted(data_dir, file)
-        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
-        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
 
 
 @pytest.fixture

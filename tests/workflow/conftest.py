@@ -41,7 +41,7 @@ def fresh(tmp_path):
     return copy_of_project(tmp_path / "project")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ranks():
     """Run a script of this folder on real Horovod ranks: ``ranks(2, "script.py", ...)`` gives the finished process."""
 

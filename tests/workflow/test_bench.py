@@ -43,6 +43,11 @@ def test_what_sampling_costs():
     assert float(done.stdout) > 0
 
 
+def test_what_measuring_steps_costs():
+    small = ("--benchmark", "nt3", "--features", 60, "--every", 2, "--pairs", 2)
+    assert run(PERFORMANCE / "gradient_noise.py", *small).count("95 % interval") == 4
+
+
 def test_ratios_are_of_medians_and_their_spread_of_pairs():
     program = """
 from ratios import alternate, compared, faster

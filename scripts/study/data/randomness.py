@@ -1,5 +1,6 @@
 """Dropout and shuffling that depend only on seed, epoch and step, so that a resumed run continues exactly."""
 
+from collections.abc import Iterable
 from typing import Any
 
 LAYERS = 64  # more than any model has
@@ -21,8 +22,11 @@ def dropout(rate: float) -> Any:
     return layer
 
 
-def seed_dropout(model: Any, seed: int) -> None:
-    """Make the masks of all dropout layers of ``model`` a function of ``seed`` and the optimizer's step."""
+def seed_dropout(model: Any, seed: Any) -> None:
+    """Make the masks of all dropout layers of ``model`` a function of ``seed`` and the optimizer's step.
+
+    seed: an integer or a scalar tensor.
+    """
     import tensorflow as tf
 
     step = model.optimizer.iterations
@@ -50,3 +54,22 @@ class EpochOrder:
 
         seed = tf.stack([tf.cast(self._seed, tf.int64), self._epoch])
         return tf.random.experimental.stateless_shuffle(tf.range(number, dtype=tf.int64), seed)
+
+
+class OrdersByRank:
+    """The `EpochOrder` of each of several ranks, for one rank that emulates them."""
+
+    def __init__(self, seeds: Iterable[int], epoch: int = 0) -> None:
+        """seeds: of the ranks. epoch: the first epoch, from 0."""
+        self._orders = [EpochOrder(seed, epoch) for seed in seeds]
+
+    def set(self, epoch: int) -> None:
+        """Set the next epoch."""
+        for order in self._orders:
+            order.set(epoch)
+
+    def positions(self, number: int) -> Any:
+        """The positions 0 to ``number`` - 1 in each rank's order, a tensor of shape (number, ranks)."""
+        import tensorflow as tf
+
+        return tf.stack([order.positions(number) for order in self._orders], axis=1)

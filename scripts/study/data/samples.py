@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from study.data.randomness import EpochOrder
+from study.data.randomness import EpochOrder, OrdersByRank
 
 ALIGNMENT = 64  # bytes; alignment of TensorFlow's own tensors
 
@@ -188,7 +188,17 @@ def batches(samples: SampleSource, batch_size: int, order: EpochOrder | None = N
     """
     import tensorflow as tf
 
-    number = len(samples)
+    with tf.device("/CPU:0"):
+        gather = samples.gatherer()
+    return position_batches(len(samples), batch_size, order, gather)
+
+
+def position_batches(
+    number: int, batch_size: int, order: EpochOrder | OrdersByRank | None, gather: Callable[[Any], Any]
+) -> Any:
+    """A ``tf.data.Dataset`` of ``gather(positions)`` for each batch of the positions 0 to ``number`` - 1."""
+    import tensorflow as tf
+
     with tf.device("/CPU:0"):
         if order is None:
             positions = tf.data.Dataset.range(number).batch(batch_size)
@@ -197,7 +207,7 @@ def batches(samples: SampleSource, batch_size: int, order: EpochOrder | None = N
             positions = once.flat_map(
                 lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
             ).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
-        dataset = positions.map(samples.gatherer())
+        dataset = positions.map(gather)
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False

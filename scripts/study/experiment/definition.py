@@ -58,6 +58,11 @@ class RunDefinition:
         """The number of ranks."""
         return self["gpus"]
 
+    @property
+    def emulated_ranks(self) -> int:
+        """The number of ranks that each rank trains as; 1 for one rank as itself."""
+        return self.parameters.get("emulated_ranks", 1)  # a definition made before the key existed lacks it
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, the input of `from_dict`."""
         return dataclasses.asdict(self)

@@ -18,16 +18,17 @@ def check(run: PlannedRun, place: str) -> None:
 
 
 def _check_epochs(run: PlannedRun, place: str) -> None:
-    epochs, gpus, minimum = run["epochs"], run.gpus, run.spec["epochs"]["minimum_per_rank"]
-    if run["scaling"] == "strong" and epochs % gpus:
-        near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / gpus)))[:2]
+    epochs, ranks, minimum = run["epochs"], run.trained_ranks, run.spec["epochs"]["minimum_per_rank"]
+    key = "gpus" if run["emulated_ranks"] == 1 else "emulated_ranks"
+    if run["scaling"] == "strong" and epochs % ranks:
+        near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / ranks)))[:2]
         raise StudyError(
-            f"{place}.gpus: {gpus}: {epochs} epochs cannot be divided evenly among {gpus} ranks "
+            f"{place}.{key}: {ranks}: {epochs} epochs cannot be divided evenly among {ranks} ranks "
             f"(strong scaling); nearest that can: {' or '.join(map(str, sorted(near)))}"
         )
     if run.epochs_per_rank < minimum:
         raise StudyError(
-            f"{place}.gpus: {gpus}: {run.epochs_per_rank} epochs a rank; {run['benchmark']} needs at least {minimum}"
+            f"{place}.{key}: {ranks}: {run.epochs_per_rank} epochs a rank; {run['benchmark']} needs at least {minimum}"
         )
 
 
@@ -41,6 +42,6 @@ def _check_batch(run: PlannedRun, place: str) -> None:
     if samples is not None and run.batch_size_per_rank > samples:
         share = "" if run["sharding"] == "none" else " of a rank's part (sharding: by_rank)"
         raise StudyError(
-            f"{place}.batch_size: {run.batch_size_per_rank} on {run.gpus} ranks "
+            f"{place}.batch_size: {run.batch_size_per_rank} on {run.trained_ranks} ranks "
             f"is larger than the {samples} training samples{share}"
         )

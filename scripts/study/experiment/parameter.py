@@ -100,7 +100,8 @@ class Parameter:
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         is_repeat: whether runs that differ in it are repeats of one point.
-        observes: whether runs with another value than the default are observed more closely, and give no timings.
+        observes: whether runs with another value than the default give no timings: they are observed more closely, or
+            only emulate what is timed.
     """
 
     name: str

@@ -34,7 +34,7 @@ def observing() -> list[str]:
 
 def is_observed(run: Any, by: str | None) -> bool:
     """Whether a run (``run[key]`` is a key's value) is observed by this key and no other; by None, by no key."""
-    return [name for name in observing() if run[name]] == ([by] if by else [])
+    return [name for name in observing() if run[name] != PARAMETERS[name].default] == ([by] if by else [])
 
 
 def _batch_scaling(run: PlannedRun) -> str | None:
@@ -103,6 +103,24 @@ def _allreduce_sweep(run: PlannedRun) -> str | None:
         return "one rank has no communication to time; give gpus of 2 or more"
     if run["allreduce_sweep"] and (run["trace"] or run["profile"]):
         return "tracing and profiling slow the allreduces; give two grids"
+    return None
+
+
+def _emulated_ranks(run: PlannedRun) -> str | None:
+    if run["emulated_ranks"] == 1:
+        return None
+    if run.gpus != 1:
+        return f"one rank emulates others, but gpus is {run.gpus}; give gpus: 1"
+    if run["input_pipeline"] == "keras_arrays":
+        return "Keras keeps the order of the samples to itself with input_pipeline: keras_arrays; use tf_data"
+    if run["profile"]:
+        return "the profile of an emulated run says nothing about its ranks; give two grids"
+    return None
+
+
+def _gradient_noise(run: PlannedRun) -> str | None:
+    if run["gradient_noise_every"] and run["sharding"] == "none" and not run.spec["shuffle"]:
+        return f"all ranks train {run.dataset.benchmark} on the same batches with sharding: none; use by_rank"
     return None
 
 
@@ -266,6 +284,30 @@ declare(
         default=False,
         refuse=_allreduce_sweep,
         observes=True,
+    )
+)
+declare(
+    Parameter(
+        "emulated_ranks",
+        Count(1, 100_000),
+        "As how many ranks one rank trains: the same epochs, batches, learning rate and averaged gradients as on so "
+        "many ranks, one after the other; 1 for itself. Needs gpus: 1. The run gives no timings.",
+        default=1,
+        unit="ranks",
+        refuse=_emulated_ranks,
+        observes=True,
+    )
+)
+declare(
+    Parameter(
+        "gradient_noise_every",
+        Count(0),
+        "The gradient noise scale is measured in every so many steps; 0 for not at all.",
+        default=0,
+        unit="steps",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="steps between measurements of the gradient noise",
+        refuse=_gradient_noise,
     )
 )
 declare(

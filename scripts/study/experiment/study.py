@@ -83,6 +83,11 @@ class PlannedRun:
         return self["gpus"]
 
     @property
+    def trained_ranks(self) -> int:
+        """The number of ranks that the training is that of: those that run, or those that one rank emulates."""
+        return self.gpus * self["emulated_ranks"]
+
+    @property
     def repeat(self) -> int:
         """The number of the repeat, from 1; also its block, see `study.experiment.schedule`."""
         return self["repeat"]
@@ -90,12 +95,12 @@ class PlannedRun:
     @property
     def epochs_per_rank(self) -> int:
         """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (icpp2019, 2.3.1)."""
-        return self["epochs"] // self.gpus if self["scaling"] == "strong" else self["epochs"]
+        return self["epochs"] // self.trained_ranks if self["scaling"] == "strong" else self["epochs"]
 
     @property
     def batch_size_per_rank(self) -> int:
         """Batch size of one rank after batch scaling (icpp2019, 2.3.1)."""
-        return scaled_batch_size(self["batch_size"], self.gpus, self["batch_scaling"])
+        return scaled_batch_size(self["batch_size"], self.trained_ranks, self["batch_scaling"])
 
     @property
     def samples_per_rank(self) -> int | None:
@@ -103,7 +108,7 @@ class PlannedRun:
         samples = self.dataset.train_samples
         if samples is None or self["sharding"] == "none":
             return samples
-        return samples_per_rank(samples, self.gpus)
+        return samples_per_rank(samples, self.trained_ranks)
 
     @property
     def source_can(self) -> Can:

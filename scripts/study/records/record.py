@@ -20,7 +20,7 @@ from study.instruments.power import summary
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
 # Keys that older records of this version lack.
-ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None}
+ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {}}
 
 
 @functools.cache
@@ -95,6 +95,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "session": provenance["session"],
             "steering": provenance["steering"],
         },
+        "communication_libraries": metrics.get("communication_libraries", {}),
         "hosts": provenance.get("hosts", []),
         "files": outcome["files"],
     }
@@ -161,13 +162,17 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]
-    samples = metrics["workload"]["samples_per_rank"] * run.ranks
+    samples = metrics["workload"]["samples_per_rank"] * run.ranks * run.emulated_ranks
     return {
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
         "throughput_samples_per_s": samples * len(times) / times.sum(),
         "learning_rate_used": history["learning_rate"].iloc[-1],
         "time_per_step_s": _time_per_step(run, history, metrics),
+        "steps_per_epoch": _steps(run, metrics),
+        "first_epoch_excess_s": _first_epoch_excess(history),
+        **_compute_per_step(metrics),
+        "gradient_noise_scale": _gradient_noise_scale(run, metrics),
     }
 
 
@@ -177,6 +182,44 @@ def _time_per_step(run: RunDefinition, history: pd.DataFrame, metrics: dict[str,
         return None
     epochs = history["steps_s"][1:] if len(history) > 1 else history["steps_s"]
     return epochs.median() / _steps(run, metrics)
+
+
+def _first_epoch_excess(history: pd.DataFrame) -> float | None:
+    """Steps of the first epoch minus the median of the later ones; None with one epoch, or in older versions."""
+    if "steps_s" not in history or len(history) == 1:
+        return None
+    return history["steps_s"].iloc[0] - history["steps_s"][1:].median()
+
+
+def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """A rank's time from its batch to its own gradients: of the slowest and the fastest rank; None if not measured."""
+    seconds = [rank.get("compute_per_step_s") for rank in metrics["ranks"]]
+    known = [] if None in seconds else seconds
+    return {
+        "compute_per_step_slowest_s": max(known, default=None),
+        "compute_per_step_fastest_s": min(known, default=None),
+    }
+
+
+def _gradient_noise_scale(run: RunDefinition, metrics: dict[str, Any]) -> float | None:
+    """The simple noise scale of McCandlish et al. (arXiv:1812.06162, appendix A.1), in samples.
+
+    Estimates of the squared gradient and of the noise are averaged over the measured steps, then divided. Both are
+    linear in the squared norms, so the means of the norms are used. None if it was not measured, or if the noise hides
+    the gradient.
+    """
+    squares = [rank.get("gradient_squares") for rank in metrics["ranks"]]
+    if None in squares or not (steps := sum(squares[0]["steps"])):
+        return None
+    sums = [each[kind] for kind, ranks in (("local", squares), ("averaged", squares[:1])) for each in ranks]
+    if any(None in each for each in sums):  # it diverged
+        return None
+    *local, averaged = (sum(each) / steps for each in sums)
+    small = run.derived.batch_size_per_rank
+    large = small * run.ranks * run.emulated_ranks
+    gradient = (large * averaged - small * statistics.mean(local)) / (large - small)
+    noise = (statistics.mean(local) - averaged) / (1 / small - 1 / large)
+    return number_or_none(noise / gradient) if gradient > 0 else None
 
 
 def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:

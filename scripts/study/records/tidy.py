@@ -63,6 +63,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         **(record["traffic"] or nothing(TRAFFIC)),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **(record["memory"] or nothing(["peak_memory_mb"])),
+        "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
         **_communication(record["communication"]),
@@ -88,7 +89,8 @@ def _power(record: dict[str, Any]) -> dict[str, Any]:
     job, samples = power["energy_job_j"], None
     if training:
         derived, workload = record["derived"], record["workload"]
-        samples = workload["samples_per_rank"] * record["parameters"]["gpus"] * derived["epochs_per_rank"]
+        ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
+        samples = workload["samples_per_rank"] * ranks * derived["epochs_per_rank"]
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "power_per_gpu_w": power["power_per_gpu_w"],
@@ -152,7 +154,8 @@ WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
-            "learning_rate_used")  # fmt: skip
+            "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
+            "compute_per_step_fastest_s", "gradient_noise_scale")  # fmt: skip
 QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
 # The columns of runs.csv that figures may draw against the number of GPUs.
 MEASURED = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,12 +30,20 @@ class Communicator(Protocol):
     local_rank: int
     local_size: int
     own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
+    libraries: dict[str, str]  # that carry the communication, by name, with their versions
 
     def create_process_sets(self, sets: list[Members]) -> None:
         """Make process sets; all ranks must call, with the same ``sets``."""
 
     def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
         """``optimizer``, with each gradient averaged over the members before it is applied."""
+
+    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
+        """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients, averages)``.
+
+        gradients, averages: tensors, one for each variable, before and after averaging. It is called when a step is
+        traced.
+        """
 
     def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
         """Set ``variables`` (TensorFlow's) on every member to the values of the first member."""
@@ -66,6 +76,7 @@ class Horovod:
         hvd.init(process_sets="dynamic" if with_process_sets else None)
         self.own_threads = _threads() - before
         self._hvd = hvd
+        self.libraries = _libraries(hvd)
         self._sets: dict[Members, Any] = {}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
@@ -79,6 +90,17 @@ class Horovod:
     def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
         """``optimizer``, with each gradient averaged over the members before it is applied."""
         return self._hvd.DistributedOptimizer(optimizer, process_set=self._process_set(members))
+
+    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
+        """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
+        average = optimizer._allreduce
+
+        def observed(gradients: Any, variables: Any) -> list[Any]:
+            averages = average(gradients, variables)
+            observe(list(gradients), averages)
+            return averages
+
+        optimizer._allreduce = observed
 
     def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
         """Set ``variables`` on every member to the values of the first member."""
@@ -134,3 +156,35 @@ class Horovod:
 def _threads() -> frozenset[int]:
     """The ids of this process's threads."""
     return frozenset(int(path.name) for path in Path("/proc/self/task").iterdir())
+
+
+def _libraries(hvd: Any) -> dict[str, str]:
+    """The libraries that Horovod was built with, {name: version}, and its ``controller``: the one that it uses."""
+    import horovod
+
+    found = {"horovod": horovod.__version__, "controller": "mpi" if hvd.mpi_enabled() else "gloo"}
+    if hvd.gloo_built():
+        found["gloo"] = f"of Horovod {horovod.__version__}"  # its sources contain one, without a version
+    if hvd.mpi_built():
+        found["mpi"] = _mpi_version()
+    if hvd.nccl_built():
+        found["nccl"] = nccl_version(hvd.nccl_built())
+    return found
+
+
+def _mpi_version() -> str:
+    """Such as ``Open MPI v4.1.4``, from the library that this process has loaded."""
+    from horovod.tensorflow import mpi_ops
+
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest that an MPI declares: MPICH's
+    try:
+        mpi_ops._basics.MPI_LIB_CTYPES.MPI_Get_library_version(text, ctypes.byref(length))
+    except AttributeError:
+        return "unknown version"
+    return " ".join(text.value.decode(errors="replace").splitlines()[0].split(",")[0].split())
+
+
+def nccl_version(code: int) -> str:
+    """NCCL's version from its version code: 21805 is 2.18.5; before 2.9 it was 2804 for 2.8.4."""
+    major = 10_000 if code >= 10_000 else 1000
+    return f"{code // major}.{code % major // 100}.{code % 100}"

@@ -1,20 +1,23 @@
 """Training: epochs, their times and order, the learning rate, and checkpoints."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.data.randomness import EpochOrder
-from study.data.samples import batches
+from study.data.randomness import EpochOrder, OrdersByRank
+from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.instruments.traffic import Traffic
 from study.models.base import Data
 from study.training import checkpoints, learning_rate
 from study.training.communicator import Communicator
+from study.training.emulated_ranks import EmulatedRanks
+from study.training.step_measures import StepMeasures
 
 
 def state(model: Any) -> list[Any]:
@@ -61,28 +64,48 @@ def fit(
 
     resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``.
     """
-    batch_size = run.derived.batch_size_per_rank
-    if batch_size > len(data.train):
-        raise StudyError(f"batch_size: {batch_size} is larger than the {len(data.train)} training samples of a rank")
+    batch_size, number = run.derived.batch_size_per_rank, samples_of_rank(data, run)
+    if batch_size > number:
+        raise StudyError(f"batch_size: {batch_size} is larger than the {number} training samples of a rank")
     epochs, rows = resumed
-    seed = run.derived.seed + communicator.rank
-    order = EpochOrder(seed, epochs) if run.benchmark["shuffle"] else None
-    steps = -(-len(data.train) // batch_size)
-    arrays = run["input_pipeline"] == "keras_arrays"
+    ranks, steps = communicator.size * run.emulated_ranks, -(-number // batch_size)
+    measures = StepMeasures(run, ranks)
+    inputs, order = _inputs(model, data, run, communicator, measures, epochs)
     every = run["checkpoint_epochs"] if communicator.rank == 0 else 0
     writer = checkpoints.Writer(folder, every, labels(run))
-    times = _epoch_times(rows, communicator, order, writer, phases)
+    times = _epoch_times(rows, communicator, order, writer, phases, lambda: measures.end_epoch(steps))
     model.fit(
-        **(_arrays(data, batch_size, order) if arrays else _pipelines(data, batch_size, order)),
+        **inputs,
         initial_epoch=epochs,
         epochs=run.derived.epochs_per_rank,
-        callbacks=[*learning_rate.warmup(run, communicator.size, steps, epochs), times],
+        callbacks=[*learning_rate.warmup(run, ranks, steps, epochs), times],
         verbose=0,
     )
     if every:
         with phases("checkpoint"):
             writer.close()
     return pd.DataFrame(times.rows)
+
+
+def samples_of_rank(data: Data, run: RunDefinition) -> int:
+    """The number of samples on which a rank trains in an epoch. data: its own, or those of all emulated ranks."""
+    is_shared = run.emulated_ranks > 1 and run["sharding"] == "by_rank"
+    return samples_per_rank(len(data.train), run.emulated_ranks) if is_shared else len(data.train)
+
+
+def _inputs(
+    model: Any, data: Data, run: RunDefinition, communicator: Communicator, measures: StepMeasures, epochs: int
+) -> tuple[dict[str, Any], EpochOrder | OrdersByRank | None]:
+    """The input of Keras's ``fit``, and the order of the samples; prepares the model's training step for them."""
+    batch_size = run.derived.batch_size_per_rank
+    if run.emulated_ranks > 1:
+        emulated = EmulatedRanks(model, data.train, run, measures)
+        train, orders = emulated.batches(samples_of_rank(data, run), epochs)
+        return {"x": train, "validation_data": batches(data.validation, batch_size)}, orders
+    measures.observe(model, communicator)
+    order = EpochOrder(run.derived.seed + communicator.rank, epochs) if run.benchmark["shuffle"] else None
+    make = _arrays if run["input_pipeline"] == "keras_arrays" else _pipelines
+    return make(data, batch_size, order), order
 
 
 def _pipelines(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, Any]:
@@ -105,11 +128,15 @@ def _arrays(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, 
 def _epoch_times(
     rows: list[dict[str, Any]],
     communicator: Communicator,
-    order: EpochOrder | None,
+    order: EpochOrder | OrdersByRank | None,
     writer: checkpoints.Writer,
     phases: PhaseLog,
+    measured: Callable[[], dict[str, float]],
 ) -> Any:
-    """The Keras callback that acts at the ends of epochs and keeps the rows of the history."""
+    """The Keras callback that acts at the ends of epochs and keeps the rows of the history.
+
+    measured: gives further columns, of an epoch that has just ended.
+    """
     import tf_keras as keras
 
     class EpochTimes(keras.callbacks.Callback):
@@ -135,16 +162,16 @@ def _epoch_times(
                 self._steps = {"steps_s": (time.monotonic_ns() - self._begun) / 1e9, **self._traffic.end()}
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            measured = logs or {}
+            quality = logs or {}
             self._end_steps()
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
-            row = {"epoch": epoch + 1, "time_s": seconds, **measured, "learning_rate": rate}
-            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._steps})
+            row = {"epoch": epoch + 1, "time_s": seconds, **quality, "learning_rate": rate}
+            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._steps, **measured()})
             if order:
                 order.set(epoch + 1)
             if communicator.rank == 0:
-                print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(measured)}", flush=True)
+                print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(quality)}", flush=True)
             if writer.is_due(epoch + 1) and epoch + 1 < self.params["epochs"]:
                 with phases("checkpoint"):
                     writer.save(epoch + 1, [variable.numpy() for variable in state(self.model)], self.rows)

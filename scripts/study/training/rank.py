@@ -30,6 +30,13 @@ from study.instruments.power.gpus import visible
 from study.training import allreduce_sweep, fit, learning_rate, staging
 from study.training.communicator import Communicator, Members
 
+# Of metrics.json, and the columns of history.csv that they are.
+SQUARES = {
+    "steps": "gradient_noise_steps",
+    "local": "gradient_square_local",
+    "averaged": "gradient_square_averaged",
+}
+
 
 def run_rank(
     run: RunDefinition,
@@ -97,9 +104,9 @@ def _train(
         data = benchmark.samples(tables, run.derived.seed)
         del tables
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
-        if run["sharding"] == "by_rank":
+        if run["sharding"] == "by_rank":  # emulated ranks take their parts themselves
             data.train = part(data.train, communicator.rank, communicator.size)
-        workload["samples_per_rank"] = len(data.train)
+        workload["samples_per_rank"] = fit.samples_of_rank(data, run)
         model = compile_model(benchmark, run, communicator, data.train.shape)
         resumed = fit.resume(model, run, folder, communicator) if run["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
@@ -165,7 +172,7 @@ def compile_model(
 
     keras.utils.set_random_seed(run.derived.seed + communicator.rank)
     model = benchmark.build_model(shape)
-    size = len(members) if members else communicator.size
+    size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
     optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size))
     optimizer = communicator.distributed_optimizer(optimizer, members)
@@ -214,6 +221,22 @@ def _traffic(results: _Results) -> dict[str, float | None]:
     return {name: number_or_none(epochs[name].mean()) for name in ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")}
 
 
+def _steps_measured(results: _Results) -> dict[str, Any]:
+    """What `study.training.step_measures` measured on this rank, as far as it did, since the run began or resumed.
+
+    ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
+    """
+    epochs = results.history[results.resumed_after :]
+    later = epochs[1:] if len(epochs) > 1 else epochs
+    compute = later["compute_per_step_s"].median() if "compute_per_step_s" in epochs else None
+    squares = {
+        name: [number_or_none(value) for value in epochs[column]]
+        for name, column in SQUARES.items()
+        if column in epochs
+    }
+    return {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
+
+
 def _write_results(folder: str | Path, communicator: Communicator, gpu: str | None, results: _Results) -> None:
     """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``."""
     mine = {
@@ -224,6 +247,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
         "peak_memory_mb": peak_memory_mb(),
         **results.reads.as_mb(),
         **_traffic(results),
+        **_steps_measured(results),
         "final_weights_crc32": _checksum(results.model),
     }
     everyone = communicator.gather(mine)
@@ -241,6 +265,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
             "trainable_parameters": sum(int(np.prod(each.shape)) for each in results.model.trainable_variables),
             "initial_weights_crc32": results.initial_checksum,
             "allreduce_sweep": results.swept,
+            "communication_libraries": communicator.libraries,
             "ranks": everyone,
         },
     )

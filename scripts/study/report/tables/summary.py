@@ -27,8 +27,9 @@ TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose times are used: without traced and profiled runs, which are slower."""
-    return runs[~runs[observing()].astype(bool).any(axis=1)]
+    """The runs whose times are used: without traced, profiled and emulated runs, which are slower."""
+    usual = pd.Series({name: PARAMETERS[name].default for name in observing()}, dtype=object)
+    return runs[runs[list(usual.index)].eq(usual).all(axis=1)]
 
 
 def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:

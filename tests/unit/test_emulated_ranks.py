@@ -1,0 +1,67 @@
+"""One rank that stands for several: what is derived from their number, what is refused, and where it is not shown."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import define, expand
+
+from study.core.errors import StudyError
+from study.data.randomness import EpochOrder, OrdersByRank
+from study.experiment import identity
+from study.experiment.parameters import PARAMETERS, is_observed, observing
+from study.report.tables.summary import timed
+from study.training import learning_rate
+
+
+def test_derived_values_are_those_of_real_ranks():
+    for point in ({}, {"scaling": "batch", "batch_scaling": "linear", "batch_size": 5}, {"sharding": "by_rank"}):
+        (real,), (emulated,) = expand(gpus=4, **point), expand(gpus=1, emulated_ranks=4, **point)
+        for name in ("epochs_per_rank", "batch_size_per_rank", "samples_per_rank"):
+            assert getattr(emulated, name) == getattr(real, name)
+        assert define(emulated).derived.seed == define(real).derived.seed
+        assert define(emulated).derived.nodes == define(emulated).ranks == 1
+    assert learning_rate.scaled(define(emulated), define(emulated).emulated_ranks) == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"gpus": 2, "emulated_ranks": 2}, r"emulated_ranks: one rank emulates others, but gpus is 2; give gpus: 1"),
+        ({"gpus": 1, "emulated_ranks": 2, "input_pipeline": "keras_arrays"}, "keeps the order of the samples"),
+        ({"gpus": 1, "emulated_ranks": 2, "profile": True}, "two grids"),
+        ({"gpus": 1, "emulated_ranks": 3}, "emulated_ranks: 3: 4 epochs cannot be divided evenly among 3 ranks"),
+        ({"gpus": 1, "emulated_ranks": 4, "sharding": "by_rank", "batch_size": 30}, "30 on 4 ranks is larger than"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(point, words):
+    with pytest.raises(StudyError, match=words):
+        expand(**point)
+
+
+def test_emulated_runs_give_no_timings():
+    (usual,), (emulated,) = expand(gpus=1), expand(gpus=1, emulated_ranks=2)
+    assert is_observed(usual, None) and not is_observed(emulated, None)
+    assert is_observed(emulated, "emulated_ranks")
+    runs = pd.DataFrame([usual.parameters, emulated.parameters])
+    assert timed(runs).emulated_ranks.tolist() == [1]
+    assert timed(runs[:0]).columns.tolist() == runs.columns.tolist()
+
+
+def test_finished_runs_keep_their_names():
+    (usual,) = expand(gpus=1)
+    assert not {"emulated_ranks", "gradient_noise_every"} & set(identity.differing(usual.parameters))
+    assert all(PARAMETERS[name].has_default for name in observing())
+
+
+def test_each_rank_has_its_own_order():
+    orders = OrdersByRank([7, 8])
+    for epoch in (0, 3):
+        orders.set(epoch)
+        found = orders.positions(50).numpy()
+        for column, seed in enumerate((7, 8)):
+            assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50).numpy())

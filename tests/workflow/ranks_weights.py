@@ -1,0 +1,44 @@
+"""A training run that also keeps rank 0's weights, in weights.npz; with --slow-rank 1 that rank sleeps in each step."""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from study.data.randomness import seed_dropout
+from study.experiment.definition import RunDefinition
+from study.instruments.phases import now
+from study.training import rank
+from study.training.communicator import Horovod
+
+SLEEP_S = 0.05  # in each layer with dropout
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--slow-rank", type=int)
+given = parser.parse_args()
+write_results = rank._write_results
+
+
+def write_weights_too(folder, communicator, gpu, results):
+    if communicator.rank == 0:
+        np.savez(given.folder / "weights.npz", *results.model.get_weights())
+    write_results(folder, communicator, gpu, results)
+
+
+def seed_slow_dropout(model, seed):
+    """As ever, but the forward pass waits for the seeds."""
+    import tensorflow as tf
+
+    seed_dropout(model, seed)
+    for layer in model.layers:
+        if hasattr(layer, "next_seed") and seed % 100_003 == given.slow_rank:
+            layer.next_seed = lambda given_seed=layer.next_seed: tf.ensure_shape(
+                tf.numpy_function(lambda seed: time.sleep(SLEEP_S) or seed, [given_seed()], tf.int64), [2]
+            )
+
+
+rank._write_results, rank.seed_dropout = write_weights_too, seed_slow_dropout
+(given.folder / "ranks").mkdir(exist_ok=True)
+rank.run_rank(RunDefinition.read(given.folder / "run.yaml"), given.folder, now(), Horovod)

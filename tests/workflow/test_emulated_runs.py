@@ -1,0 +1,139 @@
+"""Emulated ranks train as real ranks do; what steps measure, on real ranks, changes nothing and finds the slow one."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import define, expand, make_data
+
+NT3 = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "loader": "npy"}  # 5 steps an epoch, dropout
+P1B2 = {"benchmark": "p1b2", "scaling": "weak", "epochs": 5, "batch_size": 6, "loader": "npy", "sharding": "by_rank"}
+SLOW = 1
+QUALITY = ["loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"]
+
+
+@dataclass
+class Run:
+    weights: list[np.ndarray]
+    metrics: dict
+    history: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def trained(ranks, tmp_path_factory):
+    """Train once: ``trained(point, *options of ranks_weights.py)``."""
+    runs, data = {}, tmp_path_factory.mktemp("data")
+
+    def train(point, *options):
+        (planned,) = expand(**point)
+        folder = tmp_path_factory.mktemp("run")
+        if planned.directory not in runs:
+            define(planned, data_dir=str(data)).write(folder / "run.yaml")
+            make_data(planned, data)
+            done = ranks(planned.gpus, "ranks_weights.py", folder, *options)
+            assert done.returncode == 0, done.stdout + done.stderr
+            with np.load(folder / "weights.npz") as weights:
+                arrays = [weights[name] for name in weights.files]
+            metrics = json.loads((folder / "metrics.json").read_text())
+            runs[planned.directory] = Run(arrays, metrics, pd.read_csv(folder / "history.csv"))
+        return runs[planned.directory]
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def pair(trained):
+    """Two real ranks, one of them slow, with gradient noise measured in each step."""
+    return trained({**NT3, "gpus": 2, "gradient_noise_every": 1}, "--slow-rank", SLOW)
+
+
+@pytest.fixture(scope="module")
+def emulated_pair(trained):
+    return trained({**NT3, "gpus": 1, "emulated_ranks": 2, "gradient_noise_every": 1})
+
+
+def relative_difference(one, other):
+    """The largest of all arrays, relative to each array's norm."""
+    return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(one.weights, other.weights, strict=True))
+
+
+def test_two_ranks_emulated_with_dropout(pair, emulated_pair):
+    assert relative_difference(emulated_pair, pair) < 1e-5
+    pd.testing.assert_frame_equal(emulated_pair.history[QUALITY], pair.history[QUALITY], rtol=1e-5)
+    assert emulated_pair.metrics["test"] == pytest.approx(pair.metrics["test"], rel=1e-5)
+
+
+def test_four_ranks_emulated_each_on_its_part(trained):
+    """With regularisation, and a smaller last batch; the last of 20 steps."""
+    real, emulated = trained({**P1B2, "gpus": 4}), trained({**P1B2, "gpus": 1, "emulated_ranks": 4})
+    assert relative_difference(emulated, real) < 1e-5
+    assert emulated.metrics["workload"] == real.metrics["workload"]
+    assert emulated.history.val_loss.tolist() == pytest.approx(real.history.val_loss.tolist(), rel=1e-5)
+
+
+def test_the_comparison_would_notice_other_ranks(trained, pair):
+    alone = trained({**NT3, "gpus": 1})
+    assert relative_difference(alone, pair) > 1e-3
+
+
+def test_measuring_the_gradient_noise_changes_no_weight(trained, pair):
+    without = trained({**NT3, "gpus": 2})
+    assert "gradient_square_local" not in without.history
+    for one, other in zip(pair.weights, without.weights, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_emulated_ranks_have_the_gradients_of_real_ones(pair, emulated_pair):
+    (emulated,) = [rank["gradient_squares"] for rank in emulated_pair.metrics["ranks"]]
+    real = [rank["gradient_squares"] for rank in pair.metrics["ranks"]]
+    assert emulated["steps"] == real[0]["steps"] == [5, 5, 5, 5]
+    local = np.mean([each["local"] for each in real], axis=0)
+    assert emulated["local"] == pytest.approx(local, rel=1e-4)
+    assert emulated["averaged"] == pytest.approx(real[0]["averaged"], rel=1e-4)
+    assert emulated["averaged"] == pytest.approx(real[1]["averaged"], rel=1e-4)
+    assert (local > np.array(emulated["averaged"])).all()
+
+
+def test_the_slow_rank_shows_in_its_own_time_only(pair):
+    """Two layers sleep in each of its steps; the other waits for it, but not in its own computation."""
+    fast, slow = (rank["compute_per_step_s"] for rank in pair.metrics["ranks"])
+    assert slow > 0.1
+    assert fast < slow / 2
+    assert pair.history.steps_s.iloc[-1] / 5 > 0.1
+
+
+def test_the_libraries_are_told(pair):
+    assert pair.metrics["communication_libraries"]["controller"] == "gloo"
+
+
+STUDY = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy, gradient_noise_every: 1}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, emulated_ranks: 2, loader: npy, gradient_noise_every: 1}
+tables: [scaling]
+"""
+
+
+def test_from_the_study_to_the_table(project):
+    project.add_study("emulated", STUDY)
+    project.snakemake(study="emulated")
+    runs = pd.read_csv(project.made / "runs.csv").set_index("emulated_ranks")
+    real, emulated = runs.loc[1], runs.loc[2]
+    assert real.status == emulated.status == "ok"
+    for name in ("accuracy", "validation_loss", "test_loss", "learning_rate_used"):
+        assert emulated[name] == pytest.approx(real[name], rel=1e-5), name
+    assert real.steps_per_epoch == emulated.steps_per_epoch == 3
+    if real.notna().gradient_noise_scale:  # the noise may hide so small a gradient
+        assert emulated.gradient_noise_scale == pytest.approx(real.gradient_noise_scale, rel=1e-2)
+    assert emulated.notna().gradient_noise_scale == real.notna().gradient_noise_scale
+    assert real.first_epoch_excess_s > 0
+    assert 0 < real.compute_per_step_fastest_s <= real.compute_per_step_slowest_s < real.time_per_step_s
+    assert pd.isna(emulated.compute_per_step_slowest_s)
+    assert "controller gloo" in real.communication_libraries
+    table = pd.read_csv(project.made / "tables" / "scaling.csv")
+    assert table.gpus.tolist() == [2], "an emulated run's times are in no table"
