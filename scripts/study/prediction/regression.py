@@ -167,7 +167,9 @@ def _draw(
     weights, draws, of_draw = [], [], []
     for place in np.argsort(evidence, axis=None)[::-1][:TRIED]:
         error, index = np.unravel_index(place, evidence.shape)
-        sample = _draws_of_set(products, chosen[:, index], scales[:, index], errors[error], len(terms.names), rng)
+        sample = _draws_of_set(
+            products, chosen[:, index], scales[:, index], float(errors[error]), len(terms.names), rng
+        )
         if len(sample):
             weights.append(np.log(len(sample) / TRIES) + evidence[error, index])
             draws.append(sample)
