@@ -20,6 +20,10 @@ test: setup  ## all tests; three workers for two cores, as some tests wait; time
 quick: setup  ## the unit tests that are not marked slow; a minute
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/unit
 
+ifneq ($(study)$(machine)$(goal),)
+$(error write STUDY=, MACHINE= and GOAL= in capitals)
+endif
+
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
 	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 

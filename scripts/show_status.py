@@ -3,11 +3,15 @@
 import argparse
 import collections
 import json
+import time
 from pathlib import Path
 
 from study.core import configuration, paths
 from study.core.errors import exit_with_message
 from study.experiment.expansion import load_study
+from study.instruments.heartbeats import LONGEST_INTERVAL_S
+
+SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progress sends one more often
 
 
 def main() -> None:
@@ -22,18 +26,20 @@ def main() -> None:
     folder = f"{arguments.results_dir}/{arguments.machine}"
     found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
     counts = collections.Counter(state for _, state, _ in found)
-    told = ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "failed", "to do") if counts[state])
+    told = ", ".join(
+        f"{counts[state]} {state}" for state in ("done", "running", "silent", "failed", "to do") if counts[state]
+    )
     print(f"study {study.name} on {arguments.machine}: {len(found)} runs: {told}")
     measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")
     for run, state, why in found:
-        if state in ("running", "failed"):
+        if state in ("running", "silent", "failed"):
             print(f"  {state}: {run.directory}{why}")
 
 
 def _state(folder):
-    """(state, details) of a run's directory; states are done, running, failed and to do."""
+    """(state, details) of a run's directory; states are done, running, silent, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
         ended = json.loads(outcome.read_text(encoding="utf-8"))
@@ -45,7 +51,11 @@ def _state(folder):
     if not (folder / "ranks").exists():
         return "to do", ""
     hosts = _hosts(folder)
-    return "running", f" on {hosts}" if hosts else ""
+    where = f" on {hosts}" if hosts else ""
+    silent = time.time() - max(path.stat().st_mtime for path in [folder / "ranks", *(folder / "ranks").iterdir()])
+    if silent > SILENT_S:
+        return "silent", f"{where}: no heartbeat for {silent:.0f} s; it was stopped, or it waits or hangs"
+    return "running", where
 
 
 def _hosts(folder):

@@ -131,8 +131,8 @@ def _clock_an_hour_off(place):
 NOT_READY = {
     "a host cannot be reached": (_unreachable, ["h2: ", "ssh h2"], {}),
     "a host asks for a password": (_asks_for_a_password, ["h2: ssh asks for a password", "ssh-copy-id h2"], {}),
-    "a host has changed code": (_other_code, ["h2: its code differs", "same commit"], {}),
-    "a host has another commit": (_other_commit, ["h2: its code differs", "same commit"], {}),
+    "a host has changed code": (_other_code, ["h2: files under scripts/ differ", "git status"], {}),
+    "a host has another commit": (_other_commit, ["h2: its commit is", "same commit"], {}),
     "a host has no environment": (_no_environment, ["h2: has no ", "make setup"], {}),
     "a host has other packages": (_other_packages, ["h2: its Python packages differ", "scipy-0", "make setup"], {}),
     "a host does not see the project": (_no_folder, ["h2: does not see", "share"], {}),

@@ -128,3 +128,9 @@ def test_hosts_that_are_one_machine_share_its_cores():
     assert not record._oversubscribed(run, {"hosts": apart})
     assert record._oversubscribed(run, {"hosts": one})
     assert not record._oversubscribed(run, {"hosts": one[:2]})
+
+
+def test_an_interface_of_an_unknown_host_is_refused():
+    machine = {"hosts": {"a": 1, "b": 1}, "interface": {"a": "eth0", "bb": "eth1"}}
+    with pytest.raises(StudyError, match="bb is not one of the hosts; did you mean 'b'"):
+        host_file.settings(machine)

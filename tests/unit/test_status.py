@@ -1,6 +1,8 @@
 """What make status says of a study's points."""
 
+import os
 import sys
+import time
 
 import show_status
 from examples import STUDY
@@ -21,3 +23,9 @@ def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     assert "4 runs: 1 done, 1 running, 1 failed, 1 to do" in said
     assert f"failed: {study.runs[1].directory}: oom in train: no memory" in said
     assert f"running: {study.runs[2].directory}" in said
+    old = time.time() - 600
+    os.utime(tmp_path / "local" / "runs" / study.runs[2].directory / "ranks", (old, old))
+    show_status.main()
+    said = capsys.readouterr().out
+    assert "4 runs: 1 done, 1 silent, 1 failed, 1 to do" in said
+    assert f"silent: {study.runs[2].directory}: no heartbeat for 600 s" in said

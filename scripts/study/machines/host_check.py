@@ -214,11 +214,13 @@ def _problems(name: str, found: Facts | str, here: Facts) -> Iterator[str]:
     if not found["sees_token"]:
         yield f"{name}: does not see the results folder; it must be on a file system that all hosts share"
     commits = {found["commit"], here["commit"]} - {""}  # empty where git is not installed
-    if len(commits) > 1 or found["code"] != here["code"]:
+    if len(commits) > 1:
         yield (
-            f"{name}: its code differs (commit {found['commit'][:10] or 'unknown'}, here "
-            f"{here['commit'][:10] or 'unknown'}); bring both to the same commit, without changed files"
+            f"{name}: its commit is {found['commit'][:10]}, here it is {here['commit'][:10]}; bring both to the same "
+            "commit"
         )
+    elif found["code"] != here["code"]:
+        yield f"{name}: files under scripts/ differ from those here; see git status there and here"
     yield from _different_packages(name, set(found["packages"]), set(here["packages"]))
     different = [path for path, digest in here["data"].items() if found["data"][path] != digest]
     if different:

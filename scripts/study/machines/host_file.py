@@ -26,7 +26,10 @@ def listed(given: dict[str, int] | str) -> dict[str, int]:
     try:
         lines = Path(given).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise StudyError(f"hosts: the host file {given} cannot be read: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise StudyError(
+            f"hosts: the host file {given} cannot be read in {Path.cwd()}, where snakemake was started: {why}"
+        ) from None
     found: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
@@ -44,8 +47,19 @@ def listed(given: dict[str, int] | str) -> dict[str, int]:
 
 
 def settings(machine: dict[str, Any]) -> dict[str, Any]:
-    """``hosts``, ``nodes`` and ``ranks_per_node`` of a machine whose file lists hosts; empty for another machine."""
+    """``hosts``, ``nodes`` and ``ranks_per_node`` of a machine whose file lists hosts; empty for another machine.
+
+    Raises:
+        StudyError: as `listed`, or ``interface`` names a host that is not listed.
+    """
     if "hosts" not in machine:
         return {}
     slots = listed(machine["hosts"])
+    interface = machine.get("interface")
+    unknown = [host for host in interface if host not in slots] if isinstance(interface, dict) else []
+    if unknown:
+        raise StudyError(
+            f"interface: {unknown[0]} is not one of the hosts"
+            f"{configuration.nearest(unknown[0], slots)}; known: {', '.join(slots)}"
+        )
     return {"hosts": slots, "nodes": len(slots), "ranks_per_node": max(slots.values())}

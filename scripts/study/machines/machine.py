@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 from study.core import configuration
+from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
 from study.machines import host_file
 from study.machines.batch_systems import BATCH_SYSTEMS
@@ -19,7 +20,10 @@ def load(name: str) -> dict[str, Any]:
     With ``hosts``, these are {name: slots}, and ``nodes`` and ``ranks_per_node`` follow from them.
     """
     content = configuration.load_named("machines", name, schema())
-    return {"name": name, **content, **host_file.settings(content)}
+    try:
+        return {"name": name, **content, **host_file.settings(content)}
+    except StudyError as error:
+        raise StudyError(f"config/machines/{name}.yaml: {error}") from None
 
 
 @functools.cache

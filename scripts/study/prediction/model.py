@@ -12,7 +12,7 @@ from study.prediction.regression import DRAWS, Posterior, fit
 
 SEED = 2019
 SMALL = 0.01  # of the runtime: errors of smaller parts are relative to this share
-LEAST_OVERHEAD = 0.1  # of the compute time: what mechanisms may be missing that no measurement shows yet
+LEAST_OVERHEAD = 0.08  # of the compute time: what mechanisms may be missing that no measurement shows yet
 LEAST_POINTS = 3  # rank counts that a prediction needs
 
 
