@@ -5,17 +5,23 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
-from examples import define, expand
+from examples import define, expand, make_data
+from fake_communicator import FakeCommunicator
 
 from study.core.errors import StudyError
 from study.data.randomness import EpochOrder, OrdersByRank
 from study.experiment import identity
 from study.experiment.parameters import PARAMETERS, is_observed, observing
+from study.instruments import phases
 from study.report.tables.summary import timed
-from study.training import learning_rate
+from study.training import checkpoints, learning_rate, rank
+
+rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 def test_derived_values_are_those_of_real_ranks():
@@ -65,3 +71,29 @@ def test_each_rank_has_its_own_order():
         found = orders.positions(50).numpy()
         for column, seed in enumerate((7, 8)):
             assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50).numpy())
+
+
+def test_a_resumed_run_has_the_same_weights(tmp_path, monkeypatch):
+    """It ends after the second of four epochs, and goes on from its checkpoint; bit for bit."""
+    (planned,) = expand(gpus=1, emulated_ranks=3, scaling="weak", checkpoint_epochs=1, warmup_epochs=3, loader="npy")
+    make_data(planned, tmp_path / "data")
+    run = define(planned, data_dir=str(tmp_path / "data"))
+    save = checkpoints.Writer.save
+
+    def train(name):
+        rank.run_rank(run, tmp_path / name, phases.now(), lambda with_process_sets: FakeCommunicator())
+        return json.loads((tmp_path / name / "metrics.json").read_text())
+
+    def save_and_end(writer, epoch, *content):
+        save(writer, epoch, *content)
+        if epoch == 2:
+            writer.close()
+            raise InterruptedError
+
+    whole = train("whole")
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr(checkpoints.Writer, "save", save_and_end)
+        train("resumed")
+    resumed = train("resumed")
+    assert (whole["resumed_after_epoch"], resumed["resumed_after_epoch"]) == (None, 2)
+    assert resumed["ranks"][0]["final_weights_crc32"] == whole["ranks"][0]["final_weights_crc32"]

@@ -80,3 +80,9 @@ def test_the_work_of_horovod_s_threads_is_no_sign(heartbeat):
 )
 def test_phases_and_steps(before, after, is_sign):
     assert heartbeats.Heartbeat._has_gone_on(before, after) == is_sign
+
+
+def test_work_within_a_step_is_progress_of_a_rank_that_waits_for_no_other():
+    before, after = ("train", 4, 0, 0, 0), ("train", 4, 1, 1, 0)
+    assert not heartbeats.Heartbeat._has_gone_on(before, after)
+    assert heartbeats.Heartbeat._has_gone_on(before, after, heartbeats.BUSY_PHASES | {"train"})

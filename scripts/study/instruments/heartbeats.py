@@ -20,7 +20,7 @@ from study.instruments.phases import PhaseLog
 LIMIT_S = 900  # without a heartbeat; default if the machine's file gives no limit
 LONGEST_INTERVAL_S = 30.0
 LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
-BUSY_PHASES = {"startup", "load", "stage", "preprocess", "evaluate", "checkpoint"}
+BUSY_PHASES = frozenset({"startup", "load", "stage", "preprocess", "evaluate", "checkpoint"})
 OWN_READING = 4096  # bytes, at most, that one check reads itself
 BUSY_SHARE = 0.1  # of a core; above this share a rank in one of these phases is making progress
 
@@ -37,6 +37,8 @@ class Heartbeat:
         self._interval = min(LONGEST_INTERVAL_S, limit_s / 6)
         self.phases: PhaseLog | None = None  # the rank's `study.instruments.phases.PhaseLog`, once it knows its rank
         self.steps: Callable[[], int] | None = None  # gives the number of training steps made, in training
+        # Those in which processor time is progress; also "train" in a rank that waits for no other.
+        self.busy_phases = BUSY_PHASES
         # Threads whose work does not count as progress: Horovod's, which are busy while they wait.
         self.ignored: Iterable[int] = frozenset()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -50,7 +52,7 @@ class Heartbeat:
         before: Present | None = None
         while True:
             present = self._present()
-            if before is None or self._has_gone_on(before, present):
+            if before is None or self._has_gone_on(before, present, self.busy_phases):
                 self.beat()
             before = present
             time.sleep(self._interval)
@@ -61,12 +63,12 @@ class Heartbeat:
         return phase, steps, time.monotonic(), time.process_time() - _cpu_s(self.ignored), _bytes_read()
 
     @staticmethod
-    def _has_gone_on(before: Present, present: Present) -> bool:
+    def _has_gone_on(before: Present, present: Present, busy_phases: frozenset[str] = BUSY_PHASES) -> bool:
         if before[:2] != present[:2]:
             return True
         has_read = present[4] - before[4] > OWN_READING
         is_busy = present[3] - before[3] > BUSY_SHARE * (present[2] - before[2])
-        return present[0] in BUSY_PHASES and (is_busy or has_read)
+        return present[0] in busy_phases and (is_busy or has_read)
 
 
 def _cpu_s(threads: Iterable[int]) -> float:
