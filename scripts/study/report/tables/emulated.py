@@ -1,0 +1,32 @@
+"""Our own table: accuracy at rank counts that one rank emulates."""
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_loss", "gradient_noise_scale"]
+
+
+@kinds.table(
+    "emulated",
+    title="Accuracy of emulated ranks",
+    look_for="Whether accuracy falls with the learning rate or with the epochs of a rank: compare rows of the same "
+    "epochs with and without a scaled learning rate.",
+    needs="runs with emulated_ranks",
+    is_there=kinds.runs(observed="emulated_ranks"),
+)
+def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: the learning rate that was used, and the quality reached."""
+    table = points(runs[runs["emulated_ranks"] > 1], QUALITY).drop(columns=["power_source", "power_reason"])
+    order = ["benchmark", "dataset", "learning_rate_scaling", "epochs_per_rank", "emulated_ranks"]
+    table = table.sort_values(order, ignore_index=True)
+    shown = ["benchmark", "scaling", "emulated_ranks", "epochs_per_rank", "batch_size_per_rank",
+             "learning_rate_scaling", *QUALITY, "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
+    caption = (
+        "one rank trains as emulated_ranks ranks do: same samples, averaged gradients and learning rate; accuracy of "
+        "the last epoch's training, and on the test set."
+    )
+    optional = (*optional_columns(shown), "accuracy", "test_accuracy", "gradient_noise_scale")
+    return Table("emulated", caption, table, shown, optional, notes(table, "values"), IDENTITY)
