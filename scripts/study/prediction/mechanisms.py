@@ -30,10 +30,16 @@ COMPUTE = ("compute_per_sample", "compute_per_step")
 
 @functools.cache
 def declared() -> dict[str, Any]:
-    """The content of config/prediction/mechanisms.yaml; raises `StudyError` if a mechanism does not exist."""
+    """The content of config/prediction/mechanisms.yaml; raises `StudyError` for an unknown mechanism or range."""
     content = configuration.load(FILE, "mechanisms")
     for quantity, mechanisms in content["quantities"].items():
-        for name in mechanisms:
+        for name, prior in mechanisms.items():
+            low, high = prior.get("range") or prior["share"]
+            if low > high:
+                raise StudyError(
+                    f"{configuration.shown(FILE)}: quantities.{quantity}.{name}: the range goes from {low:g} to {high:g}; "
+                    "give the lower end first"
+                )
             if name not in COLUMNS:
                 raise StudyError(
                     f"{configuration.shown(FILE)}: quantities.{quantity}: there is no mechanism "
