@@ -37,8 +37,8 @@ def declared() -> dict[str, Any]:
             low, high = prior.get("range") or prior["share"]
             if low > high:
                 raise StudyError(
-                    f"{configuration.shown(FILE)}: quantities.{quantity}.{name}: the range goes from {low:g} to {high:g}; "
-                    "give the lower end first"
+                    f"{configuration.shown(FILE)}: quantities.{quantity}.{name}: the range goes from {low:g} to "
+                    f"{high:g}; give the lower end first"
                 )
             if name not in COLUMNS:
                 raise StudyError(
