@@ -40,7 +40,7 @@ def main() -> None:
     planned: dict = {}
     for run in study.runs:
         planned.setdefault(series_key(run), []).append(run.gpus)
-    found = list(answers(selection.used, planned, chosen["nodes"] * chosen["ranks_per_node"])) if there else []
+    found = list(answers(selection.used, planned, chosen))
     told = _told(len(study.runs) - len(there), selection.left_out)
     tables = [recommendation_table(found, goal), prediction_table(found), check_table(found)]
     for table in tables:

@@ -17,7 +17,7 @@ from study.prediction.goals import Goal, Limit
 from study.prediction.model import fit_model, predict
 from study.prediction.recommend import recommend
 from study.prediction.regression import Terms, fit
-from study.prediction.worlds import ALIEN, world
+from study.prediction.worlds import world
 from study.report.figures import prediction_drawing
 from study.report.tables import prediction as tables
 
@@ -39,7 +39,8 @@ def run(gpus, repeat=1, **changes):
     epochs = 384 // gpus
     epoch = (10 + 0.1 * math.log2(gpus)) * (1 + 0.001 * repeat)
     return {
-        **RUN, "gpus": gpus, "learning_rate_used": 0.001 * gpus, "nodes": -(-gpus // 6), "repeat": repeat,
+        **RUN, "gpus": gpus, "repeat": repeat, "nodes": -(-gpus // 6),
+        "learning_rate_used": float(np.float32(0.001 * gpus)),
         "epochs_per_rank": epochs, "time_per_epoch_s": epoch, "load_s": 20.0, "runtime_s": epochs * epoch + 30,
         "record": f"runs/{gpus}-{repeat}/record.json", **changes,
     }  # fmt: skip
@@ -57,8 +58,8 @@ def with_energy(frame):
     )
 
 
-def answered(frame, planned=None, capacity=10_000):
-    return list(answers(settings.select(frame).used, planned or {}, capacity))
+def answered(frame, planned=None):
+    return list(answers(settings.select(frame).used, planned or {}, {"nodes": 1000, "ranks_per_node": 6}))
 
 
 def share_that_holds(kinds, worlds, growth=None):
@@ -81,13 +82,15 @@ def test_the_regression_finds_the_terms_and_their_size():
 
 @pytest.mark.slow
 def test_intervals_hold_in_simulated_worlds():
-    assert share_that_holds([None], 20) >= 0.82
-    assert share_that_holds(ALIEN, 5) >= 0.7
+    """Of few worlds; performance/prediction.csv has the shares of 1,000."""
+    assert share_that_holds([None], 20) >= 0.8
 
 
 @pytest.mark.slow
 def test_intervals_need_the_discrepancy():
-    assert share_that_holds(ALIEN, 5, growth=0.0) < 0.65
+    kinds = ["power law N^0.4", "saturation at 48 ranks"]
+    assert share_that_holds(kinds, 10) >= 0.65
+    assert share_that_holds(kinds, 10, growth=0.0) < 0.55
 
 
 def test_unusable_runs_are_left_out_and_counted():
@@ -103,6 +106,18 @@ def test_unusable_runs_are_left_out_and_counted():
     assert sum(found.left_out.values()) == 4
     assert len(found.problems) == 2
     assert all("runs/6-" in line and "delete its folder" in line for line in found.problems)
+
+
+def test_without_a_usable_run_there_is_no_answer():
+    assert answered(runs(status="failed")) == []
+    assert settings.select(pd.DataFrame()).used.empty
+
+
+def test_nodes_are_those_of_the_machine():
+    (answer,) = answered(runs((1, 2, 4), epochs=384))
+    (series,) = answer.candidates
+    nodes = answer.candidates[series].set_index("ranks")["nodes"]
+    assert (nodes[8], nodes[16]) == (2, 3)
 
 
 def test_contradictory_repeats_are_named():
@@ -166,7 +181,7 @@ def test_too_few_counts_are_not_predicted():
     assert answer.to_measure() == [4]
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
-    assert "no prediction from 2 rank counts; measure on 4 ranks too" in table.notes[0]
+    assert "no prediction from 2 rank count(s); measure on 4 rank(s) too" in table.notes[0]
 
 
 def recommended(frame, goal):
@@ -203,6 +218,7 @@ def test_accuracy_is_not_extrapolated():
     found = recommended(frame, Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)))
     assert found.pick == 6
     excluded = found.candidates.set_index("ranks")["excluded_by"]
+    assert excluded[24] == "test_accuracy at least 0.9", "equal rates in single and double precision are equal"
     assert excluded[12] == "test_accuracy at least 0.9 (not known there)"
     assert excluded[24] == excluded[48] == "test_accuracy at least 0.9"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+SAME = 1e-4  # relative difference of equal learning rates: records have them in single precision
 MET, NOT_MET, UNKNOWN = "met", "not met", "unknown"
 
 
@@ -26,8 +27,8 @@ def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str
 
 def _verdict(row: pd.Series, good: pd.DataFrame, bad: pd.DataFrame) -> str:
     rate, epochs = row["learning_rate"], row["epochs_per_rank"]
-    if ((bad["learning_rate"] <= rate) & (bad["epochs_per_rank"] >= epochs)).any():
+    if ((bad["learning_rate"] <= rate * (1 + SAME)) & (bad["epochs_per_rank"] >= epochs)).any():
         return NOT_MET
-    if ((good["learning_rate"] >= rate) & (good["epochs_per_rank"] <= epochs)).any():
+    if ((good["learning_rate"] >= rate * (1 - SAME)) & (good["epochs_per_rank"] <= epochs)).any():
         return MET
     return UNKNOWN

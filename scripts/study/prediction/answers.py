@@ -49,14 +49,18 @@ class Answer:
         return [count for count in doubled if count not in known][: LEAST_POINTS - len(known)]
 
 
-def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capacity: int) -> Iterator[Answer]:
+def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machine: dict[str, Any]) -> Iterator[Answer]:
     """One `Answer` per workload of the usable runs.
 
     Args:
         runs: the ``used`` of `study.prediction.settings.select`.
         planned: {series of a workload, see `series_key`: its planned rank counts}.
-        capacity: the most ranks of the machine.
+        machine: its ``nodes`` and ``ranks_per_node``.
     """
+    if runs.empty:
+        return
+    per_node = machine["ranks_per_node"]
+    capacity = machine["nodes"] * per_node
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _one_source(group)
@@ -66,7 +70,6 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], capac
             train_samples=group["train_samples"].iloc[0],
         )
         model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
-        per_node = int((group["gpus"] / group["nodes"]).max())
         candidates = {
             tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, capacity), per_node)
             for series, rows in observations.groupby(settings.SERIES, sort=True)
@@ -96,11 +99,21 @@ def _counts(
     workload: dict[str, Any],
     capacity: int,
 ) -> list[int]:
-    """The measured and planned counts, and doublings of the largest one measured, up to the machine's."""
+    """The measured and planned counts, and doublings of the largest one measured, up to the machine's.
+
+    None is smaller than the smallest measured one, which is also the base of efficiency.
+    """
+    smallest = int(rows["ranks"].min())
     largest = int(observations["ranks"].max())
     farther, count = [], 2 * largest
     while count <= min(capacity, FARTHEST_SHOWN * largest):
         farther.append(count)
         count *= 2
     asked = planned.get(series_key({**workload, **rows.iloc[0]}), [])
-    return sorted({*rows["ranks"].astype(int), *farther, *(each for each in asked if each <= FARTHEST_SHOWN * largest)})
+    return sorted(
+        {
+            *rows["ranks"].astype(int),
+            *farther,
+            *(each for each in asked if smallest <= each <= FARTHEST_SHOWN * largest),
+        }
+    )

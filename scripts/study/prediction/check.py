@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from study.prediction.model import LEAST_POINTS, fit_model, predict
+from study.prediction.settings import SERIES
 
 NAIVE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"naive_linear": lambda n: n, "naive_log": np.log2}
 PARTS = ("mean_epoch_s", "load_s", "other_s")
@@ -56,15 +57,27 @@ def _rows(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict[str
 
 
 def naive_runtime(kept: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Runtime by fits of a + b f(N) to time per epoch, loading and the rest; relative least squares."""
-    values = {name: naive(kept, kept[name], hidden, shape) for name in PARTS}
-    return hidden["epochs_per_rank"].to_numpy(float) * values["mean_epoch_s"] + values["load_s"] + values["other_s"]
+    """Runtime by fits of a + b f(N) to time per epoch, loading and the rest; relative least squares.
+
+    Fitted to the same series where it has two counts left, else to all.
+    """
+    found = []
+    for place in range(len(hidden)):
+        one = hidden.iloc[[place]]
+        alike = kept[(kept[SERIES] == one[SERIES].iloc[0]).all(axis=1)]
+        seen = alike if alike["ranks"].nunique() > 1 else kept
+        values = {name: naive(seen, seen[name], one, shape)[0] for name in PARTS}
+        found.append(one["epochs_per_rank"].iloc[0] * values["mean_epoch_s"] + values["load_s"] + values["other_s"])
+    return np.array(found)
 
 
 def naive(
     kept: pd.DataFrame, measured: pd.Series, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """A + b f(N) at the hidden settings, fitted to ``measured`` by relative least squares."""
+    """A + b f(N) at the hidden settings, fitted to ``measured`` by relative least squares.
+
+    Fitted to the same series where it has two counts left, else to all.
+    """
     columns = [np.stack([np.ones(len(x)), shape(x["ranks"].to_numpy(float))], axis=1) for x in (kept, hidden)]
     y = measured.to_numpy(float)
     solution, *_ = np.linalg.lstsq(columns[0] / y[:, None], np.ones(len(y)), rcond=None)

@@ -35,7 +35,7 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
         return []
     try:
         frame = runs_frame(done, dict.fromkeys({run["benchmark"] for run in done}, ""), folder)
-        found = list(answers(settings.select(frame).used, {}, machine["nodes"] * machine["ranks_per_node"]))
+        found = list(answers(settings.select(frame).used, {}, machine))
         return list(_lines(left, found, machine))
     except StudyError as error:
         return [f"  Expected: nothing can be predicted: {error}"]

@@ -118,10 +118,14 @@ def predict(model: Model, settings: pd.DataFrame, seed: int = SEED) -> Predictio
     rng = np.random.default_rng(seed + 1)
     parts = {name: _part(model, name, settings, rng) for name in model.parts}
     means = _quantities(model, settings, parts)
-    scattered = {name: value * _scatter(model.parts[name], len(settings), rng) for name, value in parts.items()}
+    least = SMALL * means["runtime_s"]
+    scattered = {
+        name: _scattered(value, model.parts[name], 0 * least if name == "epoch" else least, rng)
+        for name, value in parts.items()
+    }
     draws = _quantities(model, settings, scattered)
     if model.energy:
-        factor = _scatter(model.energy, len(settings), rng)
+        factor = _scattered(np.ones_like(least), model.energy, 0 * least, rng)
         draws |= {name: draws[name] * factor for name in ("energy_per_rank_j", "energy_job_j", "power_per_rank_w")}
     return Prediction(settings, draws, means)
 
@@ -136,9 +140,10 @@ def _part(model: Model, name: str, settings: pd.DataFrame, rng: np.random.Genera
     return np.maximum(fixed + overhead + missing, SMALL * fixed)
 
 
-def _scatter(posterior: Posterior, number: int, rng: np.random.Generator) -> np.ndarray:
-    """Factors of single measurements, (settings, draws)."""
-    return np.exp(posterior.errors * rng.standard_normal((number, len(posterior.errors))))
+def _scattered(mean: np.ndarray, posterior: Posterior, least: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Single measurements around ``mean``, (settings, draws). Errors are relative to at least ``least``."""
+    noise = posterior.errors * rng.standard_normal(mean.shape)
+    return np.maximum(mean + noise * np.maximum(mean, least), SMALL * mean)
 
 
 def _quantities(model: Model, settings: pd.DataFrame, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -53,14 +53,14 @@ def recommend(model: Model, settings: pd.DataFrame, goal: Goal) -> Recommendatio
         return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
     if missing:
         return Recommendation(candidates, None, f"no recommendation: no run has energy, so {missing[0]} is unknown")
-    eligible = candidates["excluded_by"].isna()
-    if not eligible.any():
-        return Recommendation(candidates, None, f"no count meets the goal: {_excluded(candidates)}")
-    objective = known[goal.minimise]
-    best = int(candidates.index[eligible][np.argmin(np.median(objective[eligible.to_numpy()], axis=1))])
+    eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
+    among = eligible if eligible.any() else near
+    best = int(candidates.index[among][np.argmin(np.median(known[goal.minimise][among.to_numpy()], axis=1))])
     target = quantities(settings, prediction.means, goal.price)[goal.minimise][best]
     narrows = narrowing(prediction.draws["runtime_s"], target)
-    candidates["narrows_interval_by"] = np.where(candidates["ratio_to_largest"] <= FARTHEST, narrows, np.nan)
+    candidates["narrows_interval_by"] = np.where(near, narrows, np.nan)
+    if not eligible.any():
+        return Recommendation(candidates, None, f"no count meets the goal: {_excluded(candidates)}")
     candidates["recommended"] = candidates.index == best
     return Recommendation(candidates, int(candidates["ranks"][best]), _reason(candidates, known, goal, best, eligible))
 
@@ -73,6 +73,8 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
     held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
     held |= _accuracies(model, settings, goal)
+    unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *ACCURACIES)]
+    held |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
     together = np.logical_and.reduce(list(held.values())) if held else np.ones((len(frame), 1), dtype=bool)
     frame["probability_of_limits"] = together.mean(axis=1)
     frame["excluded_by"] = [
@@ -138,7 +140,10 @@ def _reason(candidates: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal, 
     limits = " and ".join(limit.words for limit in goal.limits)
     median, low, high = (f"{row[f'predicted_{name}{end}']:.4g}" for end in ("", "_low", "_high"))
     ranks = f"{row['ranks']} {'ranks' if row['ranks'] > 1 else 'rank'}"
+    number = int(eligible.sum())
+    told = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
+    sure = f"; it is the lowest with a probability of {surest:.0%}" if number > 1 else ""
     return (
-        f"recommended: {ranks}; predicted {name} {median} ({low} to {high}), the "
-        f"lowest of {int(eligible.sum())} candidates{f' with {limits}' * bool(limits)}, with probability {surest:.2f}"
+        f"recommended: {ranks}; predicted {name} {median} ({low} to {high}), {told}"
+        f"{f' with {limits}' if limits else ''}{sure}"
     )

@@ -42,12 +42,14 @@ def select(runs: pd.DataFrame) -> Selection:
         if out.any():
             left_out[reason] = int(out.sum())
         rest = rest[~out] if len(rest) else rest
+    if rest.empty:
+        return Selection(rest, left_out, [])
     problems = [
         f"{row['record']}: runtime_s is {row['runtime_s']}; delete its folder to run again"
         for _, row in rest.iterrows()
         if not _is_time(row["runtime_s"]) or not _is_time(row["time_per_epoch_s"])
     ]
-    good = rest[[_is_time(row["runtime_s"]) and _is_time(row["time_per_epoch_s"]) for _, row in rest.iterrows()]]
+    good = rest[rest["runtime_s"].map(_is_time) & rest["time_per_epoch_s"].map(_is_time)]
     return Selection(good, left_out, problems + list(_contradictory(good)))
 
 
@@ -74,7 +76,7 @@ def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
             slowest = group.loc[times.idxmax(), "record"]
             yield (
                 f"{slowest}: took {times.max():.3g} s, another repeat {times.min():.3g} s; more than "
-                f"{MOST_DIFFERENT:.0%} apart, so the prediction has a wide interval; repeat it"
+                f"{MOST_DIFFERENT:.0%} apart, so their mean is uncertain; delete the wrong one's folder to run it again"
             )
 
 

@@ -73,7 +73,7 @@ def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
     named = dict(zip(SERIES, series, strict=True))
     has_energy = "energy_job_j" in prediction.draws and named["scaling"] != "weak"  # more ranks do more work there
     rate = f", {named['link_mbit_per_s']:,} Mbit/s" if named["link_mbit_per_s"] else ""
-    title = f"{answer.name}, {named['scaling']}, batch {named['batch_size']}{rate}"
+    title = f"{answer.name}\n{named['scaling']} scaling, {named['epochs']} epochs, batch {named['batch_size']}{rate}"
     return Curve(
         title,
         prediction.settings["ranks"].to_numpy(float),
@@ -121,6 +121,7 @@ def _draw_runtime(axes: Axes, curve: Curve) -> None:
     measured = curve.measured["runtime_s"].to_numpy(float)
     set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, [int(count) for count in curve.ranks])
+    axes.set_xlabel("ranks")
     axes.set_ylabel("runtime (s)")
     axes.grid(axis="y")
 

@@ -123,12 +123,12 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
                 continue
             result = recommend(answer.model, settings, goal)
             frames.append(result.candidates.assign(**_labels(answer, series)))
-            where = f"{answer.name}, {series[SERIES.index('scaling')]} scaling"
+            where = f"{answer.name}, {_series_words(series)}"
             notes.append(f"{where}: {result.reason}")
             following = next_measurement(result.candidates)
             if following is not None:
                 notes.append(
-                    f"{where}: next, measure on {following['ranks']} ranks ({following['predicted_node_hours']:.3g} "
+                    f"{where}: next, measure on {following['ranks']} rank(s) ({following['predicted_node_hours']:.3g} "
                     f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
                     f"{following['narrows_interval_by']:.0%}"
                 )
@@ -149,11 +149,18 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     )
 
 
+def _series_words(series: tuple[Any, ...]) -> str:
+    """A series in words, such as ``strong scaling, 384 epochs, batch size 20``."""
+    values = dict(zip(SERIES, series, strict=True))
+    told = f"{values['scaling']} scaling, {values['epochs']} epochs, batch size {values['batch_size']}"
+    return told + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
+
+
 def _notes(found: Iterable[Answer]) -> list[str]:
     """Workloads without a prediction, and runs of older code."""
     notes = [
-        f"{answer.name}: no prediction from {answer.observations['ranks'].nunique()} rank counts; measure "
-        f"on {' and '.join(map(str, answer.to_measure()))} ranks too"
+        f"{answer.name}: no prediction from {answer.observations['ranks'].nunique()} rank count(s); measure "
+        f"on {' and '.join(map(str, answer.to_measure()))} rank(s) too"
         for answer in found
         if answer.model is None
     ]
