@@ -17,8 +17,8 @@ rule recommend:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
-        results=config["results_dir"],
-        folder=f"{OF_STUDY}/recommendation/{{goal}}",
+        results=lambda wildcards, output: Path(output[0]).parents[5],
+        folder=lambda wildcards, output: Path(output[0]).parent,
         records=lambda wildcards: stamp(RECORDS),
         goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
         mechanisms=as_json(mechanisms.declared()),
