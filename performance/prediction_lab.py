@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from study.core.files import written_aside
 from study.prediction import settings
-from study.prediction.model import fit_model, predict
+from study.prediction.model import compared, fit_model, predict
 from study.records.tidy import read_runs
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
@@ -31,7 +31,7 @@ def main() -> None:
     selection = settings.select(read_runs(RUNS))
     print(*(f"{number} runs left out: {reason}" for reason, number in selection.left_out.items()), sep="\n")
     observations = settings.observations(selection.used)
-    table = compared(observations)
+    table = beside(observations)
     print(table.to_string(index=False, float_format="%.3f"))
     beyond = table[~table["fitted"]]
     for name, rows in beyond.groupby("quantity"):
@@ -42,30 +42,16 @@ def main() -> None:
     draw(table[table["quantity"] == "mean_epoch_s"])
 
 
-def compared(observations: pd.DataFrame) -> pd.DataFrame:
+def beside(observations: pd.DataFrame) -> pd.DataFrame:
     """One row per point and quantity: measured mean, prediction with its 90 % interval, relative error."""
     fitted = (observations["ranks"] <= FITTED_HOSTS) & observations["link_mbit_per_s"].isin(FITTED_RATES)
     found = predict(fit_model(observations[fitted]), observations)
+    labels = {"link_mbit_per_s": observations["link_mbit_per_s"], "hosts": observations["ranks"]}
     rows = []
     for name in QUANTITIES:
-        low, median, high = found.interval(name)
         measured = observations[name].to_numpy()
-        rows.append(
-            pd.DataFrame(
-                {
-                    "link_mbit_per_s": observations["link_mbit_per_s"],
-                    "hosts": observations["ranks"],
-                    "quantity": name,
-                    "fitted": fitted,
-                    "measured": measured,
-                    "predicted_low": low,
-                    "predicted_median": median,
-                    "predicted_high": high,
-                    "error": median / measured - 1,
-                    "within_interval": (low <= measured) & (measured <= high),
-                }
-            )
-        )
+        columns = compared(found.interval(name), measured)
+        rows.append(pd.DataFrame({**labels, "quantity": name, "fitted": fitted, "measured": measured, **columns}))
     return pd.concat(rows, ignore_index=True)
 
 

@@ -31,7 +31,7 @@ def main() -> None:
         shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
         machines = ", ".join(f"{_machine(folder)}{_hosts(runs, _machine(folder))}" for folder in arguments.results)
         whole = dataclasses.replace(table, caption=f"{machines}: {table.caption}", shown=shown)
-        whole.write(*(arguments.output / f"{name}.{form}" for form in ("csv", "md", "tex", "html")))
+        whole.write_to(arguments.output)
         print(arguments.output / f"{name}.md")
 
 

@@ -59,9 +59,7 @@ def _told(missing: int, left_out: dict[str, int]) -> list[str]:
 
 
 def _write(table: Table, study: str, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    named = dataclasses.replace(table, caption=f"study {study}: {table.caption}")
-    named.write(*(folder / f"{table.name}.{form}" for form in ("csv", "md", "tex", "html")))
+    dataclasses.replace(table, caption=f"study {study}: {table.caption}").write_to(folder)
 
 
 if __name__ == "__main__":

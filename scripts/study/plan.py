@@ -19,10 +19,8 @@ Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.
 def summary(study: Study, machine: Machine, components: dict[str, int], expected: Iterable[str] = ()) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
-    expected: lines of `study.prediction.forecast`.
-
     components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
-    `study.machines.packing`.
+    `study.machines.packing`. expected: lines of `study.prediction.forecast`.
     """
     lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
     groups: dict[tuple[str, str], list[PlannedRun]] = {}

@@ -131,7 +131,7 @@ def test_contradictory_repeats_are_named():
 def test_a_larger_count_is_predicted():
     (answer,) = answered(runs())
     (series,) = answer.candidates
-    found = answer.prediction(series)
+    found = answer.predictions[series]
     assert found.settings["ranks"].tolist() == [1, 2, 6, 12, 24, 48, 96, 192, 384]
     low, median, high = found.interval("runtime_s")
     truth = 4 * (10 + 0.1 * math.log2(96)) + 30
@@ -157,11 +157,11 @@ def test_first_epochs_are_told_from_later_ones():
 def test_energy_follows_computing_and_waiting():
     (answer,) = answered(with_energy(runs()))
     (series,) = answer.candidates
-    found = answer.prediction(series)
+    found = answer.predictions[series]
     place = found.settings["ranks"].tolist().index(96)
     truth = 96 * (200 * 40 + 50 * (4 * 0.1 * math.log2(96) + 30))
     assert found.interval("energy_job_j")[1][place] == pytest.approx(truth, rel=0.1)
-    assert "energy_job_j" not in answered(runs())[0].prediction(series).draws
+    assert "energy_job_j" not in answered(runs())[0].predictions[series].draws
 
 
 def test_modelled_energy_is_not_mixed_with_measured():
@@ -187,7 +187,7 @@ def test_too_few_counts_are_not_predicted():
 def recommended(frame, goal):
     (answer,) = answered(frame)
     (series,) = answer.candidates
-    return recommend(answer.model, answer.candidates[series], goal)
+    return recommend(answer.model, answer.predictions[series], goal)
 
 
 def test_the_fastest_efficient_count_is_recommended():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
@@ -38,9 +39,12 @@ class Answer:
         """For messages: benchmark, dataset and loader."""
         return " ".join(str(self.workload[name]) for name in ("benchmark", "dataset", "loader"))
 
-    def prediction(self, series: tuple[Any, ...]) -> Prediction:
-        """Of a series' candidates; only with a model."""
-        return predict(cast(Model, self.model), self.candidates[series])
+    @functools.cached_property
+    def predictions(self) -> dict[tuple[Any, ...], Prediction]:
+        """Of each series' candidates; empty without a model."""
+        if self.model is None:
+            return {}
+        return {series: predict(self.model, settings) for series, settings in self.candidates.items()}
 
     def to_measure(self) -> list[int]:
         """Without a model: rank counts whose runs would make one possible."""

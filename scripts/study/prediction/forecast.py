@@ -15,8 +15,8 @@ from study.core.errors import StudyError
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
-from study.prediction.answers import Answer, answers
-from study.prediction.model import predict
+from study.prediction.answers import Answer, answers, series_key
+from study.prediction.model import interval, predict
 from study.prediction.recommend import FARTHEST
 from study.records.tidy import runs_frame
 
@@ -44,6 +44,7 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
 def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
     distance: Counter[str] = Counter()
     hours, energies = [], []
+    drawn: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}  # repeats share a point's prediction
     for run in left:
         answer = _answer(run, found)
         if answer is None or answer.model is None:
@@ -51,7 +52,10 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
             continue
         ratio = run.gpus / answer.model.largest
         distance[_words(ratio)] += 1
-        draws = predict(answer.model, _setting(run, answer, machine)).draws
+        point = (*series_key(run), run.gpus)
+        if point not in drawn:
+            drawn[point] = predict(answer.model, _setting(run, answer, machine)).draws
+        draws = drawn[point]
         hours.append(-(-run.gpus // machine["ranks_per_node"]) * draws["runtime_s"][0] / 3600)
         if "energy_job_j" in draws:
             energies.append(draws["energy_job_j"][0] / 3.6e6)
@@ -68,7 +72,7 @@ def _words(ratio: float) -> str:
 
 
 def _interval(draws: list[np.ndarray]) -> str:
-    low, median, high = np.quantile(np.sum(draws, axis=0), [0.05, 0.5, 0.95])
+    low, median, high = interval(np.sum(draws, axis=0))
     return f"{median:.3g} ({low:.3g} to {high:.3g})"
 
 

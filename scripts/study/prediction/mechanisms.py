@@ -6,6 +6,7 @@ A column is computed from a frame of settings, one row per point, see `study.pre
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -110,16 +111,6 @@ def _per_rank_of_node(settings: pd.DataFrame) -> pd.Series:
     return settings["ranks_per_node"] - 1.0
 
 
-@COLUMNS.register("compute_per_sample")
-def _compute_per_sample(settings: pd.DataFrame) -> pd.Series:
-    return settings["samples"]
-
-
-@COLUMNS.register("compute_per_step")
-def _compute_per_step(settings: pd.DataFrame) -> pd.Series:
-    return settings["steps"]
-
-
 @COLUMNS.register("allreduce_within_node")
 def _allreduce_within_node(settings: pd.DataFrame) -> pd.Series:
     return settings["steps"] * _ring(settings["ranks_per_node"]) * settings["gradient_mb"].fillna(0) / GB
@@ -153,26 +144,18 @@ def _slowest_rank(settings: pd.DataFrame) -> pd.Series:
     return np.sqrt(2 * np.log(settings["ranks"]))
 
 
-@COLUMNS.register("first_epoch_constant")
-def _first_epoch_constant(settings: pd.DataFrame) -> pd.Series:
-    return 1.0 / settings["epochs_per_rank"]
+def _once_per_run(column: Column) -> Column:
+    """What a run has once, as its share of each epoch."""
+    return lambda settings: column(settings) / settings["epochs_per_rank"]
 
 
-@COLUMNS.register("first_epoch_doubling")
-def _first_epoch_doubling(settings: pd.DataFrame) -> pd.Series:
-    return _doublings(settings) / settings["epochs_per_rank"]
-
-
-@COLUMNS.register("first_epoch_per_rank")
-def _first_epoch_per_rank(settings: pd.DataFrame) -> pd.Series:
-    return (settings["ranks"] - 1.0) / settings["epochs_per_rank"]
-
-
-@COLUMNS.register("computing")
-def _computing(settings: pd.DataFrame) -> pd.Series:
-    return settings["computing_s"]
-
-
-@COLUMNS.register("waiting")
-def _waiting(settings: pd.DataFrame) -> pd.Series:
-    return settings["waiting_s"]
+COLUMNS.add("first_epoch_constant", _once_per_run(_constant))
+COLUMNS.add("first_epoch_doubling", _once_per_run(_per_doubling))
+COLUMNS.add("first_epoch_per_rank", _once_per_run(_per_rank))
+for _name, _setting in (
+    ("compute_per_sample", "samples"),
+    ("compute_per_step", "steps"),
+    ("computing", "computing_s"),
+    ("waiting", "waiting_s"),
+):
+    COLUMNS.add(_name, operator.itemgetter(_setting))

@@ -10,6 +10,7 @@ import pandas as pd
 from study.prediction import mechanisms
 from study.prediction.regression import DRAWS, Posterior, fit
 
+Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
 SEED = 2019
 SMALL = 0.01  # of the runtime: errors of smaller parts are relative to this share
 LEAST_OVERHEAD = 0.08  # of the compute time: what mechanisms may be missing that no measurement shows yet
@@ -43,19 +44,35 @@ class Prediction:
     draws: dict[str, np.ndarray] = field(repr=False)
     means: dict[str, np.ndarray] = field(repr=False)
 
-    def interval(self, quantity: str, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def interval(self, quantity: str) -> Interval:
         """Low, median and high of a quantity, each of shape (settings,)."""
-        tail = (1 - probability) / 2
-        low, median, high = np.quantile(self.draws[quantity], [tail, 0.5, 1 - tail], axis=1)
-        return low, median, high
+        return interval(self.draws[quantity])
 
 
-def fit_model(observations: pd.DataFrame, growth: float | None = None, seed: int = SEED) -> Model:
+def interval(draws: np.ndarray) -> Interval:
+    """Median and ends of the 90 % interval of draws along the last axis."""
+    low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=-1)
+    return low, median, high
+
+
+def compared(predicted: Interval, measured: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of a table: the prediction, its relative error, and whether the interval holds."""
+    low, median, high = predicted
+    return {
+        "predicted_low": low,
+        "predicted_median": median,
+        "predicted_high": high,
+        "error": median / measured - 1,
+        "within_interval": (low <= measured) & (measured <= high),
+    }
+
+
+def fit_model(observations: pd.DataFrame, growth: float | None = None) -> Model:
     """Fit the mechanisms of config/prediction/mechanisms.yaml to observations (`study.prediction.settings`).
 
     growth: relative error per doubling beyond the measured ranks; by default that of the configuration.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     parts = {"epoch": _fit_epoch(_with(observations, "mean_epoch_s"), rng)}
     for name in ("load", "other"):
         known = _with(observations, f"{name}_s")
@@ -113,9 +130,9 @@ def spent(model: Model, settings: pd.DataFrame, runtime: np.ndarray) -> tuple[np
     return np.minimum(computing, runtime), np.maximum(runtime - computing, 0)
 
 
-def predict(model: Model, settings: pd.DataFrame, seed: int = SEED) -> Prediction:
+def predict(model: Model, settings: pd.DataFrame) -> Prediction:
     """Predict a run, and the mean of many, at each setting."""
-    rng = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(SEED + 1)
     parts = {name: _part(model, name, settings, rng) for name in model.parts}
     means = _quantities(model, settings, parts)
     least = SMALL * means["runtime_s"]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from study.core import configuration
 from study.core.paths import CONFIG
-from study.prediction.model import Model, fit_model, predict, spent
+from study.prediction.model import Interval, Model, compared, fit_model, predict, spent
 from study.prediction.regression import Posterior
 
 ENERGIES = {"energy_per_gpu_j": "energy_per_rank_j", "power_w": "power_per_rank_w", "runtime_s": "runtime_s"}
@@ -122,22 +122,9 @@ def _energy_given_runtime(model: Model, known: pd.DataFrame) -> np.ndarray:
     return (computing.mean(axis=1) * power["computing"]) + waiting.mean(axis=1) * power["waiting"]
 
 
-def _compared(
-    interval: tuple[np.ndarray, np.ndarray, np.ndarray], points: pd.DataFrame, published: pd.Series, quantity: str
-) -> pd.DataFrame:
-    low, median, high = interval
-    return pd.DataFrame(
-        {
-            **{
-                name: points[name].to_numpy()
-                for name in ("scaling", "batch_size", "loader", "learning_rate_scaling", "ranks")
-            },
-            "quantity": quantity,
-            "predicted_low": low,
-            "predicted_median": median,
-            "predicted_high": high,
-            "published": published.to_numpy(),
-            "error": median / published.to_numpy() - 1,
-            "within_interval": (low <= published.to_numpy()) & (published.to_numpy() <= high),
-        }
-    )
+def _compared(predicted: Interval, points: pd.DataFrame, published: pd.Series, quantity: str) -> pd.DataFrame:
+    labels = ("scaling", "batch_size", "loader", "learning_rate_scaling", "ranks")
+    found = compared(predicted, published.to_numpy())
+    frame = pd.DataFrame({**{name: points[name].to_numpy() for name in labels}, "quantity": quantity, **found})
+    frame.insert(list(frame).index("error"), "published", published.to_numpy())
+    return frame

@@ -9,7 +9,7 @@ import pandas as pd
 
 from study.prediction.accuracy import MET, UNKNOWN, verdicts
 from study.prediction.goals import Goal, Limit
-from study.prediction.model import Model, predict
+from study.prediction.model import Model, Prediction, interval
 
 ACCURACIES = ("accuracy", "test_accuracy")
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
@@ -39,9 +39,12 @@ def quantities(settings: pd.DataFrame, draws: dict[str, np.ndarray], price: floa
     return found | ({"cost": node_hours * price} if price else {})
 
 
-def recommend(model: Model, settings: pd.DataFrame, goal: Goal) -> Recommendation:
-    """The recommendation for one series. settings: the candidates, ascending; the first is the base of efficiency."""
-    prediction = predict(model, settings)
+def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendation:
+    """The recommendation for one series.
+
+    prediction: of the candidates, ascending; the first is the base of efficiency.
+    """
+    settings = prediction.settings
     known = quantities(settings, prediction.draws, goal.price)
     missing = [
         name
@@ -69,7 +72,7 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
     frame = pd.DataFrame({"ranks": settings["ranks"].astype(int), "nodes": settings["nodes"].astype(int)})
     frame["ratio_to_largest"] = frame["ranks"] / model.largest
     for name, draws in known.items():
-        low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=1)
+        low, median, high = interval(draws)
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
     held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
     held |= _accuracies(model, settings, goal)

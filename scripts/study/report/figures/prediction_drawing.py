@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from study.core.files import AnyPath
 from study.prediction.answers import Answer
-from study.prediction.model import Model
+from study.prediction.model import Interval, Model
 from study.prediction.recommend import FARTHEST
 from study.prediction.settings import SERIES
 from study.report.figures import style
@@ -23,7 +23,6 @@ from study.report.figures.drawing import save
 
 HEIGHT = 2.7  # inches per row of panels
 COLUMNS = 2
-Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
 BAND: dict[str, Any] = {"alpha": 0.25, "linewidth": 0}
 
 
@@ -54,9 +53,8 @@ def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
     curves = [
         _curve(answer, series)
         for answer in found
-        if answer.model
-        for series, settings in answer.candidates.items()
-        if len(settings) > 1
+        for series, prediction in answer.predictions.items()
+        if len(prediction.settings) > 1
     ]
     caption = (
         "Predicted runtime, and energy where it is known: median and 90 % interval of a single run; points are "
@@ -68,7 +66,7 @@ def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
 
 
 def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
-    prediction = answer.prediction(series)
+    prediction = answer.predictions[series]
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
     named = dict(zip(SERIES, series, strict=True))
     has_energy = "energy_job_j" in prediction.draws and named["scaling"] != "weak"  # more ranks do more work there

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
@@ -38,6 +39,10 @@ class Table:
         write_text(markdown, self.markdown())
         write_text(latex, self.latex())
         write_text(html, self.html())
+
+    def write_to(self, folder: Path) -> None:
+        """Write the four files into ``folder``, named after the table."""
+        self.write(*(folder / f"{self.name}.{form}" for form in ("csv", "md", "tex", "html")))
 
     def markdown(self) -> str:
         """The table with its caption and notes."""

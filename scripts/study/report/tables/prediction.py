@@ -15,7 +15,7 @@ from study.prediction import published
 from study.prediction.answers import Answer
 from study.prediction.check import check
 from study.prediction.goals import Goal
-from study.prediction.model import Model
+from study.prediction.model import Model, interval
 from study.prediction.recommend import FARTHEST, next_measurement, quantities, recommend
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
@@ -27,9 +27,7 @@ QUANTITIES = ("mean_epoch_s", "load_s", "other_s")
 
 def prediction_table(found: Iterable[Answer]) -> Table:
     """One row per workload, rank count and quantity: predicted low, median and high, and the measured mean."""
-    rows = [
-        row for answer in found if answer.model for series in answer.candidates for row in _predicted(answer, series)
-    ]
+    rows = [row for answer in found for series in answer.predictions for row in _predicted(answer, series)]
     shown = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median", "predicted_high",
              "measured"]  # fmt: skip
     caption = (
@@ -51,7 +49,7 @@ def _labels(answer: Answer, series: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
-    prediction, largest = answer.prediction(series), cast(Model, answer.model).largest
+    prediction, largest = answer.predictions[series], cast(Model, answer.model).largest
     known = quantities(prediction.settings, prediction.draws, None)
     draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **known}
     if "power_per_rank_w" in prediction.draws:
@@ -59,7 +57,7 @@ def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, An
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
     for place, ranks in enumerate(prediction.settings["ranks"].astype(int)):
         for name, values in draws.items():
-            low, median, high = np.quantile(values[place], [0.05, 0.5, 0.95])
+            low, median, high = interval(values[place])
             yield {
                 **_labels(answer, series),
                 "ranks": ranks,
@@ -116,12 +114,10 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     """One row per workload, series and candidate count; the notes have the recommendations in sentences."""
     frames, notes = [], []
     for answer in found:
-        if answer.model is None:
-            continue
-        for series, settings in answer.candidates.items():
-            if len(settings) < 2:
+        for series, prediction in answer.predictions.items():
+            if len(prediction.settings) < 2:
                 continue
-            result = recommend(answer.model, settings, goal)
+            result = recommend(cast(Model, answer.model), prediction, goal)
             frames.append(result.candidates.assign(**_labels(answer, series)))
             where = f"{answer.name}, {_series_words(series)}"
             notes.append(f"{where}: {result.reason}")
