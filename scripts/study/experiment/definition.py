@@ -63,6 +63,11 @@ class RunDefinition:
         """The number of ranks that each rank trains as; 1 for one rank as itself."""
         return self.parameters.get("emulated_ranks", 1)  # a definition made before the key existed lacks it
 
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of one rank: the run's own, else the benchmark's."""
+        return self.parameters.get("base_learning_rate") or self.benchmark["learning_rate"]
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, the input of `from_dict`."""
         return dataclasses.asdict(self)

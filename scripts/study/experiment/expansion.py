@@ -9,7 +9,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import feasibility, schemas
 from study.experiment.datasets import dataset, dataset_of, identity
-from study.experiment.parameter import FromBenchmark
+from study.experiment.parameter import FromBenchmark, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
 
@@ -52,7 +52,7 @@ def _runs(grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str)
 
 
 def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Iterator[PlannedRun]:
-    axes = {name: _several(grid[name]) for name in PARAMETERS if name in grid}
+    axes = {name: _values(name, grid[name]) for name in PARAMETERS if name in grid}
     repeats = range(1, grid.get("repeats", 1) + 1)
     number = math.prod(map(len, axes.values())) * len(repeats)
     if number > MOST_RUNS:
@@ -95,6 +95,12 @@ def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where:
         loaders, caches = _several(entry["loader"]), _several(entry.get("page_cache", "warm"))
         loading.append(LoadingMeasurement(found, tuple(loaders), tuple(caches), entry["repeats"]))
     return tuple(loading)
+
+
+def _values(name: str, given: Any) -> list:
+    """The values of a key; 1 and 1.0 are one number, so that they name one run."""
+    is_number = isinstance(PARAMETERS[name].kind, Number)
+    return [float(value) if is_number else value for value in _several(given)]
 
 
 def _several(value: Any) -> list:

@@ -42,6 +42,20 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A number, which need not be an integer."""
+
+    least: float = 0.0
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": "number", "minimum": self.least}
+
+    def __str__(self) -> str:
+        return f"number, at least {self.least:g}"
+
+
+@dataclass(frozen=True)
 class Flag:
     """True or false."""
 
@@ -105,7 +119,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Flag | Name
+    kind: Choice | Count | Number | Flag | Name
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

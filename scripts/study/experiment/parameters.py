@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from study.core.registry import Registry
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
-from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter
+from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Number, Parameter
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -172,9 +172,18 @@ declare(
     Parameter(
         "learning_rate_scaling",
         Choice(("linear", "none")),
-        "Whether the benchmark's learning rate is multiplied by the number of ranks (linear scaling rule).",
+        "Whether the learning rate is multiplied by the number of ranks (linear scaling rule).",
         default="linear",
         papers={"icpp2019": "linear"},
+    )
+)
+declare(
+    Parameter(
+        "base_learning_rate",
+        Number(),
+        "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
+        default=0.0,
+        papers={"icpp2019": 0.0, "sc18": 0.0},
     )
 )
 declare(

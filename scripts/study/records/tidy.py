@@ -37,7 +37,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         "machine": record["machine"],
         **record["parameters"],
         **record["derived"],
-        "learning_rate": record["benchmark"]["learning_rate"],
+        "learning_rate": record["parameters"]["base_learning_rate"] or record["benchmark"]["learning_rate"],
         "optimizer": record["benchmark"]["optimizer"],
         "loss_function": record["benchmark"]["loss"],
         **(record["workload"] or nothing(WORKLOAD)),

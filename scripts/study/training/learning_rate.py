@@ -6,8 +6,8 @@ from study.experiment.definition import RunDefinition
 
 
 def scaled(run: RunDefinition, size: int) -> float:
-    """The benchmark's learning rate, times the ranks under ``learning_rate_scaling: linear`` (icpp2019, 2.3.2)."""
-    rate = run.benchmark["learning_rate"]
+    """One rank's learning rate, times the ranks under ``learning_rate_scaling: linear`` (icpp2019, 2.3.2)."""
+    rate = run.learning_rate
     return rate * size if run["learning_rate_scaling"] == "linear" else rate
 
 
@@ -17,7 +17,7 @@ def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
     It grows linearly, step by step, from the rate of one rank to the scaled one, so that large scaled rates do not ruin
     the first updates (gradual warm-up, Goyal et al., arXiv:1706.02677, section 2.2).
     """
-    first, last = run.benchmark["learning_rate"], scaled(run, size)
+    first, last = run.learning_rate, scaled(run, size)
     return first + (last - first) * min(1.0, (step + 1) / steps)
 
 
