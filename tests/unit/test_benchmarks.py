@@ -22,6 +22,7 @@ from study.data.randomness import EpochOrder
 from study.data.samples import Arrays, Joined, batches, part
 from study.experiment.expansion import load_study
 from study.instruments import phases
+from study.models import p1b3
 from study.models.base import Table
 from study.training import rank
 
@@ -77,6 +78,16 @@ def test_activations_and_regularisation():
     assert l2[3] == (None, None)
     assert kinds(p1b3) == ["Dense", "Dropout"] * 4 + ["Dense"]
     assert p1b3.layers[-1].activation.__name__ == "linear"
+
+
+def test_p1b3_s_initial_weights_are_candle_s():
+    """CANDLE's ``normal``: a standard deviation of 0.05 before the output, which has Keras's own initialisation."""
+    layers = [layer for layer in benchmark("p1b3").build_model((400,)).layers if type(layer).__name__ == "Dense"]
+    weights = [layer.get_weights()[0] for layer in layers]
+    assert [each.std() for each in weights[:4]] == pytest.approx([0.05] * 4, rel=0.03)
+    assert abs(np.corrcoef(weights[0][:50, 0], weights[1][:50, 0])[0, 1]) < 0.9, "layers are drawn one by one"
+    assert layers[-1].kernel_initializer.__class__.__name__ == "GlorotUniform"
+    assert all(not layer.get_weights()[1].any() for layer in layers)
 
 
 def test_fewest_features_are_the_fewest_that_build():
@@ -188,11 +199,13 @@ def test_p1b3_filters_and_splits():
 
 
 def test_p1b3_balances_as_candle_does():
-    bands = [(0.0, 30), (50.0, 100), (100.0, 100), (150.0, 100)]  # the ends belong to the band below
+    bands = [(0.0, 30), (49.0, 100), (50.0, 50), (100.0, 50), (150.0, 100)]  # 50 belongs to the band above, 100 not
     rows = [("10", "A:1", -4.5, growth) for growth, number in bands for _ in range(number)]
     data = benchmark("p1b3").preprocess(p1b3_tables([*rows, ("20", "B:2", -4.5, -1)]), seed=1)
     growth = np.concatenate([data.train.y, data.validation.y]).ravel() * 100
-    assert [int(np.isclose(growth, g).sum()) for g, _ in bands] == [30, 70, 18, 1]
+    kept = [int(np.isclose(growth, g).sum()) for g in (50.0, 100.0)]
+    assert sum(kept) == 18
+    assert [int(np.isclose(growth, g).sum()) for g, _ in bands] == [30, 70, *kept, 1]
 
 
 def test_p1b3_without_a_test_sample():
@@ -284,6 +297,17 @@ def test_p1b2_learns_with_16_epochs(tmp_path):
 
 @pytest.mark.slow
 def test_p1b3_learns_in_its_one_epoch(tmp_path):
-    """The accuracy is the coefficient of determination: 0 is what the mean growth would give."""
-    _, tested = trained(tmp_path, laptop_run("p1b3"))
-    assert 0.05 < tested["accuracy"] < 1
+    """R2 of 0 is what the mean growth would give; half of the signs are negative."""
+    history, tested = trained(tmp_path, laptop_run("p1b3"))
+    assert 0.05 < tested["r2"] < 1
+    assert 0.55 < tested["growth_sign_accuracy"] < 1
+    assert "accuracy" not in tested
+    assert {"growth_sign_accuracy", "val_growth_sign_accuracy", "r2", "val_r2"} <= set(history)
+
+
+def test_growth_sign_accuracy_is_candle_s_share_of_equal_classes():
+    """CANDLE: ``numpy.digitize(y, [0.0])``, so a growth of exactly 0 is in the upper class."""
+    true, found = np.array([[-0.5], [0.0], [0.2], [0.3], [0.0]]), np.array([[-0.1], [0.1], [-0.2], [0.0], [-1e-6]])
+    share = np.mean(p1b3.growth_sign_accuracy(true.astype(np.float32), found.astype(np.float32)))
+    assert share == pytest.approx(np.mean(np.digitize(true, [0.0]) == np.digitize(found, [0.0])))
+    assert share == pytest.approx(0.6)

@@ -1,7 +1,9 @@
 """A record says what the run's files say, and is not made from files that changed since."""
 
 import json
+import math
 
+import pandas as pd
 import pytest
 import yaml
 from examples import expand
@@ -9,6 +11,7 @@ from examples import expand
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.records.record import make_record, read_record
+from study.records.tidy import read_runs
 
 
 def test_a_good_run(make_run):
@@ -123,6 +126,24 @@ def test_records_of_before_a_measurement_was_added_are_read(make_run, tmp_path):
     found = read_record(tmp_path / "record.json")
     assert found["communication_libraries"] == {}
     assert (found["parameters"]["emulated_ranks"], found["parameters"]["gradient_noise_every"]) == (1, 0)
+
+
+def test_an_older_p1b3_record_s_accuracy_is_its_r2(make_run, tmp_path):
+    """Runs of P1B3 once called R2 their accuracy; no reader may."""
+    (run,) = expand()
+    record = make_record(make_run(run))
+    older = {"accuracy": 0.4, "test_accuracy": 0.3, "loss": 0.1, "growth_sign_accuracy": 0.7}
+    write_json(tmp_path / "record.json", {**record, "quality": older})
+    assert read_record(tmp_path / "record.json")["quality"] == {
+        "r2": 0.4, "test_r2": 0.3, "loss": 0.1, "growth_sign_accuracy": 0.7}  # fmt: skip
+    frame = pd.DataFrame({"growth_sign_accuracy": [0.7, math.nan]})
+    frame = frame.assign(accuracy=0.4, validation_accuracy=0.3, test_accuracy=0.2)
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    found = read_runs(tmp_path / "runs.csv")
+    assert found[["accuracy", "r2", "test_accuracy", "test_r2"]].isna().to_numpy().tolist() == [
+        [True, False, True, False],
+        [False, True, False, True],
+    ]
 
 
 def test_sums_are_of_the_run_s_own_files(make_run):

@@ -110,7 +110,7 @@ class Benchmark(ABC):
         """The Keras model, not compiled. shape: of one sample's input, from the sample source."""
 
     def metrics(self) -> list[Any]:
-        """The Keras metrics besides the loss. One named ``accuracy`` is the accuracy of the paper's tables."""
+        """The Keras metrics besides the loss. ``accuracy`` is the share of samples whose class is right."""
         return ["accuracy"]
 
 

@@ -21,6 +21,8 @@ SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {}}
+SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
+R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
 
 @functools.cache
@@ -110,7 +112,8 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
     configuration.check(record, schema(), str(path))
-    return {**ADDED, **record, "parameters": identity.filled(record["parameters"])}
+    quality = record["quality"] and _with_r2(record["quality"])
+    return {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
 
 
 def verify(folder: Path, files: dict[str, str]) -> None:
@@ -236,7 +239,13 @@ def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float 
     values: dict[str, float] = {}
     for name, tested in metrics["test"].items():
         values |= {name: last[name], f"validation_{name}": last[f"val_{name}"], f"test_{name}": tested}
-    return {name: number_or_none(value) for name, value in values.items()}
+    return _with_r2({name: number_or_none(value) for name, value in values.items()})
+
+
+def _with_r2(quality: dict[str, float | None]) -> dict[str, float | None]:
+    """``quality`` with P1B3's R2 under its own name: a run that has a growth-sign accuracy has no other accuracy."""
+    names = R2_NAMES if "growth_sign_accuracy" in quality else {}
+    return {names.get(name, name): value for name, value in quality.items()}
 
 
 def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:

@@ -1,5 +1,6 @@
 """The tidy tables of a study, the input of its tables and figures: one of all runs, one of all loading samples."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records.record import read_record, verify
+from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 
 def runs_frame(runs: Iterable[PlannedRun], training_code: dict[str, str], folder: str | Path) -> pd.DataFrame:
@@ -156,12 +157,13 @@ TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "c
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
             "compute_per_step_fastest_s", "gradient_noise_scale")  # fmt: skip
-QUALITY = [f"{of}{name}" for name in ("accuracy", "loss", "correlation") for of in ("", "validation_", "test_")]
+METRICS = ("accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
+QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 # The columns of runs.csv that figures may draw against the number of GPUs.
 MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, *QUALITY, *(f"{of}growth_sign_accuracy" for of in ("", "validation_", "test_")),  # the last: P1B3's
+    *TRAINING, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
     "power_per_gpu_w", "power_per_gpu_training_w", "energy_per_gpu_j", "energy_job_j", "energy_delay_product_js",
     "samples_per_j",
@@ -169,9 +171,17 @@ MEASURED = (
 
 
 def read_runs(path: str | Path) -> pd.DataFrame:
-    """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs."""
+    """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs.
+
+    P1B3's R2, which older files have as ``accuracy``, gets its own columns.
+    """
     frame = read_loading(path)
     if len(frame):
+        if "r2" not in frame and "growth_sign_accuracy" in frame:
+            is_p1b3 = frame["growth_sign_accuracy"].notna()
+            for old, new in R2_NAMES.items():
+                frame[new], frame[old] = frame[old].where(is_p1b3), frame[old].mask(is_p1b3)
+        frame = frame.assign(**{name: math.nan for name in QUALITY if name not in frame})
         for name, parameter in PARAMETERS.items():
             if name not in frame and parameter.has_default:
                 frame[name] = parameter.default

@@ -6,7 +6,7 @@ import study.report.tables.kinds as kinds
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_loss", "gradient_noise_scale"]
+QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_growth_sign_accuracy", "test_loss", "gradient_noise_scale"]
 
 
 @kinds.table(
@@ -29,5 +29,5 @@ def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "one rank trains as emulated_ranks ranks do: same samples, averaged gradients and learning rate; accuracy of "
         "the last epoch's training, and on the test set."
     )
-    optional = (*optional_columns(shown), "accuracy", "test_accuracy", "gradient_noise_scale")
+    optional = (*optional_columns(shown), *(name for name in QUALITY if "accuracy" in name), "gradient_noise_scale")
     return Table("emulated", caption, table, shown, optional, notes(table, "values"), IDENTITY)

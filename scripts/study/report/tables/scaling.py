@@ -10,8 +10,10 @@ from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points, timed
 
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
-            "time_per_epoch_steady_s", "throughput_samples_per_s", "accuracy", "test_accuracy", "loss", "test_loss",
-            "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
+            "time_per_epoch_steady_s", "throughput_samples_per_s", "accuracy", "test_accuracy",
+            "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
+            "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
+GROWTH_SIGN = "test_growth_sign_accuracy"  # only P1B3 has it
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
@@ -32,9 +34,9 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
              "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
              "time_per_epoch_steady_s", "speedup", "speedup_low", "speedup_high", "pairing", "efficiency", "accuracy",
-             "test_accuracy", "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail",
+             "test_accuracy", GROWTH_SIGN, "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail",
              "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), *POWER, "speedup_low", "speedup_high", "pairing")
+    optional = (*optional_columns(shown), GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
     if not (table["pairing"] == pairing.UNPAIRED).any():
         shown.remove("pairing")
     caption = (
