@@ -16,6 +16,7 @@ from study.core.files import AnyPath, write_json
 from study.data import page_cache
 from study.data.formats import FORMATS
 from study.data.loaders import LOADERS, read_sidecar
+from study.data.tabular import paper_size
 
 LOAD_FILE = configuration.ROOT / "scripts" / "load_file.py"
 STORE_MATRIX = configuration.ROOT / "scripts" / "store_matrix.py"
@@ -93,7 +94,7 @@ def _load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> d
 
 def _described(paths: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "split": paths["form"].get("split"),
+        "split": paper_size(paths["form"]),
         "shape": read_sidecar(paths["sidecar"])["shape"],
         "size_mb": Path(paths["raw"]).stat().st_size / 1e6,
     }

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -207,8 +208,7 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
     """
     splits = [file for file, form in forms.items() if form.get("split")]
     described = {file: read_sidecar(files[file]["sidecar"])["columns"] for file in splits}
-    first = splits[0]
-    for file in splits[1:]:
+    for first, file in itertools.pairwise(splits):
         if described[file] != described[first]:
             counts = " and ".join(str(described[name][0]) for name in (first, file))
             how = f"{counts} numeric columns" if described[file][0] != described[first][0] else "other names or order"

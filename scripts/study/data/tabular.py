@@ -21,6 +21,14 @@ SEPARATORS = {"comma": ",", "tab": "\t"}
 Column = str | int  # a name or, in a file without a header, a number counted from 0
 
 
+def paper_size(spec: Mapping[str, Any]) -> str | None:
+    """``train`` or ``test``: the paper's size (icpp2019, Tables 1, 3 and 4) that belongs to a file, if one does.
+
+    spec: the file's dict in the benchmark's YAML.
+    """
+    return spec.get("paper_size", spec.get("split"))
+
+
 @dataclass(frozen=True)
 class Form:
     """The form of one file, from ``files`` in a benchmark's YAML."""

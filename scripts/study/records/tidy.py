@@ -10,6 +10,7 @@ import pandas as pd
 from study.core import configuration, paths
 from study.core.errors import StudyError
 from study.core.files import read_json
+from study.data.tabular import paper_size
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
@@ -144,9 +145,9 @@ PROFILE = ("total_s", *PROFILE_COLUMNS)
 
 
 def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
-    """``train_mb`` and ``test_mb``: the files that the benchmark's YAML counts for each of the paper's two sizes."""
+    """``train_mb`` and ``test_mb``, in 10^6 bytes: the files that belong to each of the paper's two sizes."""
     return {
-        f"{split}_mb": sum(size for file, size in data_mb.items() if files[file].get("split") == split) or None
+        f"{split}_mb": sum(size for file, size in data_mb.items() if paper_size(files[file]) == split) or None
         for split in ("train", "test")
     }
 

@@ -6,7 +6,8 @@ import study.report.tables.kinds as kinds
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_growth_sign_accuracy", "test_loss", "gradient_noise_scale"]
+QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_growth_sign_accuracy", "test_loss",
+           "gradient_noise_scale"]  # fmt: skip
 
 
 @kinds.table(

@@ -25,6 +25,7 @@ from study.report.tables.summary import (
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
+MIB = 2**20  # bytes
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 
 
@@ -48,6 +49,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         .reset_index()
     )
     paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
+    paper = paper.assign(**{f"{split}_mb": paper[f"{split}_mib"] * MIB / 1e6 for split in ("train", "test")})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
     table["published_epochs"] = table["published_epochs"].where(
@@ -61,8 +63,8 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         shown += [name, *([f"published_{name}"] if name in beside else [])]
     caption = (
         "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
-        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; its "
-        "sizes are MiB, certainly for P1B2, ours 10^6 bytes."
+        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; all "
+        "sizes are 10^6 bytes: the paper's are MiB, rounded up, here times 1.048576 (P1B2's known bytes show it)."
     )
     return _of_runs("icpp2019_table1", caption, table, shown)
 
@@ -136,7 +138,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "seconds to load each file by loader, each load in a process of its own; speedup: median over the repeats of "
         "read_csv's time divided by the loader's, paired; npy reads the matrix that was converted before; published: "
-        "icpp2019, Table 3 (Summit) and Table 4 (Theta)."
+        "icpp2019, Table 3 (Summit) and Table 4 (Theta); P1B3's two files are inferred (docs/benchmarks.md)."
     )
     reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
     return Table(

@@ -31,7 +31,7 @@ def file_difference(row: pd.Series) -> str | None:
     """How the rows and columns of a loaded file differ from the published file's, or None."""
     spec = configuration.load_named("benchmarks", row["benchmark"])
     if "shape" not in spec:
-        return "the rows of the published file are not known"
+        return "the paper does not name the file, and its rows are not known"
     rows, columns = models.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
     if columns is not None:
         columns -= len(spec["files"][row["file"]].get("drop", []))
