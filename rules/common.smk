@@ -24,7 +24,6 @@ from study.experiment import expansion, inputs, schedule
 from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues
 from study.machines.batch_systems import jobs
-from study.models import synthetic
 from study.prediction import forecast, goals, mechanisms
 from study.records.stamp import stamp
 from study.report.figures.kinds import KINDS

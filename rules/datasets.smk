@@ -12,7 +12,7 @@ rule fetch_dataset:
         ENVIRONMENT
     params:
         definition=lambda wildcards: as_json(dataset_of(wildcards).definition),
-        version=synthetic.GENERATOR_VERSION,
+        version=lambda wildcards: dataset_of(wildcards).generator_version,
         checksum=f"{DATA}/checksums/{{benchmark}}/{{dataset}}/{{name}}.sha256",
         file=lambda wildcards: dataset_of(wildcards).file_named(wildcards.name),
     message:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.experiment import expansion, identity, inputs, schedule, schemas
+from study.experiment import datasets, expansion, identity, inputs, schedule, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import scaled_batch_size
 from study.machines import machine
@@ -30,6 +30,14 @@ def study(**changes):
     content = copy.deepcopy(BASE)
     content["runs"][0].update(changes)
     return expansion.expand("test", content, "test.yaml")
+
+
+def test_synthetic_data_of_another_generator_are_another_dataset():
+    """Finished runs keep the data that they trained on."""
+    first, second = (datasets.dataset(name, SYNTHETIC, "test.yaml") for name in ("p1b2", "nt3"))
+    assert (first.generator_version, first.id) == (1, "synthetic-100-20x60-seed1"), "as before versions had names"
+    assert (second.generator_version, second.id) == (2, "synthetic-100-20x60-seed1-v2")
+    assert datasets.dataset("nt3", {"source": "url"}, "test.yaml").generator_version == 1
 
 
 def test_a_grid_is_the_product_of_its_axes_and_repeats():

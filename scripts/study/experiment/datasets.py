@@ -34,7 +34,8 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
             f"{place}.train_samples: {samples} leave no validation sample ({spec['validation_share']:.0%})"
         )
     _check_width(name, benchmark, shape, place)
-    return Dataset(key, _id(key, definition, spec), name, definition, spec, shape, samples)
+    found = _id(key, definition, spec, benchmark)
+    return Dataset(key, found, name, definition, spec, shape, samples)
 
 
 def dataset_of(entry: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Dataset:
@@ -86,11 +87,13 @@ def _check_files(definition: dict[str, Any], spec: dict[str, Any], benchmark: st
         raise StudyError(f"{place}: the key '{file}' is missing; {benchmark}'s files: {', '.join(spec['files'])}")
 
 
-def _id(key: str, definition: dict[str, Any], spec: dict[str, Any]) -> str:
+def _id(key: str, definition: dict[str, Any], spec: dict[str, Any], benchmark: base.Benchmark) -> str:
     """A name that is unique across studies, since studies share runs and converted files."""
     if definition["source"] == "url":
         return "candle"
     if definition["source"] == "path":
         files = "\n".join(str(Path(definition[file])) for file in spec["files"])
         return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
-    return "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)
+    version = benchmark.generator_version
+    made = "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)
+    return made if version == 1 else f"{made}-v{version}"

@@ -34,6 +34,12 @@ class Dataset:
     train_samples: int | None
 
     @property
+    def generator_version(self) -> int:
+        """The version of the code that makes its files; 1 for files from elsewhere."""
+        is_made = self.definition["source"] == "synthetic"
+        return models.get(self.benchmark, self.spec).generator_version if is_made else 1
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The names of its files, from the benchmark's YAML."""
         return tuple(self.spec["files"])

@@ -19,7 +19,7 @@ GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic 
 CELL_LINES, TEST_CELL_LINES = 60, 9
 SAMPLES_PER_DRUG = 250  # about a million samples of NCI-60's few thousand drugs
 TEST_SHARE = 0.15  # of the drugs
-OUTSIDE = 5.78  # responses at other concentrations for each used one: makes the narrow file 318 MB at the paper's size
+OUTSIDE = 6.1  # responses at other concentrations for each used one: makes the narrow file 318 MiB at the paper's size
 MISSING = 0.01  # share of the descriptors
 LINES_PER_BLOCK = 50_000
 NUMBER = {"type": "number"}
@@ -31,6 +31,8 @@ Mask = NDArray[np.bool_]
 
 class Benchmark(base.Benchmark):
     """P1B3's synthetic data, preprocessing and model."""
+
+    generator_version = 2
 
     model_schema = base.all_of(
         dense=base.WIDTHS,
@@ -65,7 +67,7 @@ class Benchmark(base.Benchmark):
         features: columns of both wide files together. Growth depends on the concentration and on hidden factors of cell
         line and drug; the wide files contain these factors.
         """
-        world = _World(shape, seed)
+        world = _World(shape, seed, self.spec["model"])
         blocks = {
             "response": world.responses,
             "expression": lambda: [world.wide("CellLine", world.cells, world.cell_factors, world.genes, 0)],
@@ -198,8 +200,11 @@ def _codes_in(response: Table, index: int, table: Table) -> Mask:
 class _World:
     """The cell lines and drugs behind synthetic files; the same for every file of a seed."""
 
-    def __init__(self, shape: Mapping[str, int], seed: int) -> None:
+    def __init__(self, shape: Mapping[str, int], seed: int, model: Mapping[str, Any]) -> None:
+        """model: of the benchmark's YAML, for the concentrations and the growth that the filters keep."""
         self._shape, self._seed = shape, seed
+        self._concentrations = model["log_concentration"]["minimum"], model["log_concentration"]["maximum"]
+        self._bands = model["growth_kept"][:2]
         drugs = max(10, round((shape["train_samples"] + shape["test_samples"]) / SAMPLES_PER_DRUG))
         self.cells = [f"NCI:CELL-{number:02d}" for number in range(CELL_LINES)]
         self.drugs = [str(1000 + 7 * number) for number in range(drugs)]
@@ -230,7 +235,7 @@ class _World:
         ]
         used = pd.concat(parts, ignore_index=True)
         outside = used.sample(round(OUTSIDE * len(used)), replace=True, random_state=drawn)
-        outside["concentration"] = -5 - drawn.uniform(0.1, 3, len(outside))
+        outside["concentration"] = self._concentrations[0] - drawn.uniform(0.1, 3, len(outside))
         frame = pd.concat([used, outside], ignore_index=True).sample(frac=1, random_state=drawn)
         for first in range(0, len(frame), LINES_PER_BLOCK):
             block = frame.iloc[first : first + LINES_PER_BLOCK]
@@ -239,24 +244,31 @@ class _World:
     def _used(
         self, drawn: np.random.Generator, samples: int, drugs: tuple[int, int], cells: tuple[int, int]
     ) -> pd.DataFrame:
-        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: (first, end) of indices."""
-        positive, number = _before_balancing(samples)
+        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: (first, end) of indices.
+
+        Half of the samples have a growth in the first band, which is kept whole, half in the second.
+        """
+        lower, upper = self._bands[0]["up_to"], self._bands[1]["below"]
+        positive, number = _before_balancing(samples, self._bands[1]["share"])
         drug, cell = drawn.integers(*drugs, number), drawn.integers(*cells, number)
-        concentration = drawn.uniform(-5, -4, number)
-        effect = np.tanh((self.cell_factors[cell] * self.drug_factors[drug]).sum(axis=1) + 2 * (concentration + 4.5))
+        concentration = drawn.uniform(*self._concentrations, number)
+        from_centre = concentration - sum(self._concentrations) / 2
+        effect = np.tanh((self.cell_factors[cell] * self.drug_factors[drug]).sum(axis=1) + 2 * from_centre)
         rank = np.argsort(np.argsort(effect + drawn.normal(0, 0.1, number)))
         negative = number - positive
         growth = np.where(
-            rank < negative, -100 + 100 * (rank + 0.5) / negative, 50 * (rank - negative + 1) / (positive + 1)
+            rank < negative,
+            lower - 100 + 100 * (rank + 0.5) / negative,
+            lower + (upper - lower) * (rank - negative + 1) / (positive + 1),
         )
         names = {"drug": np.array(self.drugs)[drug], "cell": np.array(self.cells)[cell]}
         return pd.DataFrame({**names, "concentration": concentration, "growth": growth})
 
 
-def _before_balancing(samples: int) -> tuple[int, int]:
-    """(responses with growth of 0 to 50, all), of which ``samples`` remain after balancing keeps 70 % of the first."""
+def _before_balancing(samples: int, share: float) -> tuple[int, int]:
+    """(responses in the second band, all); ``samples`` remain after balancing keeps ``share`` of the former."""
     wanted = samples // 2
-    positive = math.floor(wanted / 0.7)
-    while round(positive * 0.7) < wanted:
+    positive = math.floor(wanted / share)
+    while round(positive * share) < wanted:
         positive += 1
     return positive, samples - wanted + positive

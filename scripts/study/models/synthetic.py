@@ -7,8 +7,6 @@ from tqdm import tqdm
 from study import models
 from study.core.files import AnyPath, written_aside
 
-GENERATOR_VERSION = 1  # raise it when the same seed gives other bytes: files are then made anew
-
 
 def generate(path: AnyPath, benchmark: str, spec: dict[str, Any], definition: dict[str, Any], file: str) -> None:
     """Write one synthetic file; ``file`` is its key in the benchmark's ``files``.
