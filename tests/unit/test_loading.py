@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from study.data import loader_timing, page_cache
+from study.data import loader_timing, loaders, page_cache
 from study.data.conversion import convert
 from study.data.tabular import Form
 
+parse = loaders._parsed
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 
 
@@ -50,6 +51,19 @@ def test_where_pages_stay_there_are_no_cold_loads_but_a_reason(files, tmp_path, 
     result = measured(files, tmp_path, ["npy"], ["warm", "cold"])
     assert [sample["page_cache"] for sample in result["samples"]] == ["warm"]
     assert result["cold_reason"] == "50% of raw.csv stayed in the page cache after the kernel was asked to drop it"
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_dask_reads_a_block_per_core(tmp_path, monkeypatch, cores):
+    """Whatever the size of the file: a block too few left one of two cores idle."""
+    (tmp_path / "t.csv").write_text("case,a,b\n" + "".join(f"c{row},{row},{row / 7:.5f}\n" for row in range(500)))
+    form, parsed = Form(header=True, drop=("case",)), []
+    monkeypatch.setattr(loaders, "SMALLEST_BLOCK", 100)
+    monkeypatch.setattr(loaders.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(loaders, "_parsed", lambda *block: parsed.append(block) or parse(*block))
+    found = loaders.dask(tmp_path / "t.csv", form, [])
+    assert len(parsed) == cores
+    assert found.equals(loaders.read_csv(tmp_path / "t.csv", form, []))
 
 
 def test_a_load_that_fails_is_a_sample(files, tmp_path):
