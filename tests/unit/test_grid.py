@@ -107,6 +107,7 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
         ),
         ({"scaling": "batch"}, ["runs[0].batch_scaling", "linear, square_root, cubic_root"]),
         ({"scaling": "weak", "warmup_epochs": 9}, ["runs[0].warmup_epochs: 9 is more than the 8 epochs"]),
+        ({"warmup_epochs": 1, "plateau_epochs": 2}, ["runs[0].plateau_epochs: the warm-up sets the learning rate"]),
         ({"warmup_epochs": 1, "learning_rate_scaling": "none"}, ["runs[0].warmup_epochs: there is nothing to warm up"]),
         ({"trace": True, "profile": True, "gpus": 2}, ["runs[0].profile", "traced and profiled at once"]),
         ({"straggler_loads": 2}, ["runs[0].straggler_loads", "needs trace: true"]),

@@ -6,6 +6,8 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import json
+import math
+import types
 
 import numpy as np
 import pandas as pd
@@ -86,6 +88,50 @@ def test_warm_up_reaches_the_scaled_rate_in_equal_steps(run_rank):
     _, folder = run_rank(FakeCommunicator(size=4), scaling="weak", epochs=3, warmup_epochs=2)
     rates = pd.read_csv(folder / "history.csv").learning_rate.tolist()
     assert rates == pytest.approx([0.0025, 0.004, 0.004])
+
+
+class Stub:
+    """A model with nothing but a learning rate."""
+
+    def __init__(self, rate):
+        import tensorflow as tf
+
+        self.optimizer = types.SimpleNamespace(learning_rate=tf.Variable(rate), lr=None)
+        self.optimizer.lr = self.optimizer.learning_rate  # the name that Keras's callback uses
+
+
+def rates_of(callback, losses, rate=0.008):
+    """The learning rate of each epoch, if the epochs end with these validation losses."""
+    callback.set_model(Stub(rate))
+    callback.on_train_begin()
+    rates = []
+    for epoch, loss in enumerate(losses):
+        callback.on_epoch_begin(epoch)
+        rates.append(float(callback.model.optimizer.learning_rate.numpy()))
+        callback.on_epoch_end(epoch, {"val_loss": loss})
+    return rates
+
+
+@pytest.mark.parametrize("patience", [1, 2, 10])
+def test_a_plateau_is_what_keras_takes_for_one(patience):
+    import tf_keras as keras
+
+    (planned,) = expand(gpus=8, scaling="weak", plateau_epochs=patience)
+    drawn = np.random.default_rng(patience)
+    losses = [*(0.7 + drawn.normal(0, 0.001, 30)), *np.linspace(0.7, 0.6, 30), *[0.6] * 30, math.nan]
+    (ours,) = learning_rate.on_plateau(define(planned), 8, FakeCommunicator())
+    theirs = keras.callbacks.ReduceLROnPlateau(factor=0.1, patience=patience, min_delta=1e-4)
+    rates = rates_of(ours, losses)
+    assert rates == pytest.approx(rates_of(theirs, losses), rel=1e-5)
+    assert len(set(rates)) > 3
+
+
+def test_all_ranks_take_rank_0_s_plateau():
+    (planned,) = expand(gpus=2, scaling="weak", plateau_epochs=2)
+    ranks = FakeCommunicator(size=2, rank=1)
+    ranks.gathered = [[0.5, loss] for loss in (0.5, 0.4, 0.3, 0.2)]
+    (callback,) = learning_rate.on_plateau(define(planned), 2, ranks)
+    assert rates_of(callback, [0.5, 0.4, 0.3, 0.2]) == pytest.approx([0.002, 0.002, 0.002, 0.0002])
 
 
 def test_each_rank_trains_on_a_part_of_its_own(run_rank):

@@ -55,6 +55,12 @@ def _warmup(run: PlannedRun) -> str | None:
     return None
 
 
+def _plateau(run: PlannedRun) -> str | None:
+    if run["plateau_epochs"] and run["warmup_epochs"]:
+        return "the warm-up sets the learning rate in each step and would undo a reduction; give two grids"
+    return None
+
+
 def _input_pipeline(run: PlannedRun) -> str | None:
     if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
         return (
@@ -195,6 +201,19 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="warm-up epochs",
         refuse=_warmup,
+    )
+)
+declare(
+    Parameter(
+        "plateau_epochs",
+        Count(0),
+        "The learning rate falls to a tenth when the validation loss has not improved for so many epochs (Keras's "
+        "ReduceLROnPlateau; CANDLE's NT3 has 10); 0 for never. The papers do not mention it.",
+        default=0,
+        unit="epochs",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="epochs to a reduction on a plateau",
+        refuse=_plateau,
     )
 )
 declare(

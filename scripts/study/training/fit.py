@@ -74,11 +74,12 @@ def fit(
     every = run["checkpoint_epochs"] if communicator.rank == 0 else 0
     writer = checkpoints.Writer(folder, every, labels(run))
     times = _epoch_times(rows, communicator, order, writer, phases, lambda: measures.end_epoch(steps))
+    plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
     model.fit(
         **inputs,
         initial_epoch=epochs,
         epochs=run.derived.epochs_per_rank,
-        callbacks=[*learning_rate.warmup(run, ranks, steps, epochs), times],
+        callbacks=[*learning_rate.warmup(run, ranks, steps, epochs), times, *plateau],
         verbose=0,
     )
     if every:

@@ -1,8 +1,13 @@
-"""The learning rate of a run: scaled by the number of ranks, with an optional warm-up."""
+"""The learning rate of a run: scaled by the number of ranks, with an optional warm-up or reductions on a plateau."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from study.experiment.definition import RunDefinition
+from study.training.communicator import Communicator
+
+PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
+PLATEAU_IMPROVEMENT = 1e-4  # of the loss, at least; a smaller one is none
 
 
 def scaled(run: RunDefinition, size: int) -> float:
@@ -45,3 +50,52 @@ def warmup(run: RunDefinition, size: int, steps_per_epoch: int, epochs_before: i
             self._step += 1
 
     return [Warmup()]
+
+
+def reductions(losses: Iterable[float], patience: int) -> int:
+    """How often the learning rate has been reduced after epochs with these validation losses.
+
+    As Keras's ReduceLROnPlateau counts: one reduction after each ``patience`` epochs in a row without improvement.
+    """
+    best, waited, found = float("inf"), 0, 0
+    for loss in losses:
+        if loss < best - PLATEAU_IMPROVEMENT:
+            best, waited = loss, 0
+            continue
+        waited += 1
+        if waited == patience:
+            waited, found = 0, found + 1
+    return found
+
+
+def on_plateau(
+    run: RunDefinition, size: int, communicator: Communicator, losses_before: Iterable[float] = ()
+) -> list[Any]:
+    """Keras callbacks, one or none, that reduce the learning rate under ``plateau_epochs``.
+
+    Each epoch's rate follows from the validation losses of all epochs before it, so a resumed run needs no other state.
+    All ranks take rank 0's losses, and have equal rates even if the ranks' losses differ in rounding.
+
+    losses_before: of the epochs that a resumed run has already trained.
+    """
+    import tf_keras as keras
+
+    patience = run["plateau_epochs"]
+    if patience == 0:
+        return []
+
+    class OnPlateau(keras.callbacks.Callback):
+        """Sets the optimizer's learning rate before each epoch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._losses = list(losses_before)
+
+        def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            factor = PLATEAU_FACTOR ** reductions(self._losses, patience)
+            self.model.optimizer.learning_rate.assign(scaled(run, size) * factor)
+
+        def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            self._losses.append(communicator.gather((logs or {})["val_loss"])[0])
+
+    return [OnPlateau()]
