@@ -56,6 +56,9 @@ rule collect_records:
         ENVIRONMENT
     params:
         study=STUDY.name,
+        machine=MACHINE["name"],
+        peak=MACHINE.get("peak_flop_per_s_per_rank"),
+        targets=as_json({"/".join(key): str(dataset.target) for key, dataset in STUDY.datasets.items()}),
         may_fail=as_json({run.directory: run.may_fail for run in STUDY.runs if run.may_fail}),
         code=code_version.digest("collect_records.py"),
         loading_code=code_version.loading_code(),
@@ -63,5 +66,5 @@ rule collect_records:
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
-        'python "$SCRIPTS/collect_records.py" --study {params.study} --runs {output.runs:q}'
-        " --loading {output.loading:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/collect_records.py" --study {params.study} --machine {params.machine}'
+        " --runs {output.runs:q} --loading {output.loading:q} 2>&1 | tee {log:q}"

@@ -7,20 +7,23 @@ from study.core import code_version, paths
 from study.core.errors import exit_with_message
 from study.core.files import written_aside
 from study.experiment.expansion import load_study
-from study.records.tidy import loading_frame, runs_frame
+from study.machines import machine
+from study.records.tidy import loading_frame, runs_frame, with_targets
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", required=True)
+    parser.add_argument("--machine", required=True, help="the machine of the runs, for its peak")
     parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
     parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
     arguments = parser.parse_args()
     study, results = load_study(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     code = {name: code_version.training_code(name) for name in study.benchmarks}
-    runs = runs_frame(study.runs, code, results)
+    peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
+    runs = with_targets(runs_frame(study.runs, code, results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
         with written_aside(path) as aside:

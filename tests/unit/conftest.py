@@ -17,7 +17,10 @@ EPOCHS_NS = timelines.epoch_edges_ns()[0]
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Make the directory of one run: ``make_run(run, status="ok", time_per_epoch=1.0, ...)`` returns its path."""
+    """Make the directory of one run: ``make_run(run, status="ok", times=[1.0], ...)`` returns its path.
+
+    validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
+    """
 
     def make(
         run,
@@ -32,6 +35,8 @@ def make_run(tmp_path):
         resumed=None,
         started=1,
         session="s",
+        validation=None,
+        more_edges=(),
     ):
         folder = tmp_path / machine / "runs" / run.directory
         folder.mkdir(parents=True)
@@ -52,13 +57,18 @@ def make_run(tmp_path):
             for r, seconds in enumerate(load)
             for e, t in (("begin", 1), ("end", 1 + seconds))
         ]
+        edges += [
+            {"phase": phase, "edge": e, "rank": r, "host": "n1", "wall_ns": EPOCHS_NS + int(t * 1e9),
+             "monotonic_ns": int((100 + t) * 1e9)} for phase, e, r, t in more_edges
+        ]  # fmt: skip
         absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
         (folder / "sensors.json").write_text(json.dumps([absent]))
         (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))
         if status == "ok":
             times = times or [1.0] * run.epochs_per_rank
             rows = [
-                {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6, "val_accuracy": 0.8,
+                {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6,
+                 "val_accuracy": validation[i] if validation else 0.8,
                  "learning_rate": 0.002, "begin_wall_ns": EPOCHS_NS + i * 10**9} for i, t in enumerate(times)
             ]  # fmt: skip
             pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)

@@ -6,7 +6,7 @@ import pytest
 
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.summary import summarize
+from study.instruments.power.summary import energy_until, summarize
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -163,3 +163,23 @@ def test_a_run_that_did_not_end_or_was_not_covered(run):
     late = run({("n1", "nvml", "gpu"): 100}, seconds=(5, 20.5))
     assert (late["energy_per_gpu_j"], late["reason"]) == (None, "the sampler does not cover it")
     assert late["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000), "what was covered is there"
+
+
+def test_energy_until_a_time_on_two_hosts(run, tmp_path):
+    """Each host's own clock tells when the time is: the second one's began 1000 s earlier, and its wall clock agrees."""
+    devices = {(host, "cray", "node"): watts for host, watts in (("n1", 100), ("n2", 200))}
+    run(devices, gpus_per_rank=0, ranks=2, hosts=("n1", "n2"))
+    wall = [edge | {"wall_ns": edge["monotonic_ns"] - 1000 * 10**9 * edge["rank"]} for edge in edges(("n1", "n2"))]
+    machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    assert joules == pytest.approx(300 * (12 - 2)), "loading began at 2 s"
+    assert reason is None
+
+
+def test_energy_until_a_time_needs_all_of_the_job(run, tmp_path):
+    run({("n1", "nvml", "gpu"): 100})
+    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10}
+    wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    assert joules is None
+    assert "no cpu sensor on n1" in reason and "no memory sensor on n1" in reason

@@ -13,7 +13,7 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
 from study.records.record import make_record
-from study.records.tidy import MEASURED, loading_frame, runs_frame
+from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
 from study.report.tables import TABLES
 from study.report.tables.layout import Table, ci95_name, text
 from study.report.tables.summary import points
@@ -29,9 +29,9 @@ def frame(make_run, tmp_path):
         for run, facts in runs:
             folder = make_run(run, **facts)
             write_json(folder / "record.json", make_record(folder))
-        runs_frame([run for run, _ in runs], {"nt3": "c0de"}, tmp_path / "local").to_csv(
-            tmp_path / "runs.csv", index=False
-        )
+        planned, results = [run for run, _ in runs], tmp_path / "local"
+        found = with_targets(runs_frame(planned, {"nt3": "c0de"}, results), planned, results)
+        found.to_csv(tmp_path / "runs.csv", index=False)
         return pd.read_csv(tmp_path / "runs.csv")
 
     return build

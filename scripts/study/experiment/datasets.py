@@ -8,7 +8,10 @@ from study import models
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment.study import Dataset
+from study.experiment.target import Target
 from study.models import base
+
+TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
 
 
 def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
@@ -23,7 +26,8 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         spec = configuration.load_named("benchmarks", name)
     except StudyError as error:
         raise StudyError(f"{place}.benchmark: {error}") from None
-    definition = {name: value for name, value in definition.items() if name != "benchmark"}
+    target = Target.of(definition.get(TARGET, spec.get(TARGET)))
+    definition = {name: value for name, value in definition.items() if name not in ("benchmark", TARGET)}
     benchmark = models.get(name, spec)
     configuration.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if definition["source"] == "path":
@@ -35,7 +39,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         )
     _check_width(name, benchmark, shape, place)
     found = _id(key, definition, spec, benchmark)
-    return Dataset(key, found, name, definition, spec, shape, samples)
+    return Dataset(key, found, name, definition, spec, shape, samples, target)
 
 
 def dataset_of(entry: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Dataset:

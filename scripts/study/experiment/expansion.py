@@ -28,6 +28,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
     runs = _runs(content["runs"], datasets, where)
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
+    _refuse_two_targets(used, where)
     if not used:
         raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
     return Study(
@@ -39,6 +40,18 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         tuple(content["tables"]),
         tuple(content.get("figures", ())),
     )
+
+
+def _refuse_two_targets(used: list[Dataset], where: str) -> None:
+    """Equal datasets under two names share their runs, and so have one target quality."""
+    first: dict[tuple[str, str], Dataset] = {}
+    for each in used:
+        other = first.setdefault(identity(each), each)
+        if other.target != each.target:
+            raise StudyError(
+                f"{where}: datasets.{each.key}.target_quality: '{other.key}' is the same dataset with another target; "
+                "give both the same"
+            )
 
 
 def _runs(grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[PlannedRun, ...]:

@@ -23,6 +23,7 @@ def studies() -> dict[str, Any]:
     grid["properties"] = declared | grid["properties"]
     grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
     schema["$defs"]["measured_loader"] = Choice(tuple(LOADERS)).schema()
+    schema["$defs"]["target_quality"] = configuration.named_schema("benchmarks")["$defs"]["target_quality"]
     return schema
 
 

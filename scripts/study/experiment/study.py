@@ -9,6 +9,7 @@ from typing import Any
 from study import models
 from study.data.samples import Can, samples_per_rank
 from study.experiment import identity
+from study.experiment.target import Target
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Dataset:
         spec: the benchmark's YAML.
         shape: train_samples, test_samples, features; None if known only from the files.
         train_samples: samples per epoch, without the validation set; None if known only from the files.
+        target: the quality to reach: the study's, else the benchmark's; None if neither declares one.
     """
 
     key: str
@@ -32,6 +34,7 @@ class Dataset:
     spec: dict[str, Any] = field(hash=False)
     shape: dict[str, int] | None = field(hash=False)
     train_samples: int | None
+    target: Target | None = None
 
     @property
     def generator_version(self) -> int:

@@ -15,19 +15,38 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
+from study.records import targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 
-def runs_frame(runs: Iterable[PlannedRun], training_code: dict[str, str], folder: str | Path) -> pd.DataFrame:
+def runs_frame(
+    runs: Iterable[PlannedRun], training_code: dict[str, str], folder: str | Path, peak: float | None = None
+) -> pd.DataFrame:
     """A data frame with one row per run.
 
-    runs: of the study. training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
-    folder: the machine's results folder, to which the column ``record`` is relative.
+    Args:
+        runs: of the study.
+        training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
+        folder: the machine's results folder, to which the column ``record`` is relative.
+        peak: the machine's ``peak_flop_per_s_per_rank``, if its file declares one.
     """
-    return pd.DataFrame([_run_row(run, training_code, Path(folder)) for run in runs])
+    return pd.DataFrame([_run_row(run, training_code, Path(folder), peak) for run in runs])
 
 
-def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> dict[str, Any]:
+def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:
+    """Add the columns of `study.records.targets` to the result of `runs_frame`; this reads the runs' telemetry.
+
+    runs, folder: as for `runs_frame`.
+    """
+    rows = []
+    for run in runs:
+        path = Path(paths.record(folder, run.directory))
+        rows.append(targets.to_target(path.parent, read_record(path), run.dataset.target))
+    added = pd.DataFrame(rows, columns=list(targets.COLUMNS), index=frame.index)
+    return pd.concat([frame, added], axis=1)
+
+
+def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
     verify(path.parent, record["files"])
@@ -60,6 +79,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path) -> di
         "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(nothing(TRAINING) | (record["training"] or {})),
+        **utilisation.flop_columns(record, run.spec["model"], peak),
         **(nothing(QUALITY) | (record["quality"] or {})),
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
         **(record["traffic"] or nothing(TRAFFIC)),
@@ -164,7 +184,7 @@ QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, *QUALITY,
+    *TRAINING, *utilisation.COLUMNS[:-1], *targets.MEASURES, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
     "power_per_gpu_w", "power_per_gpu_training_w", "energy_per_gpu_j", "energy_job_j", "energy_delay_product_js",
     "samples_per_j",
@@ -174,7 +194,8 @@ MEASURED = (
 def read_runs(path: str | Path) -> pd.DataFrame:
     """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs.
 
-    P1B3's R2, which older files have as ``accuracy``, gets its own columns.
+    P1B3's R2, which older files have as ``accuracy``, gets its own columns. Derived columns newer than the file are
+    empty.
     """
     frame = read_loading(path)
     if len(frame):
@@ -186,6 +207,9 @@ def read_runs(path: str | Path) -> pd.DataFrame:
         for name, parameter in PARAMETERS.items():
             if name not in frame and parameter.has_default:
                 frame[name] = parameter.default
+        for name in (*utilisation.COLUMNS, *targets.COLUMNS):
+            if name not in frame:
+                frame[name] = None
     return frame
 
 

@@ -31,9 +31,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     phases (`study.instruments.phases.read`).
     """
     folder = Path(folder)
-    sensors = folder / "sensors.json"
-    hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
-    absent = _absent_sensors(machine, hosts)
+    absent = _absent_sensors(folder, machine)
     windows = _windows(edges)
     if not (folder / "telemetry.csv").exists():
         return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
@@ -42,16 +40,56 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     series = energy.read(folder / "telemetry.csv")
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
+    found, source = _energies(series, windows, folder, machine)
+    return _power(found, windows, machine, gpus, source, absent)
+
+
+def energy_until(
+    folder: AnyPath, machine: dict[str, Any], edges: Iterable[dict[str, Any]], wall_ns: int
+) -> tuple[float | None, str | None]:
+    """(energy of the whole job, J, from the first rank's ``load`` until ``wall_ns``, None), or (None, the reason).
+
+    folder, machine, edges: as for `summarize`, of a run that came to its end. wall_ns: by the launching host's clock.
+    """
+    folder, edges = Path(folder), list(edges)
+    series = energy.read(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
+    windows = _windows_until(edges, wall_ns)
+    if not series or not windows:
+        absent = _absent_sensors(folder, machine)
+        return None, absent or f"{'no phase load' if series else 'no reading'} in the run's files"
+    found = _energies(series, windows, folder, machine)[0][RUN]
+    joules = _job(found, machine)
+    if joules is not None:
+        return joules, None
+    reasons = (part["reason"] for part in found.values() if part["energy_j"] is None)
+    return None, "; ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def _windows_until(edges: list[dict[str, Any]], wall_ns: int) -> Windows:
+    """{(host, `RUN`): (begin of its first ``load``, ``wall_ns``)}, in monotonic seconds of each host."""
+    found: Windows = {}
+    for (host, name), (begin, _) in _windows(edges).items():
+        if name == "load":
+            edge = next(each for each in edges if each["host"] == host)
+            found[host, RUN] = begin, (wall_ns - edge["wall_ns"] + edge["monotonic_ns"]) / 1e9
+    return found
+
+
+def _energies(
+    series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """(the energies of `_by_window`, whether they are measured or modelled)."""
     measured = [each for each in series if each.sensor != MODELLED]
     series, reasons = counted(measured or series, machine["power_sensors"], _used_gpus(folder, machine))
-    found = _by_window(series, windows, machine["sampling_hz"], reasons)
-    return _power(found, windows, machine, gpus, "measured" if measured else MODELLED, absent)
+    return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
 
 
-def _absent_sensors(machine: dict[str, Any], hosts: list[dict[str, Any]]) -> str | None:
-    """Why configured sensors are missing, or None."""
+def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
+    """Why configured sensors are missing, or None. folder: the run's directory."""
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
+    sensors = folder / "sensors.json"
+    hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 

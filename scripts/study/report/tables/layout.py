@@ -120,7 +120,7 @@ def _text_column(frame: pd.DataFrame, column: str) -> list[str]:
 
 def ci95_name(column: str) -> str:
     """The column of the confidence interval of ``column``: ``ci95`` precedes the unit."""
-    parts = cast(re.Match[str], re.fullmatch(r"(.*?)(_(?:s|w|j|js|mb|samples_per_s|gb_per_s))?", column))
+    parts = cast(re.Match[str], re.fullmatch(r"(.*?)(_(?:s|w|j|js|mb|samples_per_s|gb_per_s|gflop_per_s))?", column))
     stem, unit = parts.groups()
     return f"{stem}_ci95{unit or ''}"
 

@@ -9,8 +9,9 @@ from study.records import pairing
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points, timed
 
+FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
-            "time_per_epoch_steady_s", "throughput_samples_per_s", "accuracy", "test_accuracy",
+            "time_per_epoch_steady_s", "throughput_samples_per_s", *FLOP, "accuracy", "test_accuracy",
             "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
             "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
 GROWTH_SIGN = "test_growth_sign_accuracy"  # only P1B3 has it
@@ -27,16 +28,17 @@ SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "bat
 )
 def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
-    table = points(timed(runs), MEASURES)
+    chosen = timed(runs)
+    table = points(chosen.assign(achieved_gflop_per_s=chosen["flop_per_s"].astype(float) / 1e9), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
              "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
-             "time_per_epoch_steady_s", "speedup", "speedup_low", "speedup_high", "pairing", "efficiency", "accuracy",
-             "test_accuracy", GROWTH_SIGN, "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail",
-             "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
+             "time_per_epoch_steady_s", "throughput_samples_per_s", *FLOP[1:], "speedup", "speedup_low", "speedup_high",
+             "pairing", "efficiency", "accuracy", "test_accuracy", GROWTH_SIGN, "test_loss", *POWER, "repeats_ok",
+             "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), *FLOP, GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
     if not (table["pairing"] == pairing.UNPAIRED).any():
         shown.remove("pairing")
     caption = (
@@ -44,9 +46,17 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); low and high are its 95 % "
         "interval over the blocks (repeats), unpaired where the two were not run interleaved; phases are the slowest "
         "rank's; power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a "
-        "second, as the paper did."
+        "second, as the paper did; achieved_gflop_per_s: throughput x the operations of a "
+        "sample's forward and backward pass, of all ranks, and flop_utilisation its share of the machine's peak."
     )
-    return Table("scaling", caption, table, shown, optional, notes(table, "values"), IDENTITY)
+    remarks = [*notes(table, "values"), *_without_flop(chosen)]
+    return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
+
+
+def _without_flop(runs: pd.DataFrame) -> list[str]:
+    """Why successful runs have no FLOP utilisation, as a remark."""
+    reasons = runs.loc[runs["status"] == "ok", "flop_reason"].dropna().unique()
+    return [f"no FLOP utilisation: {'; '.join(reasons)}"] if len(reasons) else []
 
 
 def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

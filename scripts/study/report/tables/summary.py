@@ -20,6 +20,7 @@ WORKLOAD = ["train_samples", "features"]
 # Measures of power and energy, each measured or modelled as a whole run is.
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
+OF_POWER = (*POWER, "load_to_target_j")
 NO_MEAN = "measured in some repeats, modelled in others: no mean"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
@@ -57,7 +58,7 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
         point[name] = ok[name].iloc[0] if len(ok) else None
     sources = list(ok["power_source"].dropna().unique())
     for measure in measures:
-        unlike = len(sources) > 1 and measure in POWER
+        unlike = len(sources) > 1 and measure in OF_POWER
         sample = summarize(ok[measure].iloc[:0] if unlike else ok[measure])
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)

@@ -1,0 +1,58 @@
+"""The quality that a run has to reach, for time and energy to a target quality (MLPerf Training rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PREFIX = "validation_"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target quality of a benchmark or of a dataset.
+
+    Args:
+        quantity: a column of ``runs.csv`` that begins with ``validation_``, such as ``validation_accuracy``.
+        value: the target, in the quantity's own unit.
+        at_least: whether the quantity must reach ``value`` from below; else from above, as a loss does.
+        why: the source of the value.
+    """
+
+    quantity: str
+    value: float
+    at_least: bool
+    why: str
+
+    @classmethod
+    def of(cls, declared: dict[str, Any] | None) -> Target | None:
+        """From ``target_quality`` in a benchmark's or study's YAML, already checked; None if there is none."""
+        if declared is None:
+            return None
+        at_least = "at_least" in declared
+        return cls(declared["quantity"], declared["at_least" if at_least else "at_most"], at_least, declared["why"])
+
+    @property
+    def column(self) -> str:
+        """The quantity's name in ``history.csv``, where Keras names it."""
+        return "val_" + self.quantity.removeprefix(PREFIX)
+
+    def first_reached(self, values: Iterable[float]) -> int | None:
+        """The position of the first of ``values``, one per epoch, that reaches the target; None if none does.
+
+        Keras computes in float32, so 0.95 is stored as 0.94999999: both sides are compared as float32.
+        """
+        found, value = np.asarray(list(values), dtype=np.float32), np.float32(self.value)
+        (reached,) = np.nonzero(found >= value if self.at_least else found <= value)
+        return int(reached[0]) if len(reached) else None
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of ``values``; NaN if all are NaN."""
+        known = [value for value in values if not np.isnan(value)]
+        return (max if self.at_least else min)(known, default=np.nan)
+
+    def __str__(self) -> str:
+        return f"{self.quantity} {'>=' if self.at_least else '<='} {self.value:g}"

@@ -1,0 +1,135 @@
+"""Operations of training: worked out by hand, and compared with TensorFlow's own count of the model's graph."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest
+
+from study import models
+from study.core import configuration
+from study.models import operations
+from study.records.utilisation import flop_columns
+
+FULL_WIDTH = {"nt3": 60_483, "p1b1": 60_483, "p1b2": 28_204, "p1b3": 1_000}
+
+
+def spec(name):
+    return configuration.load_named("benchmarks", name)
+
+
+def test_a_small_nt3_by_hand():
+    """30 values; 4 filters of width 5: 26 places; 2 filters of width 3, stride 2: 12 places; a pool of 4 leaves 3."""
+    first, second = (
+        {"filters": 4, "width": 5, "stride": 1, "pool": 1},
+        {"filters": 2, "width": 3, "stride": 2, "pool": 4},
+    )
+    model = {"convolutions": [first, second], "dense": [7], "classes": 2}
+    layers = [26 * 5 * 4, 12 * 3 * 4 * 2, 3 * 2 * 7, 7 * 2]
+    assert operations.forward_flop("nt3", model, 30) == 2 * sum(layers)
+    assert operations.training_flop("nt3", model, 30) == 2 * (3 * sum(layers) - layers[0])
+
+
+def test_nt3_at_full_width_takes_68_tflop_an_epoch():
+    """60,464 and 60,455 places of the convolutions, 6,045 after the pool; nearly all is in the second convolution."""
+    first, second = 60_464 * 20 * 128, 60_455 * 10 * 128 * 128
+    dense = 6_045 * 128 * 200 + 200 * 20 + 20 * 2
+    counted = operations.training_flop("nt3", spec("nt3")["model"], 60_483)
+    assert counted == 2 * (2 * first + 3 * second + 3 * dense)
+    assert 1_120 * counted == pytest.approx(68.3e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "forward"),
+    [
+        ("p1b1", 2 * 2 * (60_483 * 2000 + 2000 * 600 + 600 * 2)),
+        ("p1b2", 2 * (28_204 * 1024 + 1024 * 512 + 512 * 256 + 256 * 10)),
+        ("p1b3", 2 * (1_001 * 1000 + 1000 * 500 + 500 * 100 + 100 * 50 + 50)),
+    ],
+)
+def test_dense_models_at_full_width(name, forward):
+    model, features = spec(name)["model"], FULL_WIDTH[name]
+    first = operations.LAYERS[name](model, features)[0]
+    assert operations.forward_flop(name, model, features) == forward
+    assert operations.training_flop(name, model, features) == 3 * forward - 2 * first
+
+
+def graph_operations(name, shape):
+    """{operation: FLOP} of the forward pass on one sample, and of that with its gradients, by TensorFlow's profiler."""
+    import tensorflow as tf
+
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
+
+    def count(graph):
+        found, nodes = {}, [profiler.profile(graph, options=options, cmd="op")]
+        while nodes:
+            node = nodes.pop()
+            found[node.name] = node.float_ops
+            nodes += node.children
+        return found
+
+    with tf.Graph().as_default() as graph:  # its variables take no memory
+        model = models.get(name, spec(name)).build_model(shape)
+        output = model(tf.compat.v1.placeholder(tf.float32, (1, *shape)), training=False)
+        forward = count(graph)
+        tf.gradients(tf.reduce_sum(output), model.trainable_variables)
+        return forward, count(graph)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL_WIDTH)
+def test_tensorflow_counts_the_same(name):
+    """TensorFlow's graph has a gradient of the first dense layer's input, too, which is pruned before it runs."""
+    features = FULL_WIDTH[name]
+    shape = {"nt3": (features, 1), "p1b3": (features + 1,)}.get(name, (features,))
+    model = spec(name)["model"]
+    forward, both = graph_operations(name, shape)
+    ours = operations.forward_flop(name, model, features)
+    assert forward["MatMul"] + forward.get("Conv2D", 0) == ours
+    if name != "nt3":  # for convolutions, TensorFlow estimates the backward pass from padded sizes
+        pruned = 2 * operations.LAYERS[name](model, features)[0]
+        assert both["MatMul"] - pruned == operations.training_flop(name, model, features)
+
+
+def record(**changes):
+    return {
+        "machine": "m",
+        "parameters": {"benchmark": "p1b3", "gpus": 4},
+        "training": {"throughput_samples_per_s": 10.0},
+        "workload": {"features": 1_000},
+        "resumed_after_epoch": None,
+        **changes,
+    }
+
+
+def test_utilisation_is_of_one_rank_s_peak():
+    found = flop_columns(record(), spec("p1b3")["model"], peak=1e9)
+    flop = 3 * 3_112_100 - 2 * 1_001_000
+    assert found["model_flop_per_sample"] == flop
+    assert found["flop_per_s"] == 10 * flop
+    assert found["flop_per_s_per_rank"] == 10 * flop / 4
+    assert found["flop_utilisation"] == pytest.approx(10 * flop / 4 / 1e9)
+    assert found["flop_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "filled", "reason"),
+    [
+        ({}, ["model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank"], "m.yaml has no peak_flop_per_s_per_rank"),
+        ({"resumed_after_epoch": 2}, ["model_flop_per_sample"], "resumed from a checkpoint"),
+        ({"training": None}, [], "the run failed"),
+        ({"parameters": {"benchmark": "fifth", "gpus": 1}}, [], "the layers of fifth are not in"),
+    ],
+)
+def test_what_is_unknown_is_empty_and_says_why(changes, filled, reason):
+    found = flop_columns(record(**changes), spec("p1b3")["model"], peak=None)
+    assert reason in found.pop("flop_reason")
+    assert [name for name, value in found.items() if value is not None] == filled
+
+
+def test_the_peaks_of_the_paper_s_machines():
+    assert configuration.load_named("machines", "summit")["peak_flop_per_s_per_rank"] == 15.7e12
+    theta = configuration.load_named("machines", "theta_debug")["peak_flop_per_s_per_rank"]  # from its base
+    assert theta == pytest.approx(64 * 1.3e9 * 2 * 16 * 2, rel=1e-3)

@@ -1,0 +1,264 @@
+"""Time and energy to a target quality, from histories whose answer is known."""
+
+import copy
+import math
+
+import pandas as pd
+import pytest
+import timelines
+from examples import STUDY, define, expand
+
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.experiment import expansion, schemas
+from study.experiment.target import Target
+from study.instruments.power.sampler import COLUMNS
+from study.records.record import make_record
+from study.records.targets import to_target
+from study.records.tidy import loading_frame, read_runs, runs_frame, with_targets
+from study.report.tables import TABLES
+from study.report.tables.time_to_quality import LEAST_REPEATS, olympic_mean
+
+EPOCHS_NS = timelines.epoch_edges_ns()[0]  # the begin of the first epoch of `make_run`
+ACCURACY = Target("validation_accuracy", 0.95, True, "a test")
+NO_LOADING = loading_frame([], "c0de", ".")
+LEARNT, NEVER = [0.5, 0.96, 0.94, 0.99], [0.5, 0.6, 0.7, 0.8]
+TRAIN = [("train", "begin", 1, -0.9), ("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
+STARTED = EPOCHS_NS - 10 * 10**9
+
+
+@pytest.fixture
+def derived(make_run):
+    """The columns of one run of four epochs of 0.75 s that begin every second."""
+
+    def derive(target=ACCURACY, **facts):
+        (run,) = expand(gpus=1)
+        usual = {"times": [0.75] * 4, "validation": LEARNT, "more_edges": TRAIN, "started": STARTED}
+        folder = make_run(run, **(usual | facts))
+        return to_target(folder, make_record(folder), target)
+
+    return derive
+
+
+def test_the_first_epoch_that_reaches_the_target_counts(derived):
+    """The second epoch ends at 1.75 s; training began 0.5 s and the launcher 10 s before the first epoch."""
+    found = derived()
+    assert (found["quality_target"], found["target_reached"]) == ("validation_accuracy >= 0.95", True)
+    assert found["epochs_to_target"] == 2
+    assert found["launch_to_target_s"] == pytest.approx(11.75)
+    assert found["training_to_target_s"] == pytest.approx(2.25)
+    assert found["target_reason"] is None
+    assert found["load_to_target_j"] is None
+    assert "no power sensor here" in found["target_energy_reason"]
+
+
+def test_a_target_that_is_not_reached_is_told(derived):
+    found = derived(validation=NEVER)
+    assert found["target_reached"] is False
+    assert found["target_reason"] == "not reached: validation_accuracy is 0.8 at best in 4 epochs"
+    assert [found[name] for name in ("epochs_to_target", "launch_to_target_s", "load_to_target_j")] == [None] * 3
+
+
+def test_a_run_that_diverged_did_not_reach_it(derived):
+    found = derived(validation=[math.nan] * 4)
+    assert (found["target_reached"], found["epochs_to_target"]) == (False, None)
+    assert "is not finite" in found["target_reason"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "target", "reason"),
+    [
+        ({}, None, "no target_quality is declared for nt3"),
+        ({"status": "failed"}, ACCURACY, "the run failed"),
+        ({}, Target("validation_correlation", 0.5, True, ""), "no validation: history.csv has no val_correlation"),
+    ],
+)
+def test_what_cannot_be_told_is_neither_reached_nor_missed(derived, facts, target, reason):
+    found = derived(target, **facts)
+    assert (found["target_reached"], found["epochs_to_target"], found["target_reason"]) == (None, None, reason)
+
+
+def test_a_resumed_run_has_epochs_but_no_times(derived):
+    found = derived(resumed=1)
+    assert (found["target_reached"], found["epochs_to_target"], found["launch_to_target_s"]) == (True, 2, None)
+    assert "resumed" in found["target_reason"]
+
+
+def test_a_history_without_times_has_epochs(make_run):
+    (run,) = expand(gpus=1)
+    folder = make_run(run, validation=LEARNT)
+    record = make_record(folder)
+    history = pd.read_csv(folder / "history.csv").drop(columns="begin_wall_ns")
+    history.to_csv(folder / "history.csv", index=False)
+    found = to_target(folder, record, ACCURACY)
+    assert (found["epochs_to_target"], found["launch_to_target_s"]) == (2, None)
+    assert "older version" in found["target_reason"]
+
+
+def test_the_first_host_s_clock_is_corrected(make_run):
+    (run,) = expand(gpus=1)
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=TRAIN, started=STARTED)
+    record = {**make_record(folder), "hosts": [{"clock_offset_s": 3.0}, {"clock_offset_s": -7.0}]}
+    assert to_target(folder, record, ACCURACY)["launch_to_target_s"] == pytest.approx(11.75 - 3)
+
+
+def test_energy_is_integrated_from_loading_to_the_target(make_run):
+    """60 W from the load's begin, 1 s by the monotonic clock in `make_run`; its wall time is the same."""
+    (run,) = expand(gpus=1)
+    begin = EPOCHS_NS / 1e9 - 4
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, load=(2.0,), more_edges=TRAIN, started=STARTED)
+    record = make_record(folder)
+    edges = [("begin", begin), ("end", begin + 2)]
+    lines = [f'{{"phase": "load", "edge": "{edge}", "rank": 0, "host": "n1", "wall_ns": {round(at * 1e9)}, '
+             f'"monotonic_ns": {round((at - begin + 50) * 1e9)}}}' for edge, at in edges]  # fmt: skip
+    (folder / "phases.jsonl").write_text("\n".join(lines) + "\n")
+    rows = [
+        {"monotonic_ns": round((49 + tick / 10) * 1e9), "host": "n1", "sensor": "rapl", "kind": kind, "device": kind,
+         "wall_ns": 0, "power_w": watts} for tick in range(120) for kind, watts in (("cpu", 50), ("memory", 10))
+    ]  # fmt: skip
+    pd.DataFrame(rows).reindex(columns=COLUMNS).to_csv(folder / "telemetry.csv", index=False)
+    found = to_target(folder, record, ACCURACY)
+    assert found["load_to_target_j"] == pytest.approx(60 * (4 + 1.75), rel=1e-6)
+    assert found["target_energy_reason"] is None
+
+
+def test_a_loss_is_reached_from_above_and_float32_is_exact_enough():
+    loss = Target("validation_loss", 0.025, False, "")
+    assert (str(loss), loss.column) == ("validation_loss <= 0.025", "val_loss")
+    assert loss.first_reached([0.04, 0.026, 0.024]) == 2
+    assert ACCURACY.first_reached([0.949999988079071]) == 0, "Keras's float32 of 57 / 60"
+    assert ACCURACY.first_reached([0.9499]) is None
+
+
+def test_olympic_mean():
+    assert olympic_mean([10, 1, 2, 3, 100]) == 5
+    assert olympic_mean([10, 1, 2, 3, math.inf]) == 5, "one run that did not converge is the slowest"
+    assert math.isnan(olympic_mean([10, 1, 2, math.inf, math.inf]))
+    assert math.isnan(olympic_mean([1, 2]))
+    assert math.isnan(olympic_mean([1, 2, 3, 4, math.nan])), "a value is missing"
+
+
+@pytest.fixture
+def table(make_run, tmp_path):
+    """The table of one point's repeats, by their facts."""
+
+    def make(*facts):
+        runs = expand(gpus=1, repeats=len(facts))
+        usual = {"times": [0.75] * 4, "validation": LEARNT, "more_edges": TRAIN}
+        for run, given in zip(runs, facts, strict=True):
+            folder = make_run(run, **(usual | given))
+            write_json(folder / "record.json", make_record(folder))
+        frame = with_targets(runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local"), runs, tmp_path / "local")
+        frame.to_csv(tmp_path / "runs.csv", index=False)
+        return TABLES["time_to_quality"].make(read_runs(tmp_path / "runs.csv"), NO_LOADING)
+
+    return make
+
+
+def launched(*seconds_before):
+    return [{"started": EPOCHS_NS - round(seconds * 1e9)} for seconds in seconds_before]
+
+
+def test_both_means_are_there_with_enough_repeats(table):
+    (row,) = table(*launched(10, 1, 2, 3, 100)).frame.itertuples()
+    assert (row.repeats_reached, row.repeats_not_reached, row.remark) == (5, 0, None)
+    assert row.epochs_to_target == 2
+    assert row.launch_to_target_s == pytest.approx(116 / 5 + 1.75)
+    assert row.launch_to_target_ci95_s == pytest.approx(2.776 * 43.1243 / math.sqrt(5), rel=1e-3)
+    assert row.launch_to_target_olympic_s == pytest.approx(5 + 1.75)
+    assert row.training_to_target_olympic_s == pytest.approx(2.25)
+
+
+def test_one_run_that_does_not_converge_is_the_slowest_and_two_are_too_many(table, tmp_path):
+    times = launched(10, 1, 2, 3, 100)
+    missed = {"validation": NEVER}
+    found = table(*times[:4], times[4] | missed)
+    (row,) = found.frame.itertuples()
+    assert (row.repeats_reached, row.repeats_not_reached) == (4, 1)
+    assert row.launch_to_target_olympic_s == pytest.approx(5 + 1.75)
+    assert row.launch_to_target_s == pytest.approx(16 / 4 + 1.75)
+    assert row.remark == "1 did not reach the target"
+    assert "failures to converge" in found.notes[0]
+
+
+def test_two_that_do_not_converge_leave_no_olympic_mean(table):
+    times = launched(10, 1, 2, 3, 100)
+    (row,) = table(*times[:3], *(each | {"validation": NEVER} for each in times[3:])).frame.itertuples()
+    assert math.isnan(row.launch_to_target_olympic_s)
+    assert row.launch_to_target_s == pytest.approx(13 / 3 + 1.75)
+    assert row.remark == "2 did not reach the target"
+
+
+def test_too_few_repeats_are_marked(table):
+    found = table(*launched(1, 2, 3), {"status": "failed"})
+    (row,) = found.frame.itertuples()
+    assert (row.repeats_reached, row.repeats_failed) == (3, 1)
+    assert row.remark == f"too few repeats (3 of {LEAST_REPEATS})"
+    assert math.isnan(row.launch_to_target_olympic_s)
+    assert "too few repeats" in found.markdown()
+
+
+def test_a_resumed_repeat_is_counted_and_has_no_time(table):
+    (row,) = table(*launched(1, 2, 3, 4, 5), {"resumed": 1}).frame.itertuples()
+    assert (row.repeats_reached, row.repeats_resumed) == (6, 1)
+    assert row.launch_to_target_olympic_s == pytest.approx(3 + 1.75)
+    assert row.remark is None
+
+
+def test_runs_csv_of_before_targets_gives_an_empty_table(table, tmp_path):
+    table(*launched(1))
+    old = pd.read_csv(tmp_path / "runs.csv")
+    old = old.drop(columns=[name for name in old if "target" in name or "flop" in name])
+    old.to_csv(tmp_path / "old.csv", index=False)
+    found = TABLES["time_to_quality"].make(read_runs(tmp_path / "old.csv"), NO_LOADING)
+    assert found.frame.empty
+    assert found.markdown()
+    assert not TABLES["scaling"].make(read_runs(tmp_path / "old.csv"), NO_LOADING).frame.empty
+
+
+def study(**datasets):
+    content = copy.deepcopy(STUDY)
+    small = content["datasets"]["nt3"]
+    content["datasets"] = {name: {**small, "benchmark": "nt3", **changes} for name, changes in datasets.items()}
+    content["runs"] = [
+        {"benchmark": "nt3", "dataset": name, "scaling": "strong", "epochs": 4, "gpus": 1 + index, "loader": "npy"}
+        for index, name in enumerate(datasets)
+    ]
+    return content
+
+
+OWN = {"quantity": "validation_loss", "at_most": 0.5, "why": "a test"}
+
+
+def test_a_study_s_target_replaces_the_benchmark_s_and_leaves_the_run_as_it_is():
+    (usual,) = expansion.expand("s", study(nt3={}), "s.yaml").runs
+    (own,) = expansion.expand("s", study(nt3={"target_quality": OWN}), "s.yaml").runs
+    assert str(usual.dataset.target) == "validation_accuracy >= 0.95"
+    assert str(own.dataset.target) == "validation_loss <= 0.5"
+    assert own.directory == usual.directory
+    assert define(own).fingerprint == define(usual).fingerprint
+    assert define(own).as_dict() == define(usual).as_dict()
+
+
+def test_one_dataset_cannot_have_two_targets():
+    with pytest.raises(
+        StudyError, match="datasets.other.target_quality: 'nt3' is the same dataset with another target"
+    ):
+        expansion.expand("s", study(nt3={}, other={"target_quality": OWN}), "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"at_least": 0.5}, "does not|too many"),
+        ({"at_most": None}, "at_most"),
+        ({"quantity": "loss"}, "quantity"),
+        ({"at_mots": 1}, "at_mots: unknown key; did you mean 'at_most'"),
+    ],
+)
+def test_a_wrong_target_is_refused(wrong, message):
+    from study.core import configuration
+
+    content = study(nt3={"target_quality": {**OWN, **wrong}})
+    with pytest.raises(StudyError, match=message):
+        configuration.check(content, schemas.studies(), "s.yaml")
