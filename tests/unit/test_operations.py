@@ -21,10 +21,8 @@ def spec(name):
 
 def test_a_small_nt3_by_hand():
     """30 values; 4 filters of width 5: 26 places; 2 filters of width 3, stride 2: 12 places; a pool of 4 leaves 3."""
-    first, second = (
-        {"filters": 4, "width": 5, "stride": 1, "pool": 1},
-        {"filters": 2, "width": 3, "stride": 2, "pool": 4},
-    )
+    first = {"filters": 4, "width": 5, "stride": 1, "pool": 1}
+    second = {"filters": 2, "width": 3, "stride": 2, "pool": 4}
     model = {"convolutions": [first, second], "dense": [7], "classes": 2}
     layers = [26 * 5 * 4, 12 * 3 * 4 * 2, 3 * 2 * 7, 7 * 2]
     assert operations.forward_flop("nt3", model, 30) == 2 * sum(layers)

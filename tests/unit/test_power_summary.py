@@ -166,7 +166,7 @@ def test_a_run_that_did_not_end_or_was_not_covered(run):
 
 
 def test_energy_until_a_time_on_two_hosts(run, tmp_path):
-    """Each host's own clock tells when the time is: the second one's began 1000 s earlier, and its wall clock agrees."""
+    """By each host's own monotonic clock: the second host's began 1000 s earlier, and its wall clock agrees."""
     devices = {(host, "cray", "node"): watts for host, watts in (("n1", 100), ("n2", 200))}
     run(devices, gpus_per_rank=0, ranks=2, hosts=("n1", "n2"))
     wall = [edge | {"wall_ns": edge["monotonic_ns"] - 1000 * 10**9 * edge["rank"]} for edge in edges(("n1", "n2"))]
