@@ -20,7 +20,9 @@ STRONG = "  - {benchmark: nt3, scaling: strong, epochs: 4, gpus: [1, 2], loader:
 TINY = f"""
 description: a test
 datasets:
-  nt3: {{source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}}
+  nt3:
+    {{source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1,
+     target_quality: {{quantity: validation_loss, at_most: 1000, why: every first epoch reaches it}}}}
   wide: {{benchmark: nt3, source: synthetic, train_samples: 20, test_samples: 10, features: 3000, seed: 1}}
 runs:
 {STRONG}\

@@ -50,6 +50,18 @@ def test_a_table_s_code_makes_tables_only(project):
     assert project.plan() == TABLES
 
 
+def test_another_target_quality_trains_nothing(project):
+    project.change("config/studies/tiny.yaml", "at_most: 1000", "at_most: 2000")
+    assert project.plan() == COLLECTED
+
+
+def test_a_machine_s_peak_trains_nothing(project):
+    project.change(
+        "config/machines/local.yaml", "gpus_per_rank: 0", "gpus_per_rank: 0\npeak_flop_per_s_per_rank: 1.0e+11"
+    )
+    assert project.plan() == COLLECTED
+
+
 def test_a_published_value_makes_tables_and_figures_only(project):
     project.change("config/papers/icpp2019/icpp2019_table2_nt3_strong.csv", "10.93", "10.94")
     assert project.plan() == {**TABLES, "make_figure": 3}

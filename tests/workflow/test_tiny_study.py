@@ -49,6 +49,19 @@ def test_times_hold_together(runs, finished):
         assert run.peak_memory_mb > 100
 
 
+def test_the_target_is_reached_within_the_run(runs, finished):
+    """Every run reaches it in its first epoch; what the machine lacks, a power sensor and a peak, is told."""
+    assert (runs.quality_target == "validation_loss <= 1000").all() and (runs.epochs_to_target == 1).all()
+    for run in runs.itertuples():
+        first = pd.read_csv(folder_of(finished, run) / "history.csv").time_s.iloc[0]
+        assert first <= run.training_to_target_s <= run.train_s
+        before_training = run.launch_to_target_s - run.training_to_target_s
+        assert run.startup_s < before_training < run.runtime_s - run.train_s
+        assert run.flop_per_s == pytest.approx(run.model_flop_per_sample * run.throughput_samples_per_s)
+    assert (runs.load_to_target_j.notna() ^ runs.target_energy_reason.notna()).all()
+    assert runs.flop_reason.str.contains("local.yaml has no peak_flop_per_s_per_rank").all()
+
+
 def test_timed_runs_did_not_overlap(runs, finished):
     spans = []
     for run in runs.itertuples():
