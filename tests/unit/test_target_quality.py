@@ -205,6 +205,17 @@ def test_a_resumed_repeat_is_counted_and_has_no_time(table):
     assert row.remark is None
 
 
+def test_measured_and_modelled_energy_have_no_mean(table, tmp_path):
+    table(*launched(1, 2, 3, 4, 5))
+    runs = read_runs(tmp_path / "runs.csv").assign(load_to_target_j=[10.0, 20.0, 30.0, 40.0, 80.0])
+    alike, mixed = (runs.assign(power_source=["modelled", *[source] * 4]) for source in ("modelled", "measured"))
+    (row,) = TABLES["time_to_quality"].make(alike, NO_LOADING).frame.itertuples()
+    assert (row.load_to_target_j, row.load_to_target_olympic_j) == (36, 30)
+    found = TABLES["time_to_quality"].make(mixed, NO_LOADING)
+    assert found.frame[["load_to_target_j", "load_to_target_olympic_j"]].isna().all(axis=None)
+    assert found.frame.launch_to_target_olympic_s.notna().all()
+
+
 def test_runs_csv_of_before_targets_gives_an_empty_table(table, tmp_path):
     table(*launched(1))
     old = pd.read_csv(tmp_path / "runs.csv")

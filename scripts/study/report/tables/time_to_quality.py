@@ -11,7 +11,7 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.targets import MEASURES
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, OF_POWER, notes, optional_columns, points, timed
 
 # MLPerf Training rules, "Benchmark Results": five runs of a vision benchmark, ten of a language benchmark.
 LEAST_REPEATS = 5
@@ -70,9 +70,10 @@ def _convergence(group: pd.DataFrame) -> dict[str, Any]:
     few = len(told) < LEAST_REPEATS
     found: dict[str, Any] = dict(zip(COUNTS, (reached, missed, len(ok) - reached - missed), strict=True))
     found["quality_target"] = "; ".join(group["quality_target"].unique())
+    mixed = ok["power_source"].nunique() > 1  # measured in some repeats, modelled in others
     for measure, name in OLYMPIC.items():
         values = told[measure].astype(float).mask(told["target_reached"].eq(False), np.inf)
-        found[name] = np.nan if few else olympic_mean(values)
+        found[name] = np.nan if few or (mixed and measure in OF_POWER) else olympic_mean(values)
     remarks = [f"too few repeats ({len(told)} of {LEAST_REPEATS})"] if few else []
     if missed:
         remarks.append(f"{missed} did not reach the target")
@@ -98,5 +99,5 @@ def _remarks(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
         found.insert(0, f"{missed} runs ended without reaching the target: failures to converge, in no plain mean")
     without = timed(runs).loc[timed(runs)["quality_target"].isna(), "benchmark"].unique()
     if len(without):
-        found.append(f"no target_quality is declared for {', '.join(without)}")
+        found.append(f"no target quality is known for {', '.join(without)}")
     return found
