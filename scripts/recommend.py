@@ -14,7 +14,7 @@ from study.machines import machine
 from study.prediction import goals
 from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
-from study.records.tidy import runs_frame
+from study.records.tidy import recorded, runs_frame
 from study.report.figures import prediction_drawing
 from study.report.tables.layout import Table
 from study.report.tables.prediction import check_table, prediction_table, recommendation_table
@@ -33,15 +33,15 @@ def main() -> None:
     goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
     results = Path(arguments.results_dir) / chosen["name"]
     output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/recommendation/{goal.name}")
-    there = [run for run in study.runs if Path(paths.record(results, run.directory)).exists()]
+    done, left = recorded(study.runs, results)
     code = {name: code_version.training_code(name) for name in study.benchmarks}
-    runs = runs_frame(there, code, results)
+    runs = runs_frame(done, code, results)
     selection = select(runs)
     planned: dict = {}
     for run in study.runs:
         planned.setdefault(series_key(run), []).append(run.gpus)
     found = list(answers(selection.used, planned, chosen))
-    told = _told(len(study.runs) - len(there), selection.left_out)
+    told = _told(len(left), selection.left_out)
     tables = [recommendation_table(found, goal), prediction_table(found), check_table(found)]
     for table in tables:
         _write(dataclasses.replace(table, notes=[*table.notes, *told, *selection.problems]), study.name, output)

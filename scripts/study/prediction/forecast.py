@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from study.core import paths
 from study.core.errors import StudyError
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
@@ -18,7 +16,7 @@ from study.prediction import settings
 from study.prediction.answers import Answer, answers, series_key
 from study.prediction.model import interval, predict
 from study.prediction.recommend import FARTHEST
-from study.records.tidy import runs_frame
+from study.records.tidy import recorded, runs_frame
 
 NEAR = 2  # times the largest measured count
 
@@ -29,8 +27,7 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     Expected node-hours and energy of the runs to do, with 90 % intervals, and how far they are from measured counts.
     folder: the machine's results folder.
     """
-    done = [run for run in runs if Path(paths.record(folder, run.directory)).exists()]
-    left = [run for run in runs if not Path(paths.record(folder, run.directory)).exists()]
+    done, left = recorded(runs, folder)
     if not done or not left:
         return []
     try:

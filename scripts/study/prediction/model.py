@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from study.prediction import mechanisms
-from study.prediction.regression import DRAWS, Posterior, fit
+from study.prediction.regression import DRAWS, Posterior, Terms, fit
 
 Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
 SEED = 2019
@@ -174,10 +174,15 @@ def _quantities(model: Model, settings: pd.DataFrame, parts: dict[str, np.ndarra
 
 def _energies(model: Model, energy: Posterior, settings: pd.DataFrame, runtime: np.ndarray) -> dict[str, np.ndarray]:
     computing, waiting = spent(model, settings, runtime)
-    power = dict(zip(energy.terms.names, energy.coefficients.T, strict=True))
-    per_rank = computing * power["computing"] + waiting * power["waiting"]
+    per_rank = joules(energy.terms, energy.coefficients.T, computing, waiting)
     ranks = settings["ranks"].to_numpy(float)[:, None]
     return {"energy_per_rank_j": per_rank, "energy_job_j": ranks * per_rank, "power_per_rank_w": per_rank / runtime}
+
+
+def joules(terms: Terms, powers: np.ndarray, computing: np.ndarray, waiting: np.ndarray) -> np.ndarray:
+    """Energy of a rank: its power while computing and otherwise, in the order of the energy's terms, x the seconds."""
+    power = dict(zip(terms.names, powers, strict=True))
+    return computing * power["computing"] + waiting * power["waiting"]
 
 
 def _walk(model: Model, settings: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:

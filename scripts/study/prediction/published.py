@@ -10,8 +10,9 @@ import pandas as pd
 
 from study.core import configuration
 from study.core.paths import CONFIG
-from study.prediction.model import Interval, Model, compared, fit_model, predict, spent
+from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
 from study.prediction.regression import Posterior
+from study.prediction.settings import rounded_up
 
 ENERGIES = {"energy_per_gpu_j": "energy_per_rank_j", "power_w": "power_per_rank_w", "runtime_s": "runtime_s"}
 GIVEN = "energy_per_gpu_given_runtime_j"
@@ -71,12 +72,12 @@ def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
 
 def _with_settings(points: pd.DataFrame, declared: dict[str, Any]) -> pd.DataFrame:
     ranks = points["ranks"]
-    nodes = np.ceil(ranks / declared["ranks_per_node"])
+    nodes = rounded_up(ranks, declared["ranks_per_node"])
     return points.assign(
         nodes=nodes,
-        ranks_per_node=np.ceil(ranks / nodes),
+        ranks_per_node=rounded_up(ranks, nodes),
         epochs_per_rank=np.where(points["scaling"] == "strong", points["epochs"] / ranks, points["epochs"]),
-        steps=np.ceil(declared["train_samples"] / points["batch_size"]),
+        steps=rounded_up(declared["train_samples"], points["batch_size"]),
         samples=declared["train_samples"],
         gradient_mb=declared["gradient_mb"],
         link_mbit_per_s=0,
@@ -118,8 +119,7 @@ def _energy_given_runtime(model: Model, known: pd.DataFrame) -> np.ndarray:
     """The energy's model alone: joules per rank if the runtime is the measured one."""
     energy = cast(Posterior, model.energy)
     computing, waiting = spent(model, known, known["runtime_s"].to_numpy(float)[:, None])
-    power = dict(zip(energy.terms.names, energy.coefficients.mean(axis=0), strict=True))
-    return (computing.mean(axis=1) * power["computing"]) + waiting.mean(axis=1) * power["waiting"]
+    return joules(energy.terms, energy.coefficients.mean(axis=0), computing.mean(axis=1), waiting.mean(axis=1))
 
 
 def _compared(predicted: Interval, points: pd.DataFrame, published: pd.Series, quantity: str) -> pd.DataFrame:

@@ -102,14 +102,18 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def rounded_up(number: Any, parts: Any) -> Any:
+    """Number / parts, rounded up: nodes of some ranks, steps of some samples. Integers, or columns of them."""
+    return -(-number // parts)
+
+
 def _setting_of_run(run: pd.Series) -> dict[str, float]:
-    batch = run["batch_size_per_rank"]
     return {
         "ranks": run["gpus"],
         "nodes": run["nodes"],
-        "ranks_per_node": -(-run["gpus"] // run["nodes"]),
+        "ranks_per_node": rounded_up(run["gpus"], run["nodes"]),
         "epochs_per_rank": run["epochs_per_rank"],
-        "steps": -(-run["samples_per_rank"] // batch),
+        "steps": rounded_up(run["samples_per_rank"], run["batch_size_per_rank"]),
         "samples": run["samples_per_rank"],
         "gradient_mb": run.get("gradient_mb", np.nan),
         "link_mbit_per_s": run["link_mbit_per_s"],
@@ -163,14 +167,14 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
     if series.get("sharding", "none") != "none":
         samples = samples_per_rank(int(series["train_samples"]), ranks)
     batch = scaled_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
-    nodes = -(-ranks // ranks_per_node)
+    nodes = rounded_up(ranks, ranks_per_node)
     return {
         **{name: series[name] for name in SERIES},
         "ranks": ranks,
         "nodes": nodes,
-        "ranks_per_node": -(-ranks // nodes),
+        "ranks_per_node": rounded_up(ranks, nodes),
         "epochs_per_rank": total // ranks if series["scaling"] == "strong" else total,
-        "steps": -(-samples // batch),
+        "steps": rounded_up(samples, batch),
         "samples": samples,
         "gradient_mb": series["gradient_mb"],
         "learning_rate": series["base_rate"] * (ranks if series["learning_rate_scaling"] == "linear" else 1),

@@ -46,6 +46,15 @@ def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | 
     return pd.concat([frame, added], axis=1)
 
 
+def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """The runs with a record in the machine's results folder, and those without."""
+    done: list[PlannedRun] = []
+    left: list[PlannedRun] = []
+    for run in runs:
+        (done if Path(paths.record(folder, run.directory)).exists() else left).append(run)
+    return done, left
+
+
 def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
