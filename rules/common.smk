@@ -43,6 +43,7 @@ try:
     plan.check_tables(STUDY)
     plan.check_figures(STUDY)
     plan.check_files(STUDY)
+    mechanisms.declared()
     environment.prepare_for_jobs(config.get("account"), workflow.is_main_process)
 except StudyError as error:
     raise WorkflowError(str(error)) from None

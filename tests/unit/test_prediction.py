@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
-from study.prediction import goals, published, settings
+from study.prediction import goals, mechanisms, published, settings, versions
 from study.prediction.answers import answers
 from study.prediction.check import check
 from study.prediction.goals import Goal, Limit
@@ -31,6 +32,7 @@ RUN = {
     "status": "ok", "resumed_after_epoch": math.nan, "cpu_limited": False, "gradient_mb": 10.0, "accuracy": 1.0,
     "test_accuracy": 1.0, "energy_job_j": math.nan, "energy_per_gpu_j": math.nan, "code_is_current": True,
     "time_per_epoch_steady_s": math.nan, "power_source": None, "learning_rate": 0.001,
+    "packages": "tensorflow 2.18.1, horovod 0.28.1",
 }  # fmt: skip
 
 
@@ -286,6 +288,74 @@ def test_published_points_are_predicted(paper):
     assert found["published"].notna().all()
     assert found[found["fitted"] & (found["quantity"] == "time_per_epoch_s")]["error"].abs().max() < 0.05
     assert set(found["fitted"]) == {True, False}
+
+
+@pytest.fixture
+def declaration(tmp_path, monkeypatch):
+    """Declare other mechanisms: a function that changes the content of mechanisms.yaml and reads the result."""
+
+    def declare(change):
+        content = yaml.safe_load(mechanisms.FILE.read_text())
+        change(content)
+        path = tmp_path / "mechanisms.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        monkeypatch.setattr(mechanisms, "FILE", path)
+        monkeypatch.setattr(mechanisms, "declared", mechanisms.declared.__wrapped__)
+        return mechanisms.declared()
+
+    return declare
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda all_of: all_of["energy"].pop("waiting"), "quantities.energy.waiting: must be there with always: true"),
+        (lambda all_of: all_of["load"]["constant"].update(always=False), "quantities.load.constant: must be there"),
+        (lambda all_of: all_of["load"].update(waiting=all_of["energy"]["waiting"]),
+         "quantities.load.waiting: this mechanism makes no sense in load; those that do: constant, per_doubling"),
+        (lambda all_of: all_of["other"].update(first_epoch_constant=all_of["epoch"]["first_epoch_constant"]),
+         "quantities.other.first_epoch_constant: this mechanism makes no sense in other"),
+        (lambda all_of: all_of["epoch"].update(per_rnak=all_of["load"]["per_rank"]),
+         "quantities.epoch: there is no mechanism 'per_rnak'; did you mean 'per_rank'?"),
+    ],
+)  # fmt: skip
+def test_a_wrong_or_missing_mechanism_is_one_line(declaration, tmp_path, change, told):
+    with pytest.raises(StudyError) as refused:
+        declaration(lambda content: change(content["quantities"]))
+    assert str(refused.value).startswith(f"{tmp_path}/mechanisms.yaml: {told}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_mechanism_may_be_declared_wherever_it_makes_sense(declaration):
+    declaration(
+        lambda content: content["quantities"]["epoch"].update(per_rank=content["quantities"]["load"]["per_rank"])
+    )
+    (answer,) = answered(runs())
+    assert "per_rank" in answer.model.parts["epoch"].terms.names
+
+
+@pytest.mark.parametrize(
+    ("version", "declared", "within"),
+    [("2.18.1", "2.15 to 2.18", True), ("2.15.0", "2.15 to 2.18", True), ("2.19.0", "2.15 to 2.18", False),
+     ("2.9.3", "2.15 to 2.18", False), ("0.28.1", "0.28", True), ("0.27.0", "0.28", False), ("1.0", "0.28", False)],
+)  # fmt: skip
+def test_versions_are_compared_by_their_numbers(version, declared, within):
+    assert versions.is_within(version, declared) is within
+
+
+def test_runs_of_other_library_versions_are_told():
+    assert not any("priors hold for" in note for note in tables.prediction_table(answered(runs())).notes)
+    frame = runs()
+    frame.loc[0, "packages"] = "tensorflow 2.19.0, horovod 0.28.1"
+    (note,) = [note for note in tables.prediction_table(answered(frame)).notes if "priors hold for" in note]
+    assert note.startswith(
+        "measured with tensorflow 2.19.0, but the priors hold for horovod 0.28, tensorflow 2.15 to 2.18"
+    )
+
+
+def test_a_version_that_no_run_records_is_refused(declaration):
+    with pytest.raises(StudyError, match="versions.horovd: runs do not record its version; did you mean 'horovod'"):
+        declaration(lambda content: content["versions"].update(horovd="0.28"))
 
 
 def test_a_fit_uses_what_a_world_shows():

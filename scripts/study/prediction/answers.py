@@ -24,6 +24,7 @@ class Answer:
         observations: its measured points.
         energy_source: of the power: ``measured``, ``modelled``, or None without energies. Where both are there, the
             modelled ones are not used.
+        packages: the library versions of its runs, each as in the column ``packages``.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned and larger counts, ascending}.
     """
@@ -31,6 +32,7 @@ class Answer:
     workload: dict[str, Any]
     observations: pd.DataFrame
     energy_source: str | None
+    packages: frozenset[str]
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
 
@@ -78,7 +80,7 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
             tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, capacity), per_node)
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
-        yield Answer(workload, observations, source, model, candidates)
+        yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates)
 
 
 def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
+from study.core.provenance import PACKAGES
 from study.core.registry import Registry
 from study.prediction.regression import Terms
 
@@ -24,34 +25,68 @@ GB = 1e3  # MB
 MBIT_PER_GB = 8e3
 
 Column = Callable[[pd.DataFrame], pd.Series]
-COLUMNS: Registry[Column] = Registry("mechanism")
+
+
+class Mechanism(NamedTuple):
+    """The column of a mechanism, and the quantities in which it makes sense."""
+
+    column: Column
+    quantities: tuple[str, ...]
+
+
+MECHANISMS: Registry[Mechanism] = Registry("mechanism")
+PARTS = ("epoch", "load", "other")  # of the runtime
+# What the model needs in every fit: the part that is not overhead, and both powers.
+NEEDED = {
+    "epoch": ("compute_per_sample",),
+    "load": ("constant",),
+    "other": ("constant",),
+    "energy": ("computing", "waiting"),
+}
 FIRST_EPOCH = ("first_epoch_constant", "first_epoch_doubling", "first_epoch_per_rank")
 COMPUTE = ("compute_per_sample", "compute_per_step")
 
 
 @functools.cache
 def declared() -> dict[str, Any]:
-    """The content of config/prediction/mechanisms.yaml; raises `StudyError` for an unknown mechanism or range."""
+    """The content of config/prediction/mechanisms.yaml.
+
+    Raises `StudyError` for a mechanism that does not exist or is not meant for its quantity, for one that is missing,
+    and for a range whose ends are exchanged.
+    """
     content = configuration.load(FILE, "mechanisms")
+    for problem in _problems(content):
+        raise StudyError(f"{configuration.shown(FILE)}: {problem}")
+    return content
+
+
+def _problems(content: dict[str, Any]) -> Iterator[str]:
+    """A line for each wrong key."""
+    for name in content["versions"]:
+        if name not in PACKAGES:
+            yield f"versions.{name}: runs do not record its version{configuration.nearest(name, PACKAGES)}"
     for quantity, mechanisms in content["quantities"].items():
+        key = f"quantities.{quantity}"
+        meant = [name for name, mechanism in MECHANISMS.items() if quantity in mechanism.quantities]
+        known = ", ".join(meant)
         for name, prior in mechanisms.items():
             low, high = prior.get("range") or prior["share"]
             if low > high:
-                raise StudyError(
-                    f"{configuration.shown(FILE)}: quantities.{quantity}.{name}: the range goes from {low:g} to "
-                    f"{high:g}; give the lower end first"
-                )
-            if name not in COLUMNS:
-                raise StudyError(
-                    f"{configuration.shown(FILE)}: quantities.{quantity}: there is no mechanism "
-                    f"{name!r}{configuration.nearest(name, COLUMNS)}; known: {', '.join(COLUMNS)}"
-                )
-    return content
+                yield f"{key}.{name}: the range goes from {low:g} to {high:g}; give the lower end first"
+            if name not in MECHANISMS:
+                yield f"{key}: there is no mechanism {name!r}{configuration.nearest(name, meant)}; known: {known}"
+            elif name not in meant:
+                yield f"{key}.{name}: this mechanism makes no sense in {quantity}; those that do: {known}"
+        for name in NEEDED[quantity]:
+            if not mechanisms.get(name, {}).get("always"):
+                yield f"{key}.{name}: must be there with always: true; no prediction of {quantity} works without it"
 
 
 def columns(names: tuple[str, ...], settings: pd.DataFrame) -> np.ndarray:
     """Shape (settings, names)."""
-    return np.stack([np.broadcast_to(COLUMNS[name](settings), len(settings)) for name in names], axis=1).astype(float)
+    return np.stack(
+        [np.broadcast_to(MECHANISMS[name].column(settings), len(settings)) for name in names], axis=1
+    ).astype(float)
 
 
 def terms(quantity: str, x: pd.DataFrame, mean: float) -> Terms:
@@ -81,6 +116,16 @@ def _is_possible(name: str, settings: pd.DataFrame) -> bool:
     return bool((columns((name,), several) > 0).any())
 
 
+def _mechanism(name: str, *quantities: str) -> Callable[[Column], Column]:
+    """Register the decorated column under a name, with the quantities in which it makes sense."""
+
+    def register(column: Column) -> Column:
+        MECHANISMS.add(name, Mechanism(column, quantities))
+        return column
+
+    return register
+
+
 def _doublings(settings: pd.DataFrame) -> pd.Series:
     return np.log2(settings["ranks"])
 
@@ -90,56 +135,56 @@ def _ring(members: pd.Series) -> pd.Series:
     return 2 * (members - 1) / members
 
 
-@COLUMNS.register("constant")
+@_mechanism("constant", *PARTS)
 def _constant(settings: pd.DataFrame) -> pd.Series:
     return pd.Series(1.0, settings.index)
 
 
-@COLUMNS.register("per_doubling")
-@COLUMNS.register("tree_per_epoch")
+@_mechanism("per_doubling", *PARTS)
+@_mechanism("tree_per_epoch", "epoch")
 def _per_doubling(settings: pd.DataFrame) -> pd.Series:
     return _doublings(settings)
 
 
-@COLUMNS.register("per_rank")
+@_mechanism("per_rank", *PARTS)
 def _per_rank(settings: pd.DataFrame) -> pd.Series:
     return settings["ranks"] - 1.0
 
 
-@COLUMNS.register("per_rank_of_node")
+@_mechanism("per_rank_of_node", *PARTS)
 def _per_rank_of_node(settings: pd.DataFrame) -> pd.Series:
     return settings["ranks_per_node"] - 1.0
 
 
-@COLUMNS.register("allreduce_within_node")
+@_mechanism("allreduce_within_node", "epoch")
 def _allreduce_within_node(settings: pd.DataFrame) -> pd.Series:
     return settings["steps"] * _ring(settings["ranks_per_node"]) * settings["gradient_mb"].fillna(0) / GB
 
 
-@COLUMNS.register("allreduce_between_nodes")
+@_mechanism("allreduce_between_nodes", "epoch")
 def _allreduce_between_nodes(settings: pd.DataFrame) -> pd.Series:
     unlimited = ~(settings["link_mbit_per_s"] > 0)
     return settings["steps"] * _ring(settings["nodes"]) * settings["gradient_mb"].fillna(0) / GB * unlimited
 
 
-@COLUMNS.register("allreduce_over_links")
+@_mechanism("allreduce_over_links", "epoch")
 def _allreduce_over_links(settings: pd.DataFrame) -> pd.Series:
     rate = settings["link_mbit_per_s"]
     gb_per_s = (rate / MBIT_PER_GB).where(rate > 0, np.inf)
     return settings["steps"] * _ring(settings["nodes"]) * settings["gradient_mb"].fillna(0) / GB / gb_per_s
 
 
-@COLUMNS.register("latency_per_step")
+@_mechanism("latency_per_step", "epoch")
 def _latency_per_step(settings: pd.DataFrame) -> pd.Series:
     return settings["steps"] * _doublings(settings)
 
 
-@COLUMNS.register("coordinator_per_step")
+@_mechanism("coordinator_per_step", "epoch")
 def _coordinator_per_step(settings: pd.DataFrame) -> pd.Series:
     return settings["steps"] * (settings["ranks"] - 1.0)
 
 
-@COLUMNS.register("slowest_rank")
+@_mechanism("slowest_rank", *PARTS)
 def _slowest_rank(settings: pd.DataFrame) -> pd.Series:
     return np.sqrt(2 * np.log(settings["ranks"]))
 
@@ -149,13 +194,12 @@ def _once_per_run(column: Column) -> Column:
     return lambda settings: column(settings) / settings["epochs_per_rank"]
 
 
-COLUMNS.add("first_epoch_constant", _once_per_run(_constant))
-COLUMNS.add("first_epoch_doubling", _once_per_run(_per_doubling))
-COLUMNS.add("first_epoch_per_rank", _once_per_run(_per_rank))
-for _name, _setting in (
-    ("compute_per_sample", "samples"),
-    ("compute_per_step", "steps"),
-    ("computing", "computing_s"),
-    ("waiting", "waiting_s"),
+for _name, _shape in zip(FIRST_EPOCH, (_constant, _per_doubling, _per_rank), strict=True):
+    _mechanism(_name, "epoch")(_once_per_run(_shape))
+for _name, _quantity, _setting in (
+    ("compute_per_sample", "epoch", "samples"),
+    ("compute_per_step", "epoch", "steps"),
+    ("computing", "energy", "computing_s"),
+    ("waiting", "energy", "waiting_s"),
 ):
-    COLUMNS.add(_name, operator.itemgetter(_setting))
+    _mechanism(_name, _quantity)(operator.itemgetter(_setting))

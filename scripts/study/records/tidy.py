@@ -99,6 +99,7 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak:
         **_power(record),
         **_communication(record["communication"]),
         **_profile(record["profile"]),
+        "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "oversubscribed": provenance["oversubscribed"],
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],

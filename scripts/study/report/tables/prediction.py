@@ -11,7 +11,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study
-from study.prediction import published
+from study.prediction import published, versions
 from study.prediction.answers import Answer
 from study.prediction.check import check
 from study.prediction.goals import Goal
@@ -153,7 +153,7 @@ def _series_words(series: tuple[Any, ...]) -> str:
 
 
 def _notes(found: Iterable[Answer]) -> list[str]:
-    """Workloads without a prediction, and runs of older code."""
+    """Workloads without a prediction, modelled power, other library versions, and runs of older code."""
     notes = [
         f"{answer.name}: no prediction from {answer.observations['ranks'].nunique()} rank count(s); measure "
         f"on {' and '.join(map(str, answer.to_measure()))} rank(s) too"
@@ -164,6 +164,8 @@ def _notes(found: Iterable[Answer]) -> list[str]:
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
         )
+    if told := versions.note({packages for answer in found for packages in answer.packages}):
+        notes.append(told)
     if any(not answer.observations["code_is_current"].all() for answer in found):
         notes.append("some of the measured runs are of another version of the code")
     return notes
