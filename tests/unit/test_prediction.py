@@ -12,7 +12,7 @@ from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.prediction import goals, mechanisms, published, settings, versions
-from study.prediction.answers import answers
+from study.prediction.answers import answers, series_key
 from study.prediction.check import check
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import fit_model, predict
@@ -134,11 +134,36 @@ def test_a_larger_count_is_predicted():
     (answer,) = answered(runs())
     (series,) = answer.candidates
     found = answer.predictions[series]
-    assert found.settings["ranks"].tolist() == [1, 2, 6, 12, 24, 48, 96, 192, 384]
-    low, median, high = found.interval("runtime_s")
+    place = found.settings["ranks"].tolist().index(96)
+    low, median, high = (each[place] for each in found.interval("runtime_s"))
     truth = 4 * (10 + 0.1 * math.log2(96)) + 30
-    assert low[6] <= truth <= high[6]
-    assert median[6] == pytest.approx(truth, rel=0.05)
+    assert low <= truth <= high
+    assert median == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("measured", "nodes", "planned", "candidates"),
+    [
+        # On 6 ranks per node: 4, 8, 16 double one rank, 6 and 12 double a node.
+        ((1, 2, 24), 1000, (), [1, 2, 4, 6, 8, 12, 16, 24, 48, 96, 192, 384]),
+        ((2, 12, 24), 8, (3,), [2, 3, 4, 6, 8, 12, 16, 24, 48]),  # none below the smallest or beyond the machine
+        ((2, 6, 24), 4, (1, 8), [2, 4, 6, 8, 12, 16, 24]),
+    ],
+)
+def test_candidates_double_a_rank_and_a_node(measured, nodes, planned, candidates):
+    frame = runs(measured)
+    plan = {series_key(frame.iloc[0]): list(planned)}
+    (answer,) = answers(settings.select(frame).used, plan, {"nodes": nodes, "ranks_per_node": 6})
+    (found,) = answer.candidates.values()
+    assert found["ranks"].tolist() == candidates
+
+
+def test_a_series_goes_up_to_the_largest_count_of_the_workload():
+    """Weak runs on 2 ranks only; strong ones on up to 24."""
+    frame = pd.concat([runs(), runs((2,), scaling="weak", epochs=384, epochs_per_rank=384)], ignore_index=True)
+    (answer,) = answered(frame)
+    (weak,) = [found for found in answer.candidates.values() if found["scaling"].iloc[0] == "weak"]
+    assert weak["ranks"].tolist() == [2, 4, 6, 8, 12, 16, 24, *(24 * 2**power for power in range(1, 6))]
 
 
 def test_counts_that_do_not_divide_the_epochs_are_no_candidates():
@@ -209,7 +234,9 @@ def test_a_count_far_beyond_the_measured_ones_is_never_recommended():
 def test_an_impossible_goal_says_which_limit_excludes_which_count():
     found = recommended(runs(), Goal("g", "", "runtime_s", (Limit("runtime_s", 1.0, None),)))
     assert found.pick is None
-    assert found.reason.startswith("no count meets the goal: runtime_s at most 1 excludes 1, 2, 6, 12, 24, 48, 96, 192")
+    assert found.reason.startswith(
+        "no count meets the goal: runtime_s at most 1 excludes 1, 2, 4, 6, 8, 12, 16, 24, 48"
+    )
 
 
 def test_accuracy_is_not_extrapolated():

@@ -26,7 +26,7 @@ class Answer:
             modelled ones are not used.
         packages: the library versions of its runs, each as in the column ``packages``.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
-        candidates: {series: settings at measured, planned and larger counts, ascending}.
+        candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
     """
 
     workload: dict[str, Any]
@@ -51,8 +51,7 @@ class Answer:
     def to_measure(self) -> list[int]:
         """Without a model: rank counts whose runs would make one possible."""
         known = set(self.observations["ranks"].astype(int))
-        doubled = [2**power for power in range(8)]
-        return [count for count in doubled if count not in known][: LEAST_POINTS - len(known)]
+        return [count for count in _doublings(1, 128) if count not in known][: LEAST_POINTS - len(known)]
 
 
 def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machine: dict[str, Any]) -> Iterator[Answer]:
@@ -66,7 +65,6 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
     if runs.empty:
         return
     per_node = machine["ranks_per_node"]
-    capacity = machine["nodes"] * per_node
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _one_source(group)
@@ -77,7 +75,7 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
         )
         model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
         candidates = {
-            tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, capacity), per_node)
+            tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, machine), per_node)
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
         yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates)
@@ -103,23 +101,33 @@ def _counts(
     observations: pd.DataFrame,
     planned: dict[tuple[Any, ...], list[int]],
     workload: dict[str, Any],
-    capacity: int,
+    machine: dict[str, Any],
 ) -> list[int]:
-    """The measured and planned counts, and doublings of the largest one measured, up to the machine's.
+    """The measured and planned counts, those in between, and doublings of the largest one measured.
 
-    None is smaller than the smallest measured one, which is also the base of efficiency.
+    In between are the doublings of one rank and of one full node. None is larger than the machine, or smaller than the
+    smallest measured count, which is also the base of efficiency.
     """
     smallest = int(rows["ranks"].min())
     largest = int(observations["ranks"].max())
-    farther, count = [], 2 * largest
-    while count <= min(capacity, FARTHEST_SHOWN * largest):
-        farther.append(count)
-        count *= 2
+    per_node = machine["ranks_per_node"]
+    between = [each for first in (1, per_node) for each in _doublings(first, largest) if each >= smallest]
+    farther = _doublings(2 * largest, min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest))
     asked = planned.get(series_key({**workload, **rows.iloc[0]}), [])
     return sorted(
         {
             *rows["ranks"].astype(int),
+            *between,
             *farther,
             *(each for each in asked if smallest <= each <= FARTHEST_SHOWN * largest),
         }
     )
+
+
+def _doublings(first: int, last: int) -> list[int]:
+    """First, 2 x first, 4 x first, ... up to ``last``."""
+    found = []
+    while first <= last:
+        found.append(first)
+        first *= 2
+    return found

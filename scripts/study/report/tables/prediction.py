@@ -31,10 +31,10 @@ def prediction_table(found: Iterable[Answer]) -> Table:
     shown = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median", "predicted_high",
              "measured"]  # fmt: skip
     caption = (
-        "predicted values at measured and larger rank counts, not measured ones: median and 90 % interval of a single "
-        "run; ratio_to_largest is the count over the largest measured one; measured is the mean of the runs at that "
-        "count, which the fit has seen. mean_epoch_s is the time per epoch including the first; other_s is start-up, "
-        "broadcast, evaluation and everything else."
+        "predicted values, not measured ones, at measured rank counts, between them and beyond: median and 90 % "
+        "interval of a single run; ratio_to_largest is the count over the largest measured one; measured is the mean "
+        "of the runs at that count, which the fit has seen. mean_epoch_s is the time per epoch including the first; "
+        "other_s is start-up, broadcast, evaluation and everything else."
     )
     frame = pd.DataFrame(rows, columns=[*_columns(), *shown[7:], "records"])
     return Table("prediction", caption, frame, shown, ("link_mbit_per_s", "measured"), _notes(found), IDENTITY)
