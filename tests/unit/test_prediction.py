@@ -1,14 +1,17 @@
 """Predictions and recommendations: from simulated worlds and from runs with known numbers."""
 
 import math
+import shutil
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from examples import expand
 
 from study.core.errors import StudyError
+from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.prediction import goals, mechanisms, published, settings, versions
@@ -19,6 +22,8 @@ from study.prediction.model import fit_model, predict
 from study.prediction.recommend import recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
+from study.records.record import make_record
+from study.records.tidy import recorded, runs_frame
 from study.report.figures import prediction_drawing
 from study.report.tables import prediction as tables
 
@@ -110,6 +115,34 @@ def test_unusable_runs_are_left_out_and_counted():
     assert all("runs/6-" in line and "delete its folder" in line for line in found.problems)
 
 
+def test_a_run_whose_times_contradict_each_other_is_left_out_and_named():
+    frame = runs()
+    frame["load_s"] = frame["runtime_s"] - frame["epochs_per_rank"] * frame["time_per_epoch_s"]
+    frame.loc[0, "load_s"] += 0.0005 * frame.loc[0, "runtime_s"]  # rounding
+    frame.loc[3, "load_s"] += 0.01 * frame.loc[3, "runtime_s"]
+    found = settings.select(frame)
+    (line,) = found.problems
+    assert line.startswith("runs/2-2/record.json: left out, because 192 epochs x 10.12 s + ")
+    assert frame.index.difference(found.used.index).tolist() == [3]
+
+
+def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
+    here, other = expand(gpus=[1, 2])
+    folder = make_run(here)
+    write_json(folder / "record.json", make_record(folder))
+    assert recorded([here, other], tmp_path / "local") == ([here], [other])
+    assert len(runs_frame([here], {"nt3": ""}, tmp_path / "local")) == 1
+    (tmp_path / "local").rename(tmp_path / "summit")
+    with pytest.raises(StudyError) as refused:
+        runs_frame([here], {"nt3": ""}, tmp_path / "summit")
+    path = tmp_path / "summit" / "runs" / here.directory
+    assert str(refused.value).startswith(f"{path}/record.json: is a record with machine 'local', but 'summit' is")
+    moved = tmp_path / "local" / "runs" / other.directory
+    shutil.copytree(path, moved)
+    with pytest.raises(StudyError, match="is a record with gpus 1, but 2 is expected here"):
+        runs_frame([other], {"nt3": ""}, tmp_path / "local")
+
+
 def test_without_a_usable_run_there_is_no_answer():
     assert answered(runs(status="failed")) == []
     assert settings.select(pd.DataFrame()).used.empty
@@ -160,7 +193,7 @@ def test_candidates_double_a_rank_and_a_node(measured, nodes, planned, candidate
 
 def test_a_series_goes_up_to_the_largest_count_of_the_workload():
     """Weak runs on 2 ranks only; strong ones on up to 24."""
-    frame = pd.concat([runs(), runs((2,), scaling="weak", epochs=384, epochs_per_rank=384)], ignore_index=True)
+    frame = pd.concat([runs(), runs((2,), scaling="weak", epochs_per_rank=384, runtime_s=5000.0)], ignore_index=True)
     (answer,) = answered(frame)
     (weak,) = [found for found in answer.candidates.values() if found["scaling"].iloc[0] == "weak"]
     assert weak["ranks"].tolist() == [2, 4, 6, 8, 12, 16, 24, *(24 * 2**power for power in range(1, 6))]

@@ -21,12 +21,13 @@ from study.experiment.study import scaled_batch_size
 VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit_per_s", "repeat")
 SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
 WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
+ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as much
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs that a prediction uses. left_out: {reason: number}; problems: one line for each contradictory point."""
+    """The runs that a prediction uses. left_out: {reason: number}; problems: a line per contradictory run or point."""
 
     used: pd.DataFrame
     left_out: dict[str, int]
@@ -44,13 +45,9 @@ def select(runs: pd.DataFrame) -> Selection:
         rest = rest[~out] if len(rest) else rest
     if rest.empty:
         return Selection(rest, left_out, [])
-    problems = [
-        f"{row['record']}: runtime_s is {row['runtime_s']}; delete its folder to run again"
-        for _, row in rest.iterrows()
-        if not _is_time(row["runtime_s"]) or not _is_time(row["time_per_epoch_s"])
-    ]
-    good = rest[rest["runtime_s"].map(_is_time) & rest["time_per_epoch_s"].map(_is_time)]
-    return Selection(good, left_out, problems + list(_contradictory(good)))
+    problems = rest.apply(_problem, axis=1)
+    good = rest[problems.isna()]
+    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good)])
 
 
 def _reasons() -> Iterator[tuple[str, Any]]:
@@ -62,6 +59,24 @@ def _reasons() -> Iterator[tuple[str, Any]]:
         "of the network laboratory and limited by its cores (cpu_limited)",
         lambda run: bool(run["link_mbit_per_s"]) and run.get("cpu_limited") in (True, "True"),
     )
+
+
+def _problem(run: pd.Series) -> str | None:
+    """Why a finished run's times cannot be used, in a line; None if they can."""
+    runtime, epoch = run["runtime_s"], run["time_per_epoch_s"]
+    if not _is_time(runtime) or not _is_time(epoch):
+        return f"{run['record']}: runtime_s is {runtime}, time_per_epoch_s {epoch}; delete its folder to run again"
+    if _known_s(run) > (1 + ROUNDING) * runtime:
+        return (
+            f"{run['record']}: left out, because {run['epochs_per_rank']} epochs x {epoch:.4g} s + {run['load_s']:.4g} "
+            f"s of loading are longer than its runtime of {runtime:.4g} s; delete its folder to run again"
+        )
+    return None
+
+
+def _known_s(run: pd.Series) -> float:
+    """Seconds of the epochs and of loading."""
+    return run["epochs_per_rank"] * run["time_per_epoch_s"] + run["load_s"]
 
 
 def _is_time(value: Any) -> bool:
@@ -127,15 +142,13 @@ def _measured(run: pd.Series) -> dict[str, float]:
 
     ``epoch_s``: of the epochs after the first; NaN with one epoch.
     """
-    epochs, mean = run["epochs_per_rank"], run["time_per_epoch_s"]
     steady = run["time_per_epoch_steady_s"]
-    train = epochs * mean
     return {
         "runtime_s": run["runtime_s"],
-        "mean_epoch_s": mean,
+        "mean_epoch_s": run["time_per_epoch_s"],
         "epoch_s": steady if pd.notna(steady) else np.nan,
         "load_s": run["load_s"],
-        "other_s": max(run["runtime_s"] - train - run["load_s"], 1e-3 * run["runtime_s"]),
+        "other_s": max(run["runtime_s"] - _known_s(run), ROUNDING * run["runtime_s"]),
         "energy_per_rank_j": _energy_per_rank(run),
         "accuracy": run.get("accuracy", np.nan),
         "test_accuracy": run.get("test_accuracy", np.nan),

@@ -29,6 +29,8 @@ def runs_frame(
         training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
         folder: the machine's results folder, to which the column ``record`` is relative.
         peak: the machine's ``peak_flop_per_s_per_rank``, if its file declares one.
+
+    Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
     return pd.DataFrame([_run_row(run, training_code, Path(folder), peak) for run in runs])
 
@@ -58,6 +60,7 @@ def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[Plann
 def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
+    _refuse_another(record, run, folder.name, path)
     verify(path.parent, record["files"])
     failure = record["failure"] or {}
     provenance = record["provenance"]
@@ -113,6 +116,17 @@ def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak:
         units = ("_s", "_w", "_j", "_js")
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
     return row
+
+
+def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path: Path) -> None:
+    """Raise `StudyError` for a record that was copied here: of another machine, or of another run."""
+    found = {"machine": record["machine"], **record["parameters"]}
+    for name, expected in {"machine": machine, **run.parameters}.items():
+        if found[name] != expected:
+            raise StudyError(
+                f"{path}: is a record with {name} {found[name]!r}, but {expected!r} is expected here; move its folder "
+                "to where it belongs, or delete it to run again"
+            )
 
 
 def _power(record: dict[str, Any]) -> dict[str, Any]:
