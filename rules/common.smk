@@ -107,7 +107,9 @@ def as_json(value):
 
 
 if workflow.is_main_process:
-    print(plan.summary(STUDY, MACHINE, PACKED, forecast.forecast(STUDY.runs, RESULTS, MACHINE)), file=sys.stderr)
+    # It reads and fits finished runs, which takes seconds: only where somebody plans.
+    expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE) if workflow.output_settings.dryrun else ()
+    print(plan.summary(STUDY, MACHINE, PACKED, expected), file=sys.stderr)
 
 
 onstart:

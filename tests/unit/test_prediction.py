@@ -14,9 +14,11 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
+from study.machines import machine
 from study.prediction import goals, mechanisms, published, settings, versions
 from study.prediction.answers import answers, series_key
 from study.prediction.check import check
+from study.prediction.forecast import forecast
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import fit_model, predict
 from study.prediction.recommend import recommend
@@ -141,6 +143,23 @@ def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
     shutil.copytree(path, moved)
     with pytest.raises(StudyError, match="is a record with gpus 1, but 2 is expected here"):
         runs_frame([other], {"nt3": ""}, tmp_path / "local")
+
+
+def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_run, tmp_path):
+    """The files of a finished workload are damaged, which reading them would tell."""
+    done, left = expand(gpus=[1, 2])
+    (finished,) = expand(gpus=1, loader="chunked")
+    (planned,) = expand(gpus=2, loader="chunked")
+    for each in (done, finished):
+        folder = make_run(each)
+        write_json(folder / "record.json", make_record(folder))
+    (folder / "history.csv").write_text("")
+    here = (tmp_path / "local", machine.load("local"))
+    (line,) = forecast([done, left, finished], *here)
+    assert "predicted from 1 of their workloads: 1 cannot be predicted" in line
+    (line,) = forecast([done, left, finished, planned], *here)
+    assert "nothing can be predicted" in line
+    assert "history.csv: was changed" in line
 
 
 def test_without_a_usable_run_there_is_no_answer():

@@ -31,7 +31,9 @@ def test_the_dry_run_says_what_is_expected(measured):
 
 def test_snakemake_recommends_and_trains_nothing(measured):
     assert measured.plan(f"{GOAL}/recommendation.md", study="counts") == {"recommend": 1}
-    measured.snakemake(f"{GOAL}/recommendation.md", study="counts")
+    started = measured.snakemake(f"{GOAL}/recommendation.md", study="counts")
+    assert "Study counts on machine local" in started.stderr
+    assert "Expected for" not in started.stderr, "only a dry run predicts what the runs take"
     table = pd.read_csv(measured.root / GOAL / "recommendation.csv")
     strong = table[table["scaling"] == "strong"]
     assert strong["ranks"].tolist() == [1, 2, 4]

@@ -91,9 +91,14 @@ def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return runs.assign(**{name: runs[name].where(runs["power_source"] == chosen) for name in energies}), chosen
 
 
+def workload_key(values: Any) -> tuple[Any, ...]:
+    """The workload of a run (``values[key]`` is a value) or of a row of the tidy table, without the machine."""
+    return tuple(values[name] for name in settings.WORKLOAD[1:])
+
+
 def series_key(values: Any) -> tuple[Any, ...]:
-    """The workload and the series of a run (``values[key]`` is a value) or of a row of the tidy table."""
-    return tuple(values[name] for name in [*settings.WORKLOAD[1:], *settings.SERIES])
+    """The workload and the series of a run or of a row, see `workload_key`."""
+    return (*workload_key(values), *(values[name] for name in settings.SERIES))
 
 
 def _counts(

@@ -13,7 +13,7 @@ from study.core.errors import StudyError
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
-from study.prediction.answers import Answer, answers, series_key
+from study.prediction.answers import Answer, answers, series_key, workload_key
 from study.prediction.model import interval, predict
 from study.prediction.recommend import FARTHEST
 from study.records.tidy import recorded, runs_frame
@@ -25,11 +25,13 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     """Lines for the plan; empty as long as no run is done or none is left.
 
     Expected node-hours and energy of the runs to do, with 90 % intervals, and how far they are from measured counts.
-    folder: the machine's results folder.
+    Only the workloads of these runs are read and fitted. folder: the machine's results folder.
     """
     done, left = recorded(runs, folder)
     if not done or not left:
         return []
+    wanted = {workload_key(run) for run in left if is_observed(run, None)}
+    done = [run for run in done if workload_key(run) in wanted]
     try:
         frame = runs_frame(done, dict.fromkeys({run["benchmark"] for run in done}, ""), folder)
         found = list(answers(settings.select(frame).used, {}, machine))
@@ -57,7 +59,7 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
         if "energy_job_j" in draws:
             energies.append(draws["energy_job_j"][0] / 3.6e6)
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
-    yield f"  Expected for the {len(left)} runs to do, predicted from {len(found)} workloads measured here: {told}"
+    yield f"  Expected for the {len(left)} runs to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
         yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh" if energies else "")
 
@@ -77,8 +79,7 @@ def _answer(run: PlannedRun, found: list[Answer]) -> Answer | None:
     """The answer for a run's workload; None for one that was not measured, and for observed runs."""
     if not is_observed(run, None):
         return None
-    keys = settings.WORKLOAD[1:]
-    return next((each for each in found if all(each.workload[key] == run[key] for key in keys)), None)
+    return next((each for each in found if workload_key(each.workload) == workload_key(run)), None)
 
 
 def _setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:
