@@ -9,9 +9,10 @@ from pathlib import Path
 
 from study.core import code_version, configuration, paths
 from study.core.errors import exit_with_message
+from study.core.files import write_text
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.prediction import goals
+from study.prediction import extra_p, goals
 from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
 from study.records.tidy import recorded, runs_frame
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
     parser.add_argument("--results-dir", default=config["results_dir"])
     parser.add_argument("--output", help="a folder; by default in the study's results")
+    parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
     arguments = parser.parse_args()
     goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
     results = Path(arguments.results_dir) / chosen["name"]
@@ -47,6 +49,9 @@ def main() -> None:
         _write(dataclasses.replace(table, notes=[*table.notes, *told, *selection.problems]), study.name, output)
     data = prediction_drawing.select(found, study.name, chosen["name"])
     prediction_drawing.write(data, output / "prediction_curves.svg", output / "prediction_curves.pdf")
+    if arguments.extra_p:
+        for name, text in extra_p.texts(selection.used):
+            write_text(output / "extra-p" / name, text)
     print(f"Goal {goal.name}: {goal.description}. Study {study.name} on {chosen['name']}.")
     for line in [*tables[0].notes, *told, *selection.problems] or ["there are no finished runs"]:
         print(f"- {line}")

@@ -15,7 +15,7 @@ from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
-from study.prediction import goals, mechanisms, published, settings, versions
+from study.prediction import extra_p, goals, mechanisms, published, settings, versions
 from study.prediction.answers import answers, series_key
 from study.prediction.check import check
 from study.prediction.forecast import forecast
@@ -354,6 +354,26 @@ def test_the_figure_shows_runtime_and_energy(tmp_path):
     prediction_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
     prediction_drawing.write(data, tmp_path / "b.svg", tmp_path / "b.pdf")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_points_are_exported_for_extra_p():
+    frame = with_energy(runs((1, 2)))
+    other = runs((1, 2, 4), loader="chunked")
+    other = other.drop(index=other.index[-1])
+    texts = dict(extra_p.texts(settings.select(pd.concat([frame, other], ignore_index=True)).used))
+    assert sorted(texts) == ["001_nt3_strong.txt", "002_nt3_strong.txt"]
+    (with_joules,) = [text for text in texts.values() if "energy_per_rank_j" in text]
+    (without,) = [text for text in texts.values() if text != with_joules]
+    comment, parameter, points, metric, *rest = without.splitlines()
+    assert comment.startswith("# measured; ")
+    assert "loader chunked" in comment
+    assert [parameter, points, metric] == ["PARAMETER ranks", "POINTS (1) (2) (4)", "METRIC time_s"]
+    assert rest[::4] == [f"REGION {name}" for name in ("runtime_s", "mean_epoch_s", "load_s", "other_s")]
+    values = [[float(value) for value in line.removeprefix("DATA ").split(" ")] for line in rest[1:4]]
+    assert [len(each) for each in values] == [2, 2, 1]
+    assert values[1] == pytest.approx(other.loc[other["gpus"] == 2, "runtime_s"].tolist(), abs=1e-6)
+    joules = with_joules.partition("METRIC energy_j\nREGION energy_per_rank_j\nDATA ")[2].splitlines()[0]
+    assert [float(value) for value in joules.split(" ")] == pytest.approx(frame["energy_job_j"].iloc[:2].tolist())
 
 
 def test_a_wrong_goal_is_one_line():

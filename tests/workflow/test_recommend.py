@@ -47,9 +47,12 @@ def test_snakemake_recommends_and_trains_nothing(measured):
 
 def test_the_command_prints_the_recommendation(measured):
     line = [BIN / "python", "scripts/recommend.py", "--study", "counts", "--machine", "local", "--goal", "least_energy"]
+    line += ["--extra-p"]
     done = subprocess.run(line, cwd=measured.root, env=measured.variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "no recommendation: no run has energy" in done.stdout
+    exported = next((measured.root / GOAL).parent.glob("least_energy/extra-p/*_strong.txt")).read_text()
+    assert "POINTS (1) (2) (4)\n" in exported
 
 
 def test_a_wrong_goal_or_study_is_one_line(measured):

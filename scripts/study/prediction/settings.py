@@ -102,7 +102,7 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
-        means = pd.DataFrame([_measured(run) for _, run in group.iterrows()]).mean()
+        means = pd.DataFrame([measured(run) for _, run in group.iterrows()]).mean()
         first = group.iloc[0]
         rows.append(
             {
@@ -137,7 +137,7 @@ def _setting_of_run(run: pd.Series) -> dict[str, float]:
     }
 
 
-def _measured(run: pd.Series) -> dict[str, float]:
+def measured(run: pd.Series) -> dict[str, float]:
     """The quantities of one run, seconds and joules: runtime = epochs x mean_epoch + load + other.
 
     ``epoch_s``: of the epochs after the first; NaN with one epoch.
