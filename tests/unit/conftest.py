@@ -37,6 +37,7 @@ def make_run(tmp_path):
         session="s",
         validation=None,
         more_edges=(),
+        train=None,
     ):
         folder = tmp_path / machine / "runs" / run.directory
         folder.mkdir(parents=True)
@@ -61,6 +62,9 @@ def make_run(tmp_path):
             {"phase": phase, "edge": e, "rank": r, "host": "n1", "wall_ns": EPOCHS_NS + int(t * 1e9),
              "monotonic_ns": int((100 + t) * 1e9)} for phase, e, r, t in more_edges
         ]  # fmt: skip
+        if train is not None:
+            edges += [{**edges[e == "end"], "phase": "train", "edge": e, "wall_ns": t, "monotonic_ns": t}
+                      for e, t in (("begin", 10**12), ("end", 10**12 + int(train * 1e9)))]  # fmt: skip
         absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
         (folder / "sensors.json").write_text(json.dumps([absent]))
         (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))

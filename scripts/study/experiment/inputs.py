@@ -130,7 +130,7 @@ def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     return {
         name: dict(parameter.papers)
         for name, parameter in PARAMETERS.items()
-        if any(run[name] != value for value in parameter.papers.values() for run in study.runs)
+        if any(not parameter.fits(paper, run[name]) for paper in parameter.papers for run in study.runs)
     }
 
 

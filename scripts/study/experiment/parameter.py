@@ -110,7 +110,7 @@ class Parameter:
             before the key existed count as runs with its default.
         unit: of the value, if it has one.
         papers: the value in each paper, {paper: value}. A run with another value is not compared with the numbers of
-            that paper.
+            that paper. A tuple has the paper's own value first, then others whose runs are compared too.
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         is_repeat: whether runs that differ in it are repeats of one point.
@@ -133,6 +133,15 @@ class Parameter:
     def has_default(self) -> bool:
         """Whether the declaration itself gives a default value."""
         return not isinstance(self.default, Required | FromBenchmark)
+
+    def accepted(self, paper: str) -> tuple[Any, ...]:
+        """The values whose runs are compared with a paper, its own first; empty if the paper does not matter here."""
+        value = self.papers.get(paper, ())
+        return value if isinstance(value, tuple) else (value,)
+
+    def fits(self, paper: str, value: Any) -> bool:
+        """Whether a run with this value is compared with the numbers of a paper."""
+        return paper not in self.papers or value in self.accepted(paper)
 
     @property
     def words(self) -> str:

@@ -29,7 +29,7 @@ def grid_keys() -> str:
 
 def _row(parameter: Parameter) -> str:
     values = f"{parameter.kind}" + (f" ({parameter.unit})" if parameter.unit else "")
-    papers = ", ".join(f"{paper}: `{_shown(value)}`" for paper, value in parameter.papers.items())
+    papers = ", ".join(f"{paper}: {_either(parameter.accepted(paper))}" for paper in parameter.papers)
     return f"| `{parameter.name}` | {values} | {_default(parameter)} | {parameter.meaning} | {papers} |\n"
 
 
@@ -39,6 +39,10 @@ def _default(parameter: Parameter) -> str:
     if isinstance(parameter.default, Required):
         return "the benchmark's name" if parameter.name == "dataset" else "required"
     return f"`{_shown(parameter.default)}`"
+
+
+def _either(values: tuple[object, ...]) -> str:
+    return " or ".join(f"`{_shown(value)}`" for value in values)
 
 
 def _shown(value: object) -> str:

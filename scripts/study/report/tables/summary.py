@@ -1,7 +1,7 @@
 """Shared by the tables of runs: averages over repeats, counts of failures, published values."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -100,12 +100,14 @@ def beside_published(
     measures: list[str],
     differences: Callable[[pd.Series], str | None],
     label: str = "",
+    ours: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
 
     file: of published values, see `published`. differences: returns, for a row, how its workload differs from the
     published one, or None; if it differs, the ratio stays empty and ``ratio_reason`` gives the reason. label: inserted
-    after ``published_`` or ``ratio_``, if values of several machines are shown together.
+    after ``published_`` or ``ratio_``, if values of several machines are shown together. ours: {published measure: the
+    column of ours that was measured alike}, if that is another; the ratio is then named after ours.
     """
     beside = published(file).set_index(keys)[measures].add_prefix(f"published_{label}")
     table = table.join(beside, on=keys)
@@ -116,7 +118,8 @@ def beside_published(
     real = ~table["dataset"].str.startswith("synthetic")
     for measure in measures:
         meant = comparable & real if measure == "accuracy" else comparable  # synthetic data differ in difficulty
-        table[f"ratio_{label}{measure}"] = (table[measure] / table[f"published_{label}{measure}"]).where(meant)
+        column = (ours or {}).get(measure, measure)
+        table[f"ratio_{label}{column}"] = (table[column] / table[f"published_{label}{measure}"]).where(meant)
     return table
 
 
@@ -127,11 +130,11 @@ def published(file: str) -> pd.DataFrame:
 
 
 def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
-    """Input of `difference`: every grid key for which the declaration has a value of the paper."""
+    """Input of `difference`: the grid keys in which a run was not trained in the paper's way, as declared."""
     return {
-        parameter.words: (row[name], parameter.papers[paper])
+        parameter.words: (row[name], parameter.accepted(paper)[0])
         for name, parameter in PARAMETERS.items()
-        if paper in parameter.papers
+        if paper in parameter.papers and not parameter.fits(paper, row[name])
     }
 
 

@@ -1,18 +1,18 @@
 """The claims of the ICPP 2019 paper, computed from this study's runs by the paper's formulas, and its own values."""
 
-import math
 from typing import Any
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core import configuration
-from study.experiment.parameters import PARAMETERS
-from study.records import pairing
+from study.report.papers.icpp2019 import quantities
+from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
-from study.report.papers.icpp2019.workload import PAPER, workload_difference
+from study.report.papers.icpp2019.workload import in_the_papers_way, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
+    IDENTITY,
     joined_records,
     notes,
     optional_columns,
@@ -21,173 +21,138 @@ from study.report.tables.summary import (
     timed,
 )
 
-MEASURES = ["runtime_s", "energy_per_gpu_j", "broadcast_s", "load_s", "time_per_epoch_s",
-            "validation_growth_sign_accuracy"]  # fmt: skip
-REDUCED = {
-    "runtime_reduction": "runtime_s",
-    "energy_reduction": "energy_per_gpu_j",
-    "broadcast_reduction": "broadcast_s",
-}
-SAME = ["dataset", "epochs", "batch_size", "learning_rate_scaling", "warmup_epochs", "sharding", "gpus"]
+# An experiment: points that differ in nothing but the number of ranks and the loader.
+EXPERIMENT = [name for name in IDENTITY if name not in ("gpus", "loader")]
+LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
 
 
 @kinds.table(
     "icpp2019_claims",
     title="The paper's claims, recomputed",
-    look_for="Each improvement that the paper states, from our runs by the same formula; where it cannot be "
+    look_for="Each claim of the paper with a number, from our runs by the same formula; where it cannot be "
     "computed, which runs are missing.",
     needs="runs",
     is_there=kinds.runs(),
     compares_runs=True,
 )
 def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-    """One row per claim of the paper: the range of its quantity over our GPU counts, or the runs that are missing.
+    """One row per claim and experiment: the range of its quantity over our numbers of ranks, or what is missing.
 
-    A reduction is 100 x (base - optimised) / base of the means over repeats, for each GPU count that has both loaders
-    (paper, sections 5 and 6: "up to" is its largest, "between" its smallest and largest). The broadcast is the slowest
-    rank's phase; it begins when that rank has its data and so includes waiting for slower ranks, as in the paper's
-    timeline. ``loading_dominates_from`` is the smallest number of GPUs from which on loading takes more than half of
-    the run. Only points with the paper's batch size count, without staging, sharding, warm-up, checkpoints and
-    ``keras_arrays``. ``load_share_pct`` is the largest share of loading in a base run: faster loading can hardly save
-    more than that, and a difference beyond it is noise.
+    `study.report.papers.icpp2019.quantities` has a function for each quantity. Only points trained in the paper's way
+    and with the claim's batch size count. Points of two experiments (datasets, input pipelines, loaders where the claim
+    names none) are never in one row.
     """
-    table = points(timed(runs), MEASURES)
-    rows = [{**_labels(claim), **_computed(claim, table, runs)} for _, claim in _paper().iterrows()]
-    frame = pd.DataFrame(rows).astype({"gpus": "Int64", "repeats": "Int64"})
-    shown = ["benchmark", "scaling", "quantity", "unit", "gpus", "loader", "low", "high", "load_share_pct",
-             "measured_gpus", "repeats", "pairing", "published_machine", "published_low", "published_high",
-             "paper_section", "missing"]  # fmt: skip
+    runs = timed(runs)
+    runs = runs.assign(**{name: derive(runs) for name, derive in DERIVED.items()})
+    table = in_the_papers_way(points(runs, list(MEASURES)))
+    rows = [row for _, claim in _paper().iterrows() for row in _rows(claim, table, runs)]
+    frame = pd.DataFrame(rows).astype({"gpus": "Int64", "batch_size": "Int64", "repeats": "Int64"})
+    shown = ["benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
+             "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
+             "repeats", "pairing", "published_machine", "published_low", "published_high", "paper_section", "note",
+             "missing"]  # fmt: skip
     caption = (
-        "the paper's claims, computed from this study's runs with the same formula: 100 x (read_csv - chunked) / "
-        "read_csv of runtime, energy per GPU or broadcast; low and high are over our GPU counts (measured_gpus); "
-        "load_share_pct: the largest share of those read_csv runs that is loading, about the most that can be saved; "
-        "repeats: the fewest behind one of those points; pairing: unpaired where the loaders were not run interleaved; "
-        "published: icpp2019, sections 4 to 6."
+        "the paper's claims, computed from this study's runs by the same formulas (docs/method.md): reductions are "
+        "100 x (read_csv - chunked) / read_csv of runtime, energy per GPU without start-up, or broadcast; loading "
+        "dominates where load_s > train_s, that is where loading takes longer than TensorFlow; low and high are over "
+        "our GPU counts (measured_gpus), interval_low and interval_high the ends of their 95 % intervals; "
+        "load_share_pct: the largest share of loading in the runtime of these read_csv runs, about the most that can "
+        "be saved; repeats: the fewest behind one value; pairing: unpaired where two arms were not run interleaved; "
+        "published: icpp2019, sections 4 to 6; low alone is at least, high alone is up to."
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
-    return Table("icpp2019_claims", caption, frame, shown, optional_columns(shown), remarks + notes(frame, "values"))
+    hidden = (*optional_columns(shown), "batch_size", "note", "interval_low", "interval_high")
+    optional = tuple(name for name in hidden if name != "input_pipeline")
+    identity = (*LABELS, "published_machine", *(name for name in IDENTITY if name not in LABELS))
+    return Table("icpp2019_claims", caption, frame, shown, optional, remarks + notes(frame, "values"), identity)
 
 
 def _paper() -> pd.DataFrame:
-    table = published("icpp2019_claims.csv").astype({"gpus": "Int64"})
+    table = published("icpp2019_claims.csv").astype({"gpus": "Int64", "batch_size": "Int64"})
     return table.astype(object).where(table.notna(), None)
 
 
-def _labels(claim: pd.Series) -> dict[str, Any]:
+def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row for each experiment that gives a value; one that says what is missing if none does."""
+    chosen = _of_claim(claim, table)
+    loaders = quantities.loaders(claim)
+    apart = [*EXPERIMENT, *([] if loaders else ["loader"])]
+    cases = [Case(claim, group, runs) for _, group in chosen.groupby(apart, sort=False, dropna=False)]
+    found = [(case, quantities.compute(case)) for case in cases] or [(Case(claim, chosen, runs), Found())]
+    with_value = [(case, value) for case, value in found if pd.notna(value.low)]
+    if with_value:
+        return [_labels(claim, case) | _numbers(value) | {"missing": value.missing} for case, value in with_value]
+    missing = dict.fromkeys(value.missing or _missing(claim, case) for case, value in found)
+    return [_labels(claim, found[0][0]) | _numbers(found[0][1]) | {"missing": "; ".join(missing)}]
+
+
+def _of_claim(claim: pd.Series, table: pd.DataFrame) -> pd.DataFrame:
+    """The points that a claim is about, on any number of ranks."""
+    batch_size = claim["batch_size"] or configuration.load_named("benchmarks", claim["benchmark"])["batch_size"]
+    wanted = ["benchmark", "scaling", "batch_scaling"]
+    loaders = quantities.loaders(claim) or (BASE, OPTIMIZED)
+    same = (table[wanted] == claim[wanted]).all(axis=1) & (table["batch_size"] == batch_size)
+    return table[same & table["loader"].isin(loaders)]
+
+
+def _labels(claim: pd.Series, case: Case) -> dict[str, Any]:
+    """What a row is about: the claim's labels, and those of the experiment where there is one."""
+    experiment = case.points.iloc[0] if len(case.points) else pd.Series(dtype=object)
+    loader = claim["loader"] or (None if quantities.loaders(claim) else experiment.get("loader"))
     return {
-        "benchmark": claim["benchmark"],
-        "scaling": claim["scaling"],
-        "batch_scaling": claim["batch_scaling"],
-        "quantity": claim["quantity"],
-        "unit": claim["unit"],
-        "gpus": claim["gpus"],
-        "loader": claim["loader"],
+        **{name: experiment.get(name) for name in EXPERIMENT},
+        **{name: claim[name] for name in LABELS},
+        "batch_size": claim["batch_size"],
+        "loader": loader,
         "published_machine": claim["machine"],
         "published_low": claim["low"],
         "published_high": claim["high"],
         "paper_section": claim["where"],
+        "note": claim["note"],
     }
 
 
-NOTHING = {
-    "low": math.nan,
-    "high": math.nan,
-    "load_share_pct": math.nan,
-    "measured_gpus": None,
-    "repeats": None,
-    "pairing": None,
-    "missing": None,
-    "workload_difference": None,
-    "code_is_current": True,
-    "records": None,
-}
-
-
-def _computed(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """Our range of a claim's quantity and its origin, or what is missing for it."""
-    wanted = ["benchmark", "scaling", "batch_scaling", *(["gpus"] if claim["gpus"] else [])]
-    chosen = _in_the_paper_s_way(table[(table[wanted] == claim[wanted]).all(axis=1)])
-    if claim["quantity"] in REDUCED:
-        return _reduction(claim, chosen, REDUCED[claim["quantity"]], runs)
-    chosen = chosen[chosen["loader"] == claim["loader"]]
-    if claim["quantity"] == "loading_dominates_from":
-        return _dominance(claim, chosen)
-    return _value(claim, chosen, claim["quantity"])
-
-
-def _in_the_paper_s_way(table: pd.DataFrame) -> pd.DataFrame:
-    """The points run as in the paper: its batch size and its method; only the size of the data may differ."""
-    if table.empty:
-        return table
-    batch_size = configuration.load_named("benchmarks", table["benchmark"].iloc[0])["batch_size"]
-    declared = {name: parameter.papers[PAPER] for name, parameter in PARAMETERS.items() if PAPER in parameter.papers}
-    way = {"batch_size": batch_size, **declared}
-    return table[(table[list(way)] == pd.Series(way)).all(axis=1)]
-
-
-def _reduction(claim: pd.Series, chosen: pd.DataFrame, measure: str, runs: pd.DataFrame) -> dict[str, Any]:
-    base, optimized = (
-        chosen[(chosen["loader"] == loader) & chosen[measure].notna()].set_index(SAME) for loader in (BASE, OPTIMIZED)
-    )
-    both = base.index.intersection(optimized.index)
-    if both.empty:
-        return NOTHING | {"missing": _missing(claim, chosen, [BASE, OPTIMIZED], measure)}
-    values = 100 * (1 - optimized.loc[both, measure] / base.loc[both, measure])
-    used = pd.concat([base.loc[both], optimized.loc[both]]).reset_index()
-    share = 100 * base.loc[both, "load_s"] / base.loc[both, "runtime_s"]
-    most = share.max() if measure == "runtime_s" else math.nan  # not a limit for energy and broadcast
-    pairs = zip(optimized.loc[both, "records"], base.loc[both, "records"], strict=True)
-    kinds = {pairing.between(runs, one, other, measure).pairing for one, other in pairs}
-    together = pairing.PAIRED if kinds == {pairing.PAIRED} else pairing.UNPAIRED
-    found = {"low": values.min(), "high": values.max(), "load_share_pct": most, "pairing": together}
-    return NOTHING | found | _used(used)
-
-
-def _value(claim: pd.Series, chosen: pd.DataFrame, measure: str) -> dict[str, Any]:
-    known = chosen[chosen[measure].notna()]
-    if known.empty:
-        return NOTHING | {"missing": _missing(claim, chosen, [claim["loader"]], measure)}
-    return NOTHING | {"low": known[measure].min(), "high": known[measure].max(), **_used(known)}
-
-
-def _dominance(claim: pd.Series, chosen: pd.DataFrame) -> dict[str, Any]:
-    known = chosen[chosen["load_s"].notna() & chosen["runtime_s"].notna()]
-    if known.empty:
-        return NOTHING | {"missing": _missing(claim, chosen, [claim["loader"]], "load_s")}
-    share = (known["load_s"] / known["runtime_s"]).groupby(known["gpus"]).median().sort_index()
-    below = share[share <= 0.5]
-    above = share if below.empty else share[share.index > below.index.max()]
-    if above.empty:
-        largest = f"at most {share.max():.0%} of the run on {', '.join(map(str, share.index))} ranks"
-        return NOTHING | {"missing": f"loading does not dominate in these runs: {largest}", **_used(known)}
-    return NOTHING | {"low": above.index.min(), "high": above.index.min(), **_used(known)}
-
-
-def _used(points_used: pd.DataFrame) -> dict[str, Any]:
-    """The GPU counts of a value, and whether its workload is the paper's and its code is current."""
-    difference = points_used.apply(workload_difference, axis=1).dropna().unique()
+def _numbers(found: Found) -> dict[str, Any]:
+    """A value, the GPU counts behind it, whether its workload is the paper's and its code is current."""
+    used = pd.DataFrame() if found.points is None else found.points
+    good = used[used["repeats_ok"] > 0] if len(used) else used
+    difference = list(good.apply(workload_difference, axis=1).dropna().unique()) if len(good) else []
+    repeats = found.blocks if found.blocks is not None or used.empty else int(used["repeats_ok"].min())
     return {
-        "repeats": int(points_used["repeats_ok"].min()),
-        "measured_gpus": ", ".join(map(str, sorted(points_used["gpus"].unique()))),
-        "workload_difference": f"{points_used['benchmark'].iloc[0]}: {'; or '.join(difference)}"
-        if len(difference)
-        else None,
-        "code_is_current": bool(points_used["code_is_current"].all()),
-        "records": joined_records(points_used["records"]),
+        "low": found.low,
+        "high": found.high,
+        "interval_low": found.interval_low,
+        "interval_high": found.interval_high,
+        "load_share_pct": found.load_share_pct,
+        "pairing": found.pairing,
+        "repeats": repeats,
+        "measured_gpus": ", ".join(map(str, sorted(used["gpus"].unique()))) if len(used) else None,
+        "workload_difference": f"{used['benchmark'].iloc[0]}: {'; or '.join(difference)}" if difference else None,
+        "code_is_current": bool(used["code_is_current"].all()) if len(used) else True,
+        "records": joined_records(used["records"]) if len(used) else None,
     }
 
 
-def _missing(claim: pd.Series, chosen: pd.DataFrame, loaders: list[str], measure: str) -> str:
+def _missing(claim: pd.Series, case: Case) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
     batch = "" if claim["batch_scaling"] == "none" else f", batch_scaling: {claim['batch_scaling']}"
+    batch += f", batch_size: {claim['batch_size']}" if claim["batch_size"] else ""
     where = f" on {claim['gpus']} ranks" if claim["gpus"] else ""
-    absent = [loader for loader in loaders if loader not in set(chosen["loader"])]
-    if absent:
-        return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {' and '.join(absent)}{where}"
-    good = chosen[chosen["repeats_ok"] > 0]
+    there = case.points[case.points["gpus"] == claim["gpus"]] if claim["gpus"] else case.points
+    loaders = quantities.loaders(claim)
+    absent = [loader for loader in loaders or (BASE, OPTIMIZED) if loader not in set(there["loader"])]
+    if absent and (loaders or there.empty):
+        names = (" and " if loaders else " or ").join(absent)
+        return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {names}{where}"
+    good = there[there["repeats_ok"] > 0]
     if good.empty:
-        return f"good runs: {'; '.join(chosen['failures'].dropna().unique())}"
-    if measure == "energy_per_gpu_j":
-        return f"energy of these runs: {'; '.join(good['power_reason'].dropna().unique())}"
-    return f"runs with both loaders on the same data, epochs and ranks{where}"
+        return f"good runs: {'; '.join(there['failures'].dropna().unique())}"
+    if claim["quantity"] == "energy_reduction" and good[quantities.energy_of(claim)].isna().any():
+        reasons = good["power_reason"].dropna().unique()
+        return f"energy of these runs: {'; '.join(reasons) or 'the sensor has no power to read once a second'}"
+    return (
+        f"runs with both loaders on the same data, epochs and ranks{where}"
+        if len(loaders) > 1
+        else (f"runs on more ranks, or the measure in these{where}")
+    )

@@ -27,6 +27,14 @@ def workload_difference(row: pd.Series) -> str | None:
     )
 
 
+def in_the_papers_way(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that were trained in the paper's way: no declared grid key has a value that the paper excludes.
+
+    Ratios to published values are given for these rows only (`workload_difference`), which also compares the workload.
+    """
+    return table[[not declared_differences(row, PAPER) for _, row in table.iterrows()]]
+
+
 def file_difference(row: pd.Series) -> str | None:
     """How the rows and columns of a loaded file differ from the published file's, or None."""
     spec = configuration.load_named("benchmarks", row["benchmark"])

@@ -1,0 +1,187 @@
+"""The paper's statements beside what its other numbers give: where they agree, and where they contradict each other."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core import configuration
+from study.core.registry import Registry
+from study.report.papers.icpp2019.quantities import stays_from
+from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
+from study.report.tables.layout import Table
+from study.report.tables.summary import published
+
+MIB = 2**20
+CHUNK_ROWS = 2_000_000  # of the paper's listing (section 5)
+LEAST_BYTES = 2  # of a value in a csv file: a digit and a separator
+Derive = Callable[[str], float]
+DERIVED: Registry[Derive] = Registry("value derived from published numbers")
+# What a relation says of (derived, stated). Equal: with the decimals of the statement.
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "=": lambda derived, stated: round(derived, _decimals(stated)) == stated,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+
+
+@kinds.table(
+    "icpp2019_consistency",
+    title="The paper's statements against its own numbers",
+    look_for="Where two statements of the paper cannot both hold: a difference of ours from one of them then means "
+    "little.",
+    needs="nothing",
+    is_there=lambda study: True,
+)
+def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per statement: its number, the number that other published values give, and whether they agree.
+
+    Runs are not read. ``derived`` is computed from config/papers/icpp2019, or is a number given there with its place.
+    """
+    frame = published("icpp2019_consistency.csv").rename(columns={"where": "paper_section"})
+    frame["derived"] = [_derived(row) for _, row in frame.iterrows()]
+    frame["agrees"] = [_agrees(row) for _, row in frame.iterrows()]
+    shown = ["statement", "paper_section", "relation", "stated", "derived", "unit", "agrees", "compared_with",
+             "compared_where", "meaning"]  # fmt: skip
+    caption = (
+        "statements of icpp2019 beside what its other numbers give; all values are published or computed from "
+        "published ones, none is measured here. derived: computed from the place in compared_where; empty where it "
+        "cannot be computed or no number of GPUs qualifies. agrees: whether derived stands in this relation to stated."
+    )
+    return Table("icpp2019_consistency", caption, frame, shown, ("unit", "meaning"))
+
+
+def _derived(row: pd.Series) -> float:
+    return row["other"] if pd.isna(row["derived_by"]) else DERIVED[row["derived_by"]](row["of"])
+
+
+def _agrees(row: pd.Series) -> Any:
+    """Whether the derived number fits the statement; None where there is nothing to compare."""
+    if pd.isna(row["relation"]):
+        return None
+    return not math.isnan(row["derived"]) and RELATIONS[row["relation"]](row["derived"], row["stated"])
+
+
+def _decimals(stated: float) -> int:
+    return len(f"{stated:g}".partition(".")[2])
+
+
+def _benchmark(name: str) -> pd.Series:
+    return published("icpp2019_table1_benchmarks.csv").set_index("benchmark").loc[name]
+
+
+def _files(benchmark: str, machine: str, loader: str) -> float:
+    """Seconds to load a benchmark's training and test file alone (Tables 3 and 4)."""
+    table = published(MACHINES[machine])
+    return float(table.loc[table["benchmark"] == benchmark, f"{loader}_s"].sum())
+
+
+def _weak(gpus: int) -> float:
+    """Time per epoch of NT3 with the original loader (Table 6), s."""
+    table = published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE").set_index("gpus")
+    return float(table.loc[gpus, "time_per_epoch_s"])
+
+
+def strong_scaling() -> pd.DataFrame:
+    """NT3 with batch size 20 on Summit, one row per number of ``gpus``.
+
+    ``train_s`` = epochs x time per epoch (Table 2); ``runtime_s``, ``runtime_optimized_s`` = energy / power (Table 5).
+    """
+    epochs = published("icpp2019_table2_nt3_strong.csv").query("batch_size == 20").set_index("gpus")
+    power = published("icpp2019_table5_nt3_power_energy.csv").set_index("gpus")
+    found = pd.DataFrame(
+        {
+            "train_s": epochs["time_per_epoch_s"] * _benchmark("nt3")["epochs"] / epochs.index,
+            "runtime_s": power["energy_per_gpu_j"] / power["power_w"],
+            "runtime_optimized_s": power["energy_optimized_per_gpu_j"] / power["power_optimized_w"],
+        }
+    )
+    return found.reset_index()
+
+
+def _loading(of: str) -> float:
+    """NT3's loading time on Summit, s: of the ``files`` alone (Table 3), or of a ``run`` on 384 GPUs (4.2.1)."""
+    if of == "files":
+        return _files("nt3", "summit", BASE)
+    claims = published("icpp2019_claims.csv")
+    return float(claims.loc[claims["quantity"] == "load_s", "high"].item())
+
+
+@DERIVED.register("most_gpus")
+def most_gpus(of: str) -> float:
+    """Epochs of a benchmark / fewest epochs per GPU."""
+    return _benchmark(of)["epochs"] / configuration.load_named("benchmarks", of)["epochs"]["minimum_per_rank"]
+
+
+@DERIVED.register("runtime_reduction")
+def runtime_reduction(of: str) -> float:
+    """Largest reduction of energy / power, %; the paper has it for NT3."""
+    table = strong_scaling()
+    return float((100 * (1 - table["runtime_optimized_s"] / table["runtime_s"])).max())
+
+
+@DERIVED.register("files_theta_over_summit")
+def files_theta_over_summit(of: str) -> float:
+    """Loading a benchmark's two files alone with the original loader, Theta / Summit."""
+    return _files(of, "theta", BASE) / _files(of, "summit", BASE)
+
+
+def _files_speedup(machine: str) -> Derive:
+    """The derivation: loading a benchmark's two files alone on a machine, original / improved loader."""
+    return lambda of: _files(of, machine, BASE) / _files(of, machine, OPTIMIZED)
+
+
+for _machine in MACHINES:
+    DERIVED.add(f"files_speedup_{_machine}", _files_speedup(_machine))
+
+
+@DERIVED.register("dominates_training")
+def dominates_training(of: str) -> float:
+    """Number of GPUs from which on loading takes longer than training: the definition of docs/method.md."""
+    table = strong_scaling()
+    return stays_from(table, _loading(of) - table["train_s"])
+
+
+@DERIVED.register("dominates_half")
+def dominates_half(of: str) -> float:
+    """Number of GPUs from which on loading takes more than half of the runtime."""
+    table = strong_scaling()
+    return stays_from(table, _loading(of) - table["runtime_s"] / 2)
+
+
+@DERIVED.register("lowest_accuracy")
+def lowest_accuracy(of: str) -> float:
+    """NT3's lowest accuracy with 8 epochs per GPU and the original loader (Table 6)."""
+    return float(published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE")["accuracy"].min())
+
+
+@DERIVED.register("epochs_per_gpu")
+def epochs_per_gpu(of: str) -> float:
+    """NT3's epochs per GPU on this number of GPUs, strong scaling."""
+    return _benchmark("nt3")["epochs"] / int(of)
+
+
+@DERIVED.register("epoch_growth")
+def epoch_growth(of: str) -> float:
+    """NT3's time per epoch on 3,072 GPUs / on 6 (``time``) or 1 (``sequential``); of ``overhead``: beyond one GPU's."""
+    if of == "overhead":
+        return (_weak(3072) - _weak(1)) / (_weak(6) - _weak(1))
+    return _weak(3072) / _weak(1 if of == "sequential" else 6)
+
+
+@DERIVED.register("most_columns")
+def most_columns(of: str) -> float:
+    """Columns for which the training file has room, if each value takes two bytes; its size is in MiB."""
+    row = _benchmark(of)
+    return row["train_mb"] * MIB / row["train_samples"] / LEAST_BYTES
+
+
+@DERIVED.register("chunk_mb")
+def chunk_mb(of: str) -> float:
+    """Size of one chunk of the paper's listing: of the whole training file if it has fewer rows."""
+    row = _benchmark(of)
+    return row["train_mb"] * min(1, CHUNK_ROWS / row["train_samples"])
