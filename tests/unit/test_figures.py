@@ -281,7 +281,7 @@ def test_published_points_are_hollow_grey_and_without_a_line():
 
 def test_two_machines_points_have_their_own_markers():
     summit, theta = panel(selected("figure11_13", {}), "Time per epoch").published
-    assert (theta.label, list(theta.values)) == ("paper, Theta: read_csv (base)", [695, 965])
+    assert (theta.label, list(theta.values)) == ("paper, Theta", [695, 965]), "no loader is named"
     assert summit.series != theta.series
 
 

@@ -69,6 +69,7 @@ def test_a_gpu(run):
     power = run({("n1", "nvml", "gpu"): 100})
     assert power["energy_per_gpu_j"] == pytest.approx(1800)
     assert power["power_per_gpu_w"] == pytest.approx(100)
+    assert power["energy_window_s"] == pytest.approx(18)
     assert power["power_per_gpu_training_w"] == pytest.approx(100)
     assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000)
     assert power["phases"]["load"]["gpu"]["trapezoid_j"] == pytest.approx(400)

@@ -64,7 +64,7 @@ def test_table2_means_intervals_and_published_values(frame):
     assert row.ratio_time_per_epoch_s == pytest.approx(11.0 / 10.93)
     assert row.published_power_per_gpu_w == 176.8
     assert math.isnan(row.power_per_gpu_w)
-    assert math.isnan(row.ratio_power_per_gpu_w)
+    assert math.isnan(row.ratio_power_per_gpu_one_hz_w)
     assert "no power sensor" in row.power_reason
     assert pd.isna(row.ratio_reason)
 
@@ -194,6 +194,14 @@ def test_scaling_weak(frame):
     assert list(table.speedup) == pytest.approx([1, 3.2])
 
 
+def test_a_repeat_without_its_partner_is_not_in_the_speedup(frame):
+    """One rank's slow second repeat has no partner: two ranks failed there."""
+    one, two = (expand(gpus=gpus, repeats=2) for gpus in (1, 2))
+    facts = [{"runtime": 40.0}, {"runtime": 400.0}, {"runtime": 20.0}, {"status": "failed"}]
+    table = by_gpus(TABLES["scaling"].make(frame(*zip([*one, *two], facts, strict=True)), NO_LOADING))
+    assert table.loc[2].speedup == pytest.approx(2)
+
+
 def test_scaling_against_a_failed_base_has_no_speedup(frame):
     runs = expand(gpus=[1, 2])
     table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, [{"status": "failed"}, {}], strict=True)), NO_LOADING))
@@ -290,6 +298,8 @@ def test_table1(frame):
     assert (row.train_samples, row.features, row.epochs, row.batch_size) == (1120, 60483, 384, 20)
     assert (row.published_train_samples, row.published_features, row.published_epochs) == (1120, 60483, 384)
     assert (row.train_mb, row.published_train_mb, row.optimizer) == (5.0, pytest.approx(597 * 1.048576), "sgd")
+    assert row.ratio_train_mb == pytest.approx(5e6 / (597 * 2**20))
+    assert row.ratio_batch_size == row.ratio_epochs == 1
 
 
 def test_table5_change_in_percent(frame):
@@ -300,7 +310,35 @@ def test_table5_change_in_percent(frame):
     table = by_gpus(TABLES["icpp2019_table5"].make(table, NO_LOADING))
     assert table.power_change_pct.tolist() == pytest.approx([10, 25])
     assert table.energy_change_pct.tolist() == pytest.approx([-10, -50])
+    assert table.pairing.tolist() == ["paired", "paired"]
     assert table.loc[6, ["published_power_w", "published_energy_change_pct"]].tolist() == [176.8, -3.42]
+
+
+def test_table5_intervals(frame):
+    """Energy falls by 50 and by 60 % in two blocks; a third block has no optimised run."""
+    base, optimized = (expand(gpus=6, loader=loader, epochs=6, repeats=3) for loader in ("read_csv", "chunked"))
+    order = [run for block in zip(base, optimized, strict=True) for run in block]
+    facts = [{"started": place, "status": "failed" if place == 6 else "ok"} for place in range(1, 7)]
+    table = frame(*zip(order, facts, strict=True))
+    table["energy_per_gpu_j"] = [1000.0, 500.0, 1000.0, 400.0, 9000.0, 1.0]
+    row = by_gpus(TABLES["icpp2019_table5"].make(table, NO_LOADING)).loc[6]
+    assert row.energy_change_pct == pytest.approx(100 * (math.sqrt(0.5 * 0.4) - 1))
+    assert row.energy_change_low_pct < -60 < -50 < row.energy_change_high_pct
+    assert row.energy_optimized_per_gpu_ci95_j == pytest.approx(12.7062 * 50, rel=1e-4)
+
+
+def test_power_is_compared_at_the_paper_s_rate(frame):
+    """Ratios are of the power read once a second, in Tables 2, 5 and 6."""
+    strong = expand(gpus=6, full_size=True, epochs=384, loader=["read_csv", "chunked"])
+    weak = expand(gpus=6, full_size=True, epochs=8, scaling="weak")
+    runs = frame(*((run, {}) for run in [*strong, *weak]))
+    runs["power_per_gpu_w"], runs["power_per_gpu_one_hz_w"] = 1.0, 88.4
+    runs["energy_per_gpu_j"], runs["energy_per_gpu_one_hz_j"] = 1.0, 1555.7244
+    second, fifth, sixth = (by_gpus(TABLES[f"icpp2019_table{n}"].make(runs, NO_LOADING)).loc[6] for n in (2, 5, 6))
+    assert second.ratio_power_per_gpu_one_hz_w == fifth.ratio_power_one_hz_w == pytest.approx(0.5)
+    assert fifth.ratio_energy_per_gpu_one_hz_j == pytest.approx(0.01)
+    assert sixth.ratio_power_per_gpu_one_hz_w == pytest.approx(88.4 / 96.4)
+    assert "ratio_power_w" not in fifth
 
 
 def test_table5_without_power_says_why(frame):

@@ -132,7 +132,7 @@ def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path:
 def _power(record: dict[str, Any]) -> dict[str, Any]:
     """Power and energy columns: per GPU, of the job, of each kind of device, and derived values."""
     power, training = record["power"], record["training"]
-    job, samples = power["energy_job_j"], None
+    job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
         derived, workload = record["derived"], record["workload"]
         ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
@@ -145,7 +145,8 @@ def _power(record: dict[str, Any]) -> dict[str, Any]:
         "energy_per_gpu_j": power["energy_per_gpu_j"],
         "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
         "energy_job_j": job,
-        "energy_delay_product_js": job * record["runtime_s"] if job else None,
+        "energy_window_s": window,
+        "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
         "samples_per_j": samples / job if job and samples else None,
         **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
         "power_gap_s": max(gaps, default=None),

@@ -173,6 +173,7 @@ def _power(
         "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
         "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,
         "energy_job_j": _job(whole, machine),
+        "energy_window_s": _length(windows, RUN) if per_gpu is not None or _job(whole, machine) is not None else None,
         "components": whole,
         "phases": {phase: found[phase] for phase in PHASES if phase in found},
     }
@@ -205,6 +206,11 @@ def _job(component: dict[str, Any], machine: dict[str, Any]) -> float | None:
 
 
 def _mean_power(joules: float | None, windows: Windows, name: str, ranks: int) -> float | None:
-    """Mean power per rank over a window; its length is that of the longest host, since all wait for it."""
-    seconds = max((end - begin for (_, window), (begin, end) in windows.items() if window == name), default=0)
+    """Mean power per rank over a window."""
+    seconds = _length(windows, name)
     return None if joules is None or seconds == 0 else joules / ranks / seconds
+
+
+def _length(windows: Windows, name: str) -> float:
+    """Length of a window, s: that of the longest host, since all wait for it; 0 without such a window."""
+    return max((end - begin for (_, window), (begin, end) in windows.items() if window == name), default=0)

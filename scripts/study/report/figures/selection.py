@@ -193,7 +193,7 @@ def _published(panel: dict[str, Any], series: list[tuple[Any, ...]], description
     named = [dict(zip(panel["by"], values, strict=False)) for values in series]
     for entry in panel.get("published", []):
         rows = _published_rows(entry, description)
-        by = [column for column in panel["by"] if column in rows]
+        by = [column for column in panel["by"] if column in rows and rows[column].notna().all()]
         for (machine, *values), points in rows.groupby(["machine", *by], sort=False):
             same = [number for number, known in enumerate(named) if by and [known[name] for name in by] == values]
             free = [number for number in same if number not in used]  # another machine's points need their own marker

@@ -43,11 +43,12 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         shown.remove("pairing")
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN); low and high are its 95 % "
-        "interval over the blocks (repeats), unpaired where the two were not run interleaved; phases are the slowest "
-        "rank's; power and energy (docs/telemetry.md) where they are measured; one_hz: as if power were read once a "
-        "second, as the paper did; achieved_gflop_per_s: throughput x the operations of a "
-        "sample's forward and backward pass, of all ranks, and flop_utilisation its share of the machine's peak."
+        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN), the geometric mean over the "
+        "blocks (repeats) that both have; low and high are its 95 % interval, unpaired where the two were not run "
+        "interleaved; phases are the slowest rank's; power and energy (docs/telemetry.md) where they are measured, "
+        "from load to evaluate, so without start-up; one_hz: as if power were read once a second, as the paper did; "
+        "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
+        "flop_utilisation its share of the machine's peak."
     )
     remarks = [*notes(table, "values"), *_without_flop(chosen)]
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
@@ -60,15 +61,17 @@ def _without_flop(runs: pd.DataFrame) -> list[str]:
 
 
 def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Add speedup and efficiency of the whole run; empty where the series' smallest point has no time.
+    """Add speedup and efficiency of the whole run; empty where no block has both points' times.
 
-    The speedup is a ratio of means. Its interval is that of the ratios within blocks, see `study.records.pairing`.
+    The speedup is the geometric mean of the ratios within blocks, so that a repeat that only one of the two points has
+    does not count; see `study.records.pairing`.
     """
     base = series.iloc[0]
-    ratio = base["runtime_s"] / series["runtime_s"]
     ranks = series["gpus"] / base["gpus"]
     weak = base["scaling"] == "weak"
-    paired = [pairing.between(runs, base["records"], records, "runtime_s") for records in series["records"]]
+    own = runs[runs["machine"] == base["machine"]]  # records of two machines may have the same name
+    paired = [pairing.between(own, base["records"], records, "runtime_s") for records in series["records"]]
+    ratio = pd.Series([each.ratio for each in paired], index=series.index, dtype=float)
     times = ranks if weak else 1
     return series.assign(
         speedup=ratio * ranks if weak else ratio,

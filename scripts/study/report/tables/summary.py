@@ -89,8 +89,8 @@ def optional_columns(shown: Iterable[str]) -> tuple[str, ...]:
     """Of ``shown``, the columns that are hidden if they are empty."""
     prefixes = ("published_", "ratio_")
     with_default = [name for name, parameter in PARAMETERS.items() if parameter.has_default]
-    optional = (*with_default, "repeats_resumed", "repeats_failed", "failures", "may_fail", "oversubscribed")
-    return tuple(c for c in shown if c.startswith(prefixes) or c in optional)
+    optional = (*with_default, "repeats_resumed", "repeats_failed", "failures", "may_fail", "oversubscribed", "pairing")
+    return tuple(c for c in shown if c.startswith(prefixes) or c in optional or "one_hz" in c)
 
 
 def beside_published(

@@ -177,7 +177,7 @@ def epoch_growth(of: str) -> float:
 def most_columns(of: str) -> float:
     """Columns for which the training file has room, if each value takes two bytes; its size is in MiB."""
     row = _benchmark(of)
-    return row["train_mb"] * MIB / row["train_samples"] / LEAST_BYTES
+    return row["train_mib"] * MIB / row["train_samples"] / LEAST_BYTES
 
 
 @DERIVED.register("chunk_mb")

@@ -1,5 +1,6 @@
 """The tables of the ICPP 2019 paper, as measured by this study's runs."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -7,8 +8,9 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.data.loaders import TRAINING_LOADERS
+from study.records import pairing
 from study.report.papers.icpp2019.workload import file_difference, workload_difference
-from study.report.tables.layout import Table
+from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
     POINT,
@@ -22,11 +24,17 @@ from study.report.tables.summary import (
     timed,
 )
 
+MIB_IN_MB = 2**20 / 1e6
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
-MIB = 2**20  # bytes
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+# On Summit the paper read nvidia-smi once a second (section 3): its power is compared with ours at that rate.
+ONE_HZ = {"power_per_gpu_w": "power_per_gpu_one_hz_w"}
+POWER_IS = (
+    "power and energy are from load to evaluate, without start-up, the paper's energy is probably power x runtime; "
+    "one_hz: power read once a second, as the paper did; ratios are of these"
+)
 
 
 @kinds.table(
@@ -38,7 +46,10 @@ TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"
     is_there=kinds.runs(),
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-    """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run."""
+    """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run.
+
+    A ratio is ours / published. It stands for itself: here the workload is what is compared.
+    """
     keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
     measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
     groups = runs.groupby(keys, sort=False)
@@ -49,18 +60,24 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         .reset_index()
     )
     paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
-    paper = paper.assign(**{f"{split}_mb": paper[f"{split}_mib"] * MIB / 1e6 for split in ("train", "test")})
+    paper = paper.assign(**{f"{split}_mb": paper[f"{split}_mib"] * MIB_IN_MB for split in ("train", "test")})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
     table["published_epochs"] = table["published_epochs"].where(
         table["scaling"] != "weak"
     )  # Table 1 does not have these
+    for name in beside:
+        table[f"ratio_{name}"] = table[name] / table[f"published_{name}"]
     table = table.astype(
-        {name: "Int64" for name in table if name.endswith(("_samples", "features", "_epochs", "size"))}
+        {
+            name: "Int64"
+            for name in table
+            if name.endswith(("_samples", "features", "_epochs", "size")) and not name.startswith("ratio_")
+        }
     )
     shown = ["benchmark", "dataset", "scaling"]
     for name in ("train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "optimizer", *beside[-2:]):
-        shown += [name, *([f"published_{name}"] if name in beside else [])]
+        shown += [name, *([f"published_{name}", f"ratio_{name}"] if name in beside else [])]
     caption = (
         "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
         "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; all "
@@ -80,13 +97,17 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
     chosen = timed(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
-    table = points(chosen, [*measures, STEADY]).sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
+    table = points(chosen, [*measures, STEADY, *ONE_HZ.values()]).sort_values(
+        ["benchmark", "batch_size", "gpus"], ignore_index=True
+    )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference)
+    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, ours=ONE_HZ)
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
-             "published_power_per_gpu_w", "ratio_power_per_gpu_w", *TOLD]  # fmt: skip
-    caption = "time per epoch and average power per GPU, strong scaling; published: icpp2019, Table 2 (Summit)."
+             *ONE_HZ.values(), "published_power_per_gpu_w", "ratio_power_per_gpu_one_hz_w", *TOLD]  # fmt: skip
+    caption = (
+        f"time per epoch and average power per GPU, strong scaling; {POWER_IS}; published: icpp2019, Table 2 (Summit)."
+    )
     return _of_runs("icpp2019_table2", caption, table, shown)
 
 
@@ -107,7 +128,8 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
         for key, group in loading.groupby(keys, sort=False, dropna=False)
     ]
-    columns = [f"{loader}{suffix}" for suffix in ("_s", "_ci95_s", "_peak_memory_mb") for loader in loaders]
+    names = (lambda name: f"{name}_s", lambda name: ci95_name(f"{name}_s"), lambda name: f"{name}_peak_memory_mb")
+    columns = [name(loader) for name in names for loader in loaders]
     columns += [f"speedup_{loader}" for loader in loaders if loader != BASE]
     table = pd.DataFrame(
         rows,
@@ -160,7 +182,7 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
         if loader not in set(group["loader"]):
             continue
         sample = summarize(times[loader])
-        row[f"{loader}_s"], row[f"{loader}_ci95_s"] = sample.mean, sample.ci95
+        row[f"{loader}_s"], row[ci95_name(f"{loader}_s")] = sample.mean, sample.ci95
         row[f"{loader}_peak_memory_mb"] = ok.loc[ok["loader"] == loader, "peak_memory_mb"].max()
         if loader != BASE and BASE in loaders:
             row[f"speedup_{loader}"] = (times[BASE] / times[loader]).median()
@@ -184,19 +206,22 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
 )
 def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
-    table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)))
+    table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)), runs)
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = beside_published(table, file, keys, measures, workload_difference)
+    table = beside_published(table, file, keys, measures, workload_difference, ours=TABLE_5_ONE_HZ)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
     shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
-        shown += [name, f"published_{name}", *([f"ratio_{name}"] if name in measures else [])]
-    shown += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+        ours = TABLE_5_ONE_HZ.get(name)
+        shown += [name, *([ours] if ours else _ends(name)), f"published_{name}", *([f"ratio_{ours}"] if ours else [])]
+    shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
+    shown += ["oversubscribed"]
     caption = (
         "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
-        "(chunked), and the change; published: icpp2019, Table 5 (Summit, batch size 20)."
+        "(chunked), and the change with its 95 % interval, paired within the blocks (repeats) that both have, unpaired "
+        f"where they were not run interleaved; {POWER_IS}; published: icpp2019, Table 5 (Summit, batch size 20)."
     )
     return _of_runs("icpp2019_table5", caption, table, shown)
 
@@ -204,31 +229,71 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 POWER = {  # measured column: base, optimised, change
     "power_per_gpu_w": ("power_w", "power_optimized_w", "power_change_pct"),
     "energy_per_gpu_j": ("energy_per_gpu_j", "energy_optimized_per_gpu_j", "energy_change_pct"),
+    "power_per_gpu_one_hz_w": ("power_one_hz_w", "power_optimized_one_hz_w", "power_one_hz_change_pct"),
+    "energy_per_gpu_one_hz_j": (
+        "energy_per_gpu_one_hz_j",
+        "energy_optimized_per_gpu_one_hz_j",
+        "energy_one_hz_change_pct",
+    ),
+}
+# {column of Table 5: ours at the paper's rate}
+TABLE_5_ONE_HZ = {
+    ours: at_one_hz
+    for usual, rate in (("power_per_gpu_w", "power_per_gpu_one_hz_w"), ("energy_per_gpu_j", "energy_per_gpu_one_hz_j"))
+    for ours, at_one_hz in zip(POWER[usual][:2], POWER[rate][:2], strict=True)
 }
 ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
 
 
-def _base_beside_optimized(table: pd.DataFrame) -> pd.DataFrame:
+def _ends(change: str) -> list[str]:
+    """The columns of the interval of a change: ``energy_change_low_pct``."""
+    return [change.replace("_pct", f"_{end}_pct") for end in ("low", "high")]
+
+
+def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point for both loaders, with the paper's columns of Table 5; a loader without runs stays empty."""
     base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
     same = [name for name in POINT if name != "loader"]
     table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
     for column in ("power_reason", "power_source", "may_fail", *WORKLOAD):
         table[column] = table[column].combine_first(table[f"{column}_other"])
-    table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
     for column in ("repeats_failed", "code_is_current", "oversubscribed"):
         both = table[[column, f"{column}_other"]].apply(pd.to_numeric)
         table[column] = both.sum(axis=1) if column == "repeats_failed" else both.agg(ALL_OR_ANY[column], axis=1) > 0
     table["failures"] = table[["failures", "failures_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
     table["repeats_optimized_ok"] = table["repeats_ok_other"].fillna(0).astype(int)
     table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
-    for measured, (first, second, change) in POWER.items():
-        ours, other = table[measured], table[f"{measured}_other"]
-        table = table.assign(**{first: ours, second: other, change: 100 * (other / ours - 1)})
-    columns = [*same, *WORKLOAD, *POWER["power_per_gpu_w"], *POWER["energy_per_gpu_j"]]
+    changes = pd.DataFrame([_changes(row, runs) for _, row in table.iterrows()], index=table.index)
+    sides = {name: table[column] for name, column in _sides().items()}
+    table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    table = table.assign(**sides, **{name: changes[name] for name in changes})
+    columns = [*same, *WORKLOAD, *sides, *changes]
     columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]
     columns += ["power_reason", "oversubscribed", "code_is_current", "records"]
     return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
+
+
+def _sides() -> dict[str, str]:
+    """The measured columns of Table 5 with their intervals: {its name: the column of the merged points}."""
+    return {
+        of(name): f"{of(measured)}{end}"
+        for measured, names in POWER.items()
+        for name, end in zip(names[:2], ("", "_other"), strict=True)
+        for of in (str, ci95_name)
+    }
+
+
+def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
+    """The change of each measure from base to optimised, %, with its interval; NaN where one has no mean."""
+    found: dict[str, Any] = {"pairing": None}
+    for measured, (_, _, change) in POWER.items():
+        names = [change, *_ends(change)]
+        found |= dict.fromkeys(names, math.nan)
+        if row[[measured, f"{measured}_other"]].notna().all():
+            ratio = pairing.between(runs, row["records_other"], row["records"], measured)
+            found |= dict(zip(names, (100 * (end - 1) for end in (ratio.ratio, ratio.low, ratio.high)), strict=True))
+            found["pairing"] = found["pairing"] or ratio.pairing
+    return found
 
 
 @kinds.table(
@@ -242,22 +307,23 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
     chosen = timed(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
-    table = points(chosen, [*measures, STEADY, "loss"])
+    table = points(chosen, [*measures, STEADY, "loss", *ONE_HZ.values()])
     order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
-    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference)
+    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, ours=ONE_HZ)
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
         shown += ["loss"] if measure == "accuracy" else []
-        shown += [f"published_{measure}", f"ratio_{measure}"]
+        ours = ONE_HZ.get(measure, measure)
+        shown += [*([ours] if ours != measure else []), f"published_{measure}", f"ratio_{ours}"]
     shown += TOLD
     caption = (
         "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
-        "the paper's original loader, chunked its optimised one; published: icpp2019, Table 6 (Summit)."
+        f"the paper's original loader, chunked its optimised one; {POWER_IS}; published: icpp2019, Table 6 (Summit)."
     )
     return _of_runs("icpp2019_table6", caption, table, shown)
 
