@@ -184,4 +184,4 @@ def most_columns(of: str) -> float:
 def chunk_mb(of: str) -> float:
     """Size of one chunk of the paper's listing: of the whole training file if it has fewer rows."""
     row = _benchmark(of)
-    return row["train_mb"] * min(1, CHUNK_ROWS / row["train_samples"])
+    return row["train_mib"] * MIB / 1e6 * min(1, CHUNK_ROWS / row["train_samples"])
