@@ -45,6 +45,17 @@ def test_what_figures_may_draw_is_a_column_of_runs_csv(frame):
     assert set(MEASURED) <= set(frame((run, {})))
 
 
+def test_the_energy_delay_product_is_of_one_window(make_run, tmp_path):
+    """50 J and 8 s from load to evaluate; the runtime of 100 s has the start-up too. Older records lack the window."""
+    (run,) = expand()
+    folder = make_run(run, runtime=100.0)
+    record = make_record(folder)
+    for window, expected in (({"energy_window_s": 8.0}, 400.0), ({}, None)):
+        power = {key: value for key, value in record["power"].items() if key != "energy_window_s"}
+        write_json(folder / "record.json", {**record, "power": {**power, "energy_job_j": 50.0, **window}})
+        assert runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").energy_delay_product_js.item() == expected
+
+
 def by_gpus(table):
     return table.frame.set_index("gpus")
 
