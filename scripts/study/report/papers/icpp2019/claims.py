@@ -84,7 +84,8 @@ def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dic
     if with_value:
         return [_labels(claim, case) | _numbers(value) | {"missing": value.missing} for case, value in with_value]
     missing = dict.fromkeys(value.missing or _missing(claim, case) for case, value in found)
-    return [_labels(claim, found[0][0]) | _numbers(found[0][1]) | {"missing": "; ".join(missing)}]
+    labels = _labels(claim, found[0][0]) | {"loader": claim["loader"]}  # where none is named, either would do
+    return [labels | _numbers(found[0][1]) | {"missing": "; ".join(missing)}]
 
 
 def _of_claim(claim: pd.Series, table: pd.DataFrame) -> pd.DataFrame:
