@@ -348,6 +348,9 @@ def test_icpp2019_has_every_published_nt3_point():
     table6 = pd.read_csv(folder / "icpp2019_table6_nt3_weak.csv")
     assert {("strong", b, g, "read_csv") for b, g in zip(table2.batch_size, table2.gpus, strict=True)} <= planned
     assert {("weak", 20, g, loader) for loader, g in zip(table6.loader, table6.gpus, strict=True)} <= planned
+    traced = {(r["benchmark"], r["scaling"], r.gpus, r["loader"]) for r in runs if r["trace"]}
+    points = [("nt3", "strong", 384), ("nt3", "weak", 768)]  # Figures 7, 12 and 19
+    assert traced == {(*point, loader) for point in points for loader in ("read_csv", "chunked")}
 
 
 @pytest.mark.parametrize(

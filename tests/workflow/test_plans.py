@@ -149,17 +149,20 @@ def test_the_plan_of_the_paper_s_study(project):
     """Every run, by benchmark and mode; worked out by hand from the paper's grids."""
     jobs, output = project.planned(study="icpp2019")
     for line in (
-        "nt3 strong scaling: 100 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
+        "nt3 strong scaling: 102 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
         "p1b1 strong scaling: 72 runs on 1, 6, 12, 24, 48, 96 ranks",
         "p1b2 strong scaling: 96 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks",
         "p1b3 batch scaling: 136 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
-        "nt3 weak scaling: 48 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks",
+        "nt3 weak scaling: 50 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks",
         "p1b1 weak scaling: 48 runs",
         "p1b2 weak scaling: 48 runs",
     ):
         assert line in output
     assert "3072 ranks need 384 nodes" in output
-    assert jobs["train"] == 100 + 72 + 96 + 136 + 3 * 48
+    assert jobs["train"] == 102 + 72 + 96 + 136 + 50 + 2 * 48
+    assert jobs["read_timeline"] == 4, "Figures 7, 12 and 19: two rank counts, two loaders"
+    assert "Figure icpp2019_figure7_12_19" in output
+    assert "Table communication" in output
 
 
 def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
@@ -169,7 +172,7 @@ def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
     done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert "Study icpp2019 on machine summit: 548 runs" in done.stderr
+    assert "Study icpp2019 on machine summit: 552 runs" in done.stderr
     assert seconds < 10, f"{seconds:.1f} s"
 
 
