@@ -6,6 +6,7 @@ from typing import Any
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.experiment import published_times
 from study.experiment.study import PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
@@ -39,6 +40,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
             f"dataset {entry.dataset.id}"
         )
     lines += _batch_jobs(study, machine, components)
+    lines += _too_long(study, machine, components)
     lines += expected
     refusals = refused(study, machine, components)
     if refusals:
@@ -79,6 +81,44 @@ def _batch_jobs(study: Study, machine: Machine, components: dict[str, int]) -> l
             f"{queues.node_hours(alone, machine):,.0f} node-hours"
         )
     return lines
+
+
+def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+    """Warnings of runs that train longer than the machine lets them, by the papers' times per epoch on it."""
+    never: list[tuple[PlannedRun, float]] = []
+    limited: list[tuple[PlannedRun, float]] = []
+    for run in study.runs:
+        seconds = published_times.training_s(run, machine)
+        if seconds is None or seconds <= machine["time_limit_s"]:
+            continue
+        may = queues.longest_run_s(run.gpus, machine, components)
+        (never if seconds > may else limited).append((run, seconds))
+    lines = []
+    if never:
+        most = max(queues.longest_run_s(run.gpus, machine, components) for run, _ in never)
+        lines.append(
+            f"{_by_published_times(never)}; the queue lets a run of these sizes take {most / 3600:.1f} h at most "
+            "(queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout"
+        )
+    if limited:
+        lines.append(
+            f"{_by_published_times(limited)}; time_limit_s is {machine['time_limit_s']}: raise it in "
+            f"config/machines/{machine['name']}.yaml above {max(seconds for _, seconds in limited):,.0f} s and add the loading, or they "
+            "end as timeout"
+        )
+    return [f"  Warning: {line}" for line in lines]
+
+
+def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:
+    """How many runs, which points, and how long the longest trains."""
+    ranks: dict[str, set[int]] = {}
+    for run, _ in runs:
+        ranks.setdefault(f"{run['benchmark']} {run['scaling']} scaling", set()).add(run.gpus)
+    points = "; ".join(f"{kind} on {', '.join(map(str, sorted(counts)))} ranks" for kind, counts in ranks.items())
+    return (
+        f"{len(runs)} runs ({points}) are too long: by the published times per epoch, training alone takes up to "
+        f"{max(seconds for _, seconds in runs) / 3600:.1f} h"
+    )
 
 
 def _ranks(study: Study) -> list[int]:

@@ -35,13 +35,30 @@ def refusal(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> 
         if together * nodes > machine["nodes"]:
             return f"nodes: {together} runs of {nodes} nodes in one job are more than {machine['nodes']} nodes"
         nodes = packing.padded(together * nodes, machine)
-    longest = [rule["minutes"] for rule in rules.get("longest_minutes", []) if rule["from_nodes"] <= nodes]
-    if longest and job_minutes(machine) > longest[-1]:
+    longest = _longest_minutes(nodes, machine)
+    if longest and job_minutes(machine) > longest:
         return (
-            f"queue.longest_minutes: {nodes} nodes may run for {longest[-1]} minutes, a job takes "
+            f"queue.longest_minutes: {nodes} nodes may run for {longest} minutes, a job takes "
             f"{job_minutes(machine)} (time_limit_s and {MARGIN_MIN} minutes more)"
         )
     return None
+
+
+def longest_run_s(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> float:
+    """The largest ``time_limit_s`` (s) with which a run on so many ranks fits a job; infinite without such a rule.
+
+    components: as for `refusal`. A run that is too small for a job counts as packed into the smallest.
+    """
+    together = packing.together(ranks, machine, components)
+    nodes = packing.padded(together * launchers.nodes(ranks, machine), machine)
+    longest = _longest_minutes(nodes, machine)
+    return 60.0 * (longest - MARGIN_MIN) if longest else math.inf
+
+
+def _longest_minutes(nodes: int, machine: dict[str, Any]) -> int | None:
+    """The longest walltime (minutes) of a job on so many nodes; None without a rule."""
+    rules = machine.get("queue", {}).get("longest_minutes", [])
+    return next((rule["minutes"] for rule in reversed(rules) if rule["from_nodes"] <= nodes), None)
 
 
 def node_hours(nodes: Iterable[int], machine: dict[str, Any]) -> float:
