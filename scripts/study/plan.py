@@ -101,10 +101,10 @@ def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> lis
             "(queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout"
         )
     if limited:
+        longest = max(seconds for _, seconds in limited)
         lines.append(
             f"{_by_published_times(limited)}; time_limit_s is {machine['time_limit_s']}: raise it in "
-            f"config/machines/{machine['name']}.yaml above {max(seconds for _, seconds in limited):,.0f} s and add the loading, or they "
-            "end as timeout"
+            f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or they end as timeout"
         )
     return [f"  Warning: {line}" for line in lines]
 
