@@ -45,7 +45,7 @@ rule make_record:
 rule collect_records:
     input:
         RECORDS,
-        [paths.loading(RESULTS, measurement.directory) for measurement in STUDY.loading],
+        measurements(STUDY.loading),
     output:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",
@@ -57,12 +57,8 @@ rule collect_records:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
-        peak=MACHINE.get("peak_flop_per_s_per_rank"),
-        targets=as_json({"/".join(key): str(dataset.target) for key, dataset in STUDY.datasets.items()}),
-        may_fail=as_json({run.directory: run.may_fail for run in STUDY.runs if run.may_fail}),
+        rows=code_and_expectations(STUDY.runs, STUDY.loading),
         code=code_version.digest("collect_records.py"),
-        loading_code=code_version.loading_code(),
-        training_code=[code_version.training_code(name) for name in STUDY.benchmarks],
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:

@@ -1,6 +1,7 @@
 # The study and the machine that were asked for, checked, and the paths of everything that is made.
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -22,11 +23,11 @@ from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
 from study.experiment import expansion, inputs, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, queues
+from study.machines import launchers, machine, packing, profile_files, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
 from study.records.stamp import stamp
-from study.report.figures.kinds import KINDS
+from study.report import sources
 from study.report.figures.description import describe
 from study.report.tables import TABLES
 
@@ -36,12 +37,18 @@ if paths.ROOT != Path(workflow.basedir):
         "run make setup in the latter and use its .venv"
     )
 
+if workflow.is_main_process:
+    # Put back the file in which a profile names its machine, also for the jobs' own Snakemake.
+    hidden = profile_files.hidden(sys.argv[1:], os.environ, workflow.config_settings.configfiles)
+    config.update(profile_files.values(hidden, workflow.config_settings.overwrite_config))
+    workflow.config_settings.configfiles[:0] = hidden
+
 try:
+    plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = expansion.load_study(config["study"])
     MACHINE = machine.load(config["machine"])
-    plan.check_tables(STUDY)
-    plan.check_figures(STUDY)
+    plan.check_results(STUDY)
     plan.check_files(STUDY)
     mechanisms.declared()
     environment.prepare_for_jobs(config.get("account"), workflow.is_main_process)
@@ -55,7 +62,6 @@ RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
 LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
 OF_STUDY = paths.study_folder(RESULTS, STUDY.name)
 PRIORITIES = schedule.priorities(STUDY.runs)
-TRACED = [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in STUDY.runs if run["trace"]]
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
@@ -99,6 +105,33 @@ def measurement_of(wildcards):
     if directory not in STUDY.measurement_at:
         raise WorkflowError(f"study {STUDY.name} has no loading measurement {directory}")
     return STUDY.measurement_at[directory]
+
+
+@functools.cache
+def sources_of(of, name):
+    """What the study's table or figure ``name`` is made from. of: `sources.of_table` or `sources.of_figure`."""
+    try:
+        return of(STUDY, name)
+    except StudyError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def measurements(loading):
+    """The files of loading measurements."""
+    return [paths.loading(RESULTS, measurement.directory) for measurement in loading]
+
+
+def code_and_expectations(runs, loading):
+    """What the rows of runs and loads have beside their records: is their code current, may they fail, the targets."""
+    return as_json(
+        {
+            "peak": MACHINE.get("peak_flop_per_s_per_rank"),
+            "targets": {run.dataset.id: str(run.dataset.target) for run in runs},
+            "may_fail": {run.directory: run.may_fail for run in runs if run.may_fail},
+            "training_code": {name: code_version.training_code(name) for name in {run["benchmark"] for run in runs}},
+            "loading_code": code_version.loading_code() if loading else None,
+        }
+    )
 
 
 def as_json(value):

@@ -1,10 +1,26 @@
-# Tidy tables and published values -> the paper's tables and figures, and the report's first page.
+# Records and published values -> the paper's tables and figures, each from the runs that it uses, and the report's first
+# page.
+
+
+def made_from(of, name):
+    """The records and loading measurements that a table or figure is made from, for `input`."""
+    found = sources_of(of, name)
+    return {
+        "records": [paths.record(RESULTS, run.directory) for run in found.runs],
+        "loading": measurements(found.loading),
+        "activity": [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in found.traced],
+    }
+
+
+def rows_of(of, name):
+    """`code_and_expectations` of what a table or figure is made from."""
+    found = sources_of(of, name)
+    return code_and_expectations(found.runs, found.loading)
 
 
 rule make_table:
     input:
-        runs=f"{OF_STUDY}/runs.csv",
-        loading=f"{OF_STUDY}/loading.csv",
+        unpack(lambda wildcards: made_from(sources.of_table, wildcards.table)),
         published=paths.published(workflow.basedir),
     output:
         csv=f"{OF_STUDY}/tables/{{table}}.csv",
@@ -24,22 +40,20 @@ rule make_table:
     params:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
+        rows=lambda wildcards: rows_of(sources.of_table, wildcards.table),
         paper=as_json(inputs.paper_workloads(STUDY)),
         declared=as_json(inputs.paper_values(STUDY)),
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"
     shell:
-        'python "$SCRIPTS/make_table.py" --table {wildcards.table} --study {params.study} --runs {input.runs:q}'
-        " --loading {input.loading:q} --csv {output.csv:q} --markdown {output.markdown:q} --latex {output.latex:q}"
-        " --html {output.html:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/make_table.py" --table {wildcards.table} --study {params.study} --csv {output.csv:q}'
+        " --markdown {output.markdown:q} --latex {output.latex:q} --html {output.html:q} 2>&1 | tee {log:q}"
 
 
 rule make_figure:
     input:
-        runs=f"{OF_STUDY}/runs.csv",
-        loading=f"{OF_STUDY}/loading.csv",
-        activity=lambda wildcards: TRACED if KINDS[describe(wildcards.figure).kind].reads_timelines else [],
+        unpack(lambda wildcards: made_from(sources.of_figure, wildcards.figure)),
         published=paths.published(workflow.basedir),
     output:
         svg=report(
@@ -57,13 +71,14 @@ rule make_figure:
     params:
         study=STUDY.name,
         caption=lambda wildcards: describe(wildcards.figure).caption,
+        rows=lambda wildcards: rows_of(sources.of_figure, wildcards.figure),
         description=lambda wildcards: as_json(dataclasses.asdict(describe(wildcards.figure))),
         code=code_version.digest("make_figure.py"),
     message:
         "Figure {wildcards.figure}"
     shell:
-        'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure} --study {params.study} --runs {input.runs:q}'
-        " --loading {input.loading:q} --svg {output.svg:q} --pdf {output.pdf:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure} --study {params.study} --svg {output.svg:q}'
+        " --pdf {output.pdf:q} 2>&1 | tee {log:q}"
 
 
 rule make_overview:

@@ -1,10 +1,13 @@
-"""Draw one figure, as SVG and PDF, from the tidy tables of runs and loads."""
+"""Draw one figure of a study, as SVG and PDF, from the records of the runs that it uses."""
 
 import argparse
+from functools import partial
+from pathlib import Path
 
 from study.core import paths
 from study.core.errors import exit_with_message
-from study.records import tidy
+from study.experiment.expansion import load_study
+from study.records.gathered import gather
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS, Inputs
 
@@ -13,16 +16,14 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--figure", required=True, help="a figure of config/figures.yaml or config/papers")
-    parser.add_argument("--study", required=True, help="named above the panels")
-    parser.add_argument("--runs", required=True, help="the study's runs.csv")
-    parser.add_argument("--loading", required=True, help="the study's loading.csv")
+    parser.add_argument("--study", required=True)
     for form in ("svg", "pdf"):
-        parser.add_argument(f"--{form}", required=True, help="a file to write")
+        parser.add_argument(f"--{form}", required=True, help="a file to write, in a study's folder figures")
     arguments = parser.parse_args()
-    runs, loading = tidy.read_runs(arguments.runs), tidy.read_loading(arguments.loading)
-    description = describe(arguments.figure)
-    inputs = Inputs(runs, loading, arguments.study, paths.machine_folder(arguments.runs))
-    KINDS[description.kind].draw(description, inputs, arguments.svg, arguments.pdf)
+    study, description = load_study(arguments.study), describe(arguments.figure)
+    kind, results = KINDS[description.kind], paths.machine_folder(Path(arguments.svg).parent)
+    runs, loading = gather(study, results, partial(kind.uses, description), kind.uses_loading)
+    kind.draw(description, Inputs(runs, loading, study.name, results), arguments.svg, arguments.pdf)
 
 
 if __name__ == "__main__":

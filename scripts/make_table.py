@@ -1,10 +1,13 @@
-"""Make one table, as CSV, Markdown, LaTeX and HTML, from the tidy tables."""
+"""Make one table of a study, as CSV, Markdown, LaTeX and HTML, from the records of the runs that it uses."""
 
 import argparse
 import dataclasses
+from pathlib import Path
 
+from study.core import paths
 from study.core.errors import exit_with_message
-from study.records import tidy
+from study.experiment.expansion import load_study
+from study.records.gathered import gather
 from study.report.tables import TABLES
 
 
@@ -12,14 +15,14 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, choices=list(TABLES))
-    parser.add_argument("--study", required=True, help="named in the caption")
-    parser.add_argument("--runs", required=True, help="runs.csv")
-    parser.add_argument("--loading", required=True, help="loading.csv")
+    parser.add_argument("--study", required=True)
     for form in ("csv", "markdown", "latex", "html"):
-        parser.add_argument(f"--{form}", required=True, help="a file to write")
+        parser.add_argument(f"--{form}", required=True, help="a file to write, in a study's folder tables")
     arguments = parser.parse_args()
-    table = TABLES[arguments.table].make(tidy.read_runs(arguments.runs), tidy.read_loading(arguments.loading))
-    table = dataclasses.replace(table, caption=f"study {arguments.study}: {table.caption}")
+    study, kind = load_study(arguments.study), TABLES[arguments.table]
+    results = paths.machine_folder(Path(arguments.csv).parent)
+    table = kind.make(*gather(study, results, kind.uses, kind.uses_loading))
+    table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 
 

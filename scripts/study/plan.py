@@ -4,15 +4,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import published_times
 from study.experiment.study import PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
-from study.report.figures.description import describe
-from study.report.figures.kinds import KINDS
-from study.report.tables import TABLES
+from study.report import sources
 
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
@@ -163,6 +160,15 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     return lines
 
 
+def check_deployment(methods: Iterable[str]) -> None:
+    """Raise `StudyError` for ``--sdm conda``. methods: the names of Snakemake's deployment methods in use."""
+    if "CONDA" in methods:
+        raise StudyError(
+            "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
+            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, and start snakemake in it"
+        )
+
+
 def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
     """Raise `StudyError` if the machine's jobs need an account and none is set."""
     if "scheduler" in machine and not variables.get("STUDY_ACCOUNT"):
@@ -172,34 +178,12 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
         )
 
 
-def check_tables(study: Study) -> None:
-    """Raise `StudyError` for a table that does not exist, or for which the study has no runs or measurements."""
-    where = f"config/studies/{study.name}.yaml: tables"
+def check_results(study: Study) -> None:
+    """Raise `StudyError` for a table or figure that does not exist, or for which the study has nothing."""
     for name in study.tables:
-        if name not in TABLES:
-            raise StudyError(
-                f"{where}: {name!r} is not one of {', '.join(TABLES)}{configuration.nearest(name, TABLES)}"
-            )
-        if not TABLES[name].is_there(study):
-            raise StudyError(f"{where}: {name} needs {TABLES[name].needs}; the study has none")
-
-
-def check_figures(study: Study) -> None:
-    """Raise `StudyError` for a figure that does not exist, or for which the study has no runs or measurements."""
-    where = f"config/studies/{study.name}.yaml: figures"
+        sources.of_table(study, name)
     for name in study.figures:
-        try:
-            description = describe(name)
-        except StudyError as error:
-            raise StudyError(f"{where}: {error}") from None
-        if description.kind not in KINDS:
-            raise StudyError(
-                f"{where}: {name}: there is no kind '{description.kind}'"
-                f"{configuration.nearest(description.kind, KINDS)}; known: {', '.join(KINDS)}"
-            )
-        kind = KINDS[description.kind]
-        if not kind.is_there(description, study):
-            raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")
+        sources.of_figure(study, name)
 
 
 def check_files(study: Study) -> None:

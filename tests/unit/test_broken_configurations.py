@@ -104,8 +104,7 @@ def use(kind, name):
     """What reading the file leads to before anything is started."""
     if kind == "studies":
         study = expansion.load_study(name)
-        plan.check_tables(study)
-        plan.check_figures(study)
+        plan.check_results(study)
         plan.check_files(study)
     elif kind == "machines":
         on = machine.load(name)

@@ -11,15 +11,19 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from examples import expand
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.core.files import write_json
 from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.study import Study
+from study.records.record import make_record
 from study.report.figures import style
 from study.report.figures.axes import readable, set_value_axis
-from study.report.figures.description import columns, describe, figures, filters, has_runs, schema
+from study.report.figures.description import columns, describe, draws, figures, filters, schema
 from study.report.figures.drawing import draw, write
 from study.report.figures.selection import select
 
@@ -416,10 +420,10 @@ def test_planning():
     description = describe("icpp2019_figure10")
     assert filters(description) == " with benchmark p1b3, scaling batch, loader read_csv"
     fitting = {**DEFAULTS, "benchmark": "p1b3", "scaling": "batch", "loader": "read_csv"}
-    assert has_runs(description, [{**fitting, "loader": "npy"}, fitting])
-    assert not has_runs(description, [{**fitting, "loader": "npy"}, {**fitting, "scaling": "weak"}])
-    assert not has_runs(description, [{**fitting, "trace": True}])
-    assert not has_runs(description, [])
+    assert draws(description, fitting)
+    assert not draws(description, {**fitting, "loader": "npy"})
+    assert not draws(description, {**fitting, "scaling": "weak"})
+    assert not draws(description, {**fitting, "trace": True})
 
 
 @pytest.mark.parametrize(
@@ -449,37 +453,37 @@ def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
         configuration.load(tmp_path / "figures.yaml", schema())
 
 
-def run_script(monkeypatch, runs, tmp_path, name="icpp2019_figure6"):
-    outputs = ["--svg", str(tmp_path / "out/f.svg"), "--pdf", str(tmp_path / "out/f.pdf")]
-    loading = runs.with_name("loading.csv")
-    loading.write_text("\n")
-    line = [
-        "make_figure.py",
-        "--figure",
-        name,
-        "--study",
-        "tiny",
-        "--runs",
-        str(runs),
-        "--loading",
-        str(loading),
-        *outputs,
-    ]
-    monkeypatch.setattr(sys, "argv", line)
-    make_figure.main()
+@pytest.fixture
+def run_script(make_run, tmp_path, monkeypatch):
+    """Run the script for a figure of a study with these runs: ``run_script((run, {"status": "failed"}), ...)``."""
+
+    def run(*runs, name="icpp2019_figure6"):
+        for planned, facts in runs:
+            folder = make_run(planned, **facts)
+            write_json(folder / "record.json", make_record(folder))
+        study = Study("tiny", "a test", {}, tuple(planned for planned, _ in runs))
+        monkeypatch.setattr(make_figure, "load_study", {"tiny": study}.__getitem__)
+        made = tmp_path / "local" / "studies" / "tiny" / "figures"
+        outputs = ["--svg", str(made / "f.svg"), "--pdf", str(made / "f.pdf")]
+        monkeypatch.setattr(sys, "argv", ["make_figure.py", "--figure", name, "--study", "tiny", *outputs])
+        make_figure.main()
+        return made
+
+    return run
 
 
-def test_the_script(tmp_path, monkeypatch):
-    made_up({}, failed(gpus=2)).to_csv(tmp_path / "runs.csv", index=False)
-    run_script(monkeypatch, tmp_path / "runs.csv", tmp_path)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["f.pdf", "f.svg"]
-    assert "failed (oom)" in (tmp_path / "out/f.svg").read_text()
+def test_the_script(run_script):
+    one, two, weak = (expand(**point)[0] for point in ({"gpus": 1}, {"gpus": 2}, {"scaling": "weak"}))
+    made = run_script((one, {}), (two, {"status": "failed"}), (weak, {"status": "failed", "kind": "hang"}))
+    assert sorted(path.name for path in made.iterdir()) == ["f.pdf", "f.svg"]
+    drawn = (made / "f.svg").read_text()
+    assert "failed (oom)" in drawn
+    assert "hang" not in drawn, "the figure is of strong scaling"
 
 
-def test_the_script_without_any_run(tmp_path, monkeypatch):
-    (tmp_path / "runs.csv").write_text("\n")
+def test_the_script_without_any_run(run_script):
     with pytest.raises(StudyError, match="icpp2019_figure6 needs runs"):
-        run_script(monkeypatch, tmp_path / "runs.csv", tmp_path)
+        run_script()
 
 
 def test_every_grid_parameter_tells_experiments_apart():

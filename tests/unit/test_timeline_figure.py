@@ -11,7 +11,7 @@ from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS, observing
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline.summary import summarize
-from study.report.figures.description import describe, has_runs
+from study.report.figures.description import describe, draws
 from study.report.figures.timeline import POINTS, select
 from study.report.figures.timeline_drawing import draw, write
 
@@ -144,8 +144,8 @@ def test_a_study_without_traced_runs_is_refused(tmp_path):
         selected(tmp_path, {**ROW, "trace": False})
     usual = {name: PARAMETERS[name].default for name in observing()}
     traced = {**usual, "benchmark": "p1b1", "trace": True}
-    assert has_runs(FIGURE, [traced], traced=True)
-    assert not has_runs(FIGURE, [{**traced, "trace": False}], traced=True)
+    assert draws(FIGURE, traced, traced=True)
+    assert not draws(FIGURE, {**traced, "trace": False}, traced=True)
 
 
 def test_a_small_file(tmp_path):

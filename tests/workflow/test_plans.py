@@ -8,8 +8,15 @@ import pytest
 from project import BIN, STRONG, TINY
 
 TABLES = {"make_table": 5}
-RESULTS = {**TABLES, "make_figure": 3, "make_overview": 1}
-COLLECTED = {"collect_records": 1, **RESULTS}
+ALWAYS = {"collect_records": 1, "make_overview": 1}  # what is made from all runs and loads
+COLLECTED = {**ALWAYS, **TABLES, "make_figure": 3}
+OF_STRONG = {
+    **ALWAYS,
+    "make_table": 3,
+    "make_figure": 2,
+}  # scaling, icpp2019_table2 and _claims; _figure6 and _figure11_13
+OF_RUNS = {**ALWAYS, "make_table": 4, "make_figure": 3}  # all but icpp2019_table3
+OF_LOADS = {**ALWAYS, "make_table": 1}
 ONE_OF_TINY = """
 description: one run of the tiny study
 datasets:
@@ -22,26 +29,26 @@ tables: [scaling]
 
 def test_a_new_grid_point_runs_that_point(project):
     project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "[1, 2, 4]"))
-    assert project.plan() == {"train": 2, "make_record": 2, **COLLECTED}
+    assert project.plan() == {"train": 2, "make_record": 2, **OF_STRONG}
 
 
 def test_one_repeat_more_runs_that_repeat(project):
     project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("repeats: 2", "repeats: 3"))
-    assert project.plan() == {"train": 2, "make_record": 2, **COLLECTED}
+    assert project.plan() == {"train": 2, "make_record": 2, **OF_STRONG}
 
 
 def test_a_raw_file_s_new_content_runs_its_descendants(project):
     (raw,) = project.root.glob("data/raw/nt3/synthetic-60-*/nt_test2.csv")
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
-    assert project.plan() == {"convert_dataset": 1, "train": 7, "make_record": 7, **COLLECTED}
+    assert project.plan() == {"convert_dataset": 1, "train": 7, "make_record": 7, **OF_RUNS}
 
 
 def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
     (raw,) = project.root.glob("data/raw/nt3/synthetic-20-*/nt_test2.csv")
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
-    assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **COLLECTED}
+    assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **OF_LOADS}
 
 
 def test_a_table_s_code_makes_tables_only(project):
@@ -84,8 +91,8 @@ def test_what_a_figure_needs_is_told_before_any_job(project):
 
 
 def test_a_deleted_record_is_made_again_without_training(project):
-    next(project.results.glob("runs/**/record.json")).unlink()
-    assert project.plan() == {"make_record": 1, **COLLECTED}
+    next(project.results.glob("runs/**/strong*/record.json")).unlink()
+    assert project.plan() == {"make_record": 1, **OF_STRONG}
 
 
 def test_a_deleted_table_is_made_again_alone(project):
@@ -96,13 +103,13 @@ def test_a_deleted_table_is_made_again_alone(project):
 def test_the_record_s_code_makes_records_again_without_training(project):
     project.change("scripts/study/records/record.py", "def make_record", "CHANGED = 1\n\n\ndef make_record")
     plan = project.plan()
-    assert plan == {"make_record": 7, **COLLECTED}
+    assert plan == {"make_record": 7, **OF_RUNS}
 
 
 def test_new_training_code_is_told_and_not_silently_run(project):
     """The runs stay, and every table says that they were made by other code."""
     project.change("scripts/study/training/rank.py", "def run_rank", "CHANGED = 1\n\n\ndef run_rank")
-    assert project.plan() == COLLECTED
+    assert project.plan() == OF_RUNS
     before = pd.read_csv(project.made / "runs.csv")
     done = project.snakemake()
     runs = pd.read_csv(project.made / "runs.csv")
@@ -143,6 +150,30 @@ def test_a_single_table_by_its_path(project):
     (project.root / target).unlink()
     (project.made / "tables" / "scaling.md").unlink()
     assert project.plan(target) == {"make_table": 1}
+
+
+def test_one_table_s_or_figure_s_target_plans_only_the_runs_that_it_needs(project):
+    """Of a study of which nothing is done: two strong points with two repeats, three weak ones, a measurement."""
+    project.add_study("apart", TINY.replace("seed: 1", "seed: 2"))
+    made = "results/local/studies/apart"
+    files = {"fetch_dataset": 2, "convert_dataset": 2}
+    strong, weak = ({**files, "train": number, "make_record": number} for number in (4, 2))
+    assert project.plan(f"{made}/tables/icpp2019_table2.md", study="apart") == {**strong, "make_table": 1}
+    assert project.plan(f"{made}/tables/icpp2019_table6.md", study="apart") == {**weak, "make_table": 1}
+    loads = {**files, "measure_loading": 1, "make_table": 1}
+    assert project.plan(f"{made}/tables/icpp2019_table3.md", study="apart") == loads
+    assert project.plan(f"{made}/figures/icpp2019_figure6.svg", study="apart") == {**strong, "make_figure": 1}
+    done = project.snakemake("-n", f"{made}/tables/communication.md", study="apart", check=False)
+    assert "apart.yaml: tables: communication needs traced runs" in done.stdout + done.stderr
+
+
+def test_a_table_made_alone_is_the_same_as_with_all_runs(project):
+    whole = (project.made / "tables" / "icpp2019_table2.csv").read_text()
+    for record in project.results.glob("runs/**/weak*/record.json"):
+        record.unlink()
+    (project.made / "tables" / "icpp2019_table2.csv").unlink()
+    project.snakemake("results/local/studies/tiny/tables/icpp2019_table2.csv")
+    assert (project.made / "tables" / "icpp2019_table2.csv").read_text() == whole
 
 
 def test_the_plan_of_the_paper_s_study(project):

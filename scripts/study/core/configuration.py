@@ -56,7 +56,7 @@ def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> di
     """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines.
 
     schema: used instead of the kind's schema in config/schemas. A machine with a ``base`` inherits all keys of that
-    other machine, except those that it sets itself; a mistake is told of the file that has it.
+    other machine, except those that it sets itself.
     """
     folder = CONFIG / kind
     known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
@@ -67,23 +67,19 @@ def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> di
         )
     content, tree = _read(folder / f"{name}.yaml")
     if kind == "machines" and isinstance(content, dict) and "base" in content:
-        content = _over_base(content, known, shown(folder / f"{name}.yaml"), schema or named_schema(kind))
+        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
     check(content, schema or kind, shown(folder / f"{name}.yaml"), tree)
     return content
 
 
-def _over_base(content: dict[str, Any], known: Iterable[str], where: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _over_base(content: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
     """A machine's own keys over those of its base, which must not have a base itself."""
-    base = content["base"]
+    base = content.pop("base")
     if base not in known:
         raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
-    path = CONFIG / "machines" / f"{base}.yaml"
-    below, tree = _read(path)
+    below, _ = _read(CONFIG / "machines" / f"{base}.yaml")
     if not isinstance(below, dict) or "base" in below:
         raise StudyError(f"{where}: base: {base} has a base itself; name that one")
-    # Only its values: keys that it lacks may be in the file that names it.
-    check(below, {key: schema[key] for key in ("properties", "additionalProperties", "$defs") if key in schema},
-          shown(path), tree)  # fmt: skip
     return {**below, **content}
 
 

@@ -17,13 +17,30 @@ SLURM = "slurm"  # through Snakemake's own plugin
 def load(name: str) -> dict[str, Any]:
     """``config/machines/<name>.yaml`` with its ``name``; raises `StudyError` if it violates the schema.
 
-    With ``hosts``, these are {name: slots}, and ``nodes`` and ``ranks_per_node`` follow from them.
+    With ``hosts``, these are {name: slots}, and ``nodes`` and ``ranks_per_node`` follow from them. ``base`` is the
+    machine whose keys it inherits; a mistake there is told of the base's file.
     """
-    content = configuration.load_named("machines", name, schema())
+    base = _checked_base(name)
+    content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
+
+
+def _checked_base(name: str) -> str | None:
+    """The base that a machine's file names, if its file is there and its values are valid; None without one."""
+    folder = configuration.CONFIG / "machines"
+    if not configuration.NAME.fullmatch(name) or not (folder / f"{name}.yaml").is_file():
+        return None  # `configuration.load_named` tells the known machines
+    base = configuration.load(folder / f"{name}.yaml", {"type": "object"}).get("base")
+    if not isinstance(base, str) or not (folder / f"{base}.yaml").is_file():
+        return None
+    # Only its values: a key that it lacks may be in the file that names it.
+    found = schema()
+    configuration.load(folder / f"{base}.yaml", {"type": "object", "properties": {**found["properties"], "base": {}},
+                                                 "additionalProperties": False})  # fmt: skip
+    return base
 
 
 @functools.cache

@@ -116,13 +116,16 @@ def read_record(path: str | Path) -> dict[str, Any]:
     return {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
 
 
-def verify(folder: Path, files: dict[str, str]) -> None:
-    """Raise `StudyError` if a run's file is missing or no longer has the checksum in ``files``."""
+def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> None:
+    """Raise `StudyError` if a run's file is missing or no longer has the checksum in ``files``.
+
+    since_ns: files that were last written before this time (ns since 1970) are taken to be unchanged; None for none.
+    """
     for name, known in files.items():
         path = folder / name
         if not path.exists():
             raise StudyError(f"{path}: is missing, but the run wrote it; restore it or delete {folder} to run again")
-        if sha256(path) != known:
+        if (since_ns is None or path.stat().st_mtime_ns >= since_ns) and sha256(path) != known:
             raise StudyError(f"{path}: was changed after the run; restore it or delete {folder} to run again")
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -20,7 +20,11 @@ from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 
 def runs_frame(
-    runs: Iterable[PlannedRun], training_code: dict[str, str], folder: str | Path, peak: float | None = None
+    runs: Iterable[PlannedRun],
+    training_code: dict[str, str],
+    folder: str | Path,
+    peak: float | None = None,
+    verify_old: bool = True,
 ) -> pd.DataFrame:
     """A data frame with one row per run.
 
@@ -29,10 +33,12 @@ def runs_frame(
         training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
         folder: the machine's results folder, to which the column ``record`` is relative.
         peak: the machine's ``peak_flop_per_s_per_rank``, if its file declares one.
+        verify_old: whether the checksums of all files of a run are compared, or only of those that are newer than its
+            record.
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    return pd.DataFrame([_run_row(run, training_code, Path(folder), peak) for run in runs])
+    return pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old) for run in runs])
 
 
 def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:
@@ -57,11 +63,13 @@ def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[Plann
     return done, left
 
 
-def _run_row(run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None) -> dict[str, Any]:
+def _run_row(
+    run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None, verify_old: bool
+) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
     _refuse_another(record, run, folder.name, path)
-    verify(path.parent, record["files"])
+    verify(path.parent, record["files"], None if verify_old else path.stat().st_mtime_ns)
     failure = record["failure"] or {}
     provenance = record["provenance"]
     times = record["phases"]
@@ -216,7 +224,7 @@ MEASURED = (
 )  # fmt: skip
 
 
-def read_runs(path: str | Path) -> pd.DataFrame:
+def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs.
 
     P1B3's R2, which older files have as ``accuracy``, gets its own columns. Derived columns newer than the file are
@@ -238,7 +246,7 @@ def read_runs(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def read_loading(path: str | Path) -> pd.DataFrame:
+def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``loading.csv``; empty if the study has no loading measurement."""
     try:
         return pd.read_csv(path)

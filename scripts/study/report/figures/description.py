@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
 from study.experiment.parameters import is_observed, observing
-from study.experiment.study import PlannedRun
 from study.records import tidy
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
@@ -96,10 +94,8 @@ def filters(description: Description) -> str:
     return f" with {', '.join(told)}" if told else ""
 
 
-def has_runs(description: Description, runs: Iterable[PlannedRun], traced: bool = False) -> bool:
-    """Whether any of a study's runs belongs in the figure. traced: whether it shows traced runs, and no others."""
-    return any(
-        is_observed(run, "trace" if traced else None)
-        and all(run[column] in values for column, values in description.runs.items())
-        for run in runs
+def draws(description: Description, run: Any, traced: bool = False) -> bool:
+    """Whether a run belongs in the figure. traced: whether the figure shows traced runs, and no others."""
+    return is_observed(run, "trace" if traced else None) and all(
+        run[column] in values for column, values in description.runs.items()
     )

@@ -53,7 +53,7 @@ class FormatsData:
 
 def select(description: Description, loading: pd.DataFrame, study: str) -> FormatsData:
     """The `FormatsData` of a `study.report.figures.description.Description`: each benchmark's largest file, warm."""
-    table = formats(None, loading[loading["page_cache"] == "warm"]).frame
+    table = formats(pd.DataFrame(), loading[loading["page_cache"] == "warm"]).frame
     table = table[table["repeats_ok"] > 0]
     if table.empty:
         raise StudyError(f"{description.name}: no format was loaded from a warm page cache in study {study}")

@@ -18,12 +18,11 @@ FUSED = ["allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allr
     "paper's faster loading shortened it from 43.72 s to 4.65 s on 384 GPUs. And what an epoch's "
     "allreduce is made of.",
     needs="traced runs (trace: true)",
-    is_there=kinds.runs(observed="trace"),
+    uses=kinds.runs(observed="trace"),
 )
 def communication(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per traced point: the broadcast's span, arrival skew and transfer; allreduce per epoch by its parts."""
-    chosen = runs[runs["trace"].astype(bool)]
-    table = points(chosen, ["load_s", "load_fastest_s", *BROADCAST, *ALLREDUCE, *FUSED, "slowest_rank_share"])
+    table = points(runs, ["load_s", "load_fastest_s", *BROADCAST, *ALLREDUCE, *FUSED, "slowest_rank_share"])
     order = ["benchmark", "dataset", "scaling", "batch_size", "gpus", "straggler_loads", "loader"]
     table = table.sort_values(order, ignore_index=True).drop(columns=["power_source", "power_reason"])
     shown = ["benchmark", "scaling", "gpus", "loader", "straggler_loads", "load_fastest_s", "load_s", *BROADCAST,
@@ -37,6 +36,6 @@ def communication(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "the slowest rank. load is of the slowest and the fastest rank."
     )
     remarks = notes(table, "values")
-    if chosen["timeline_lost"].eq(True).any():
+    if runs["timeline_lost"].eq(True).any():
         remarks.append("some timelines were damaged; what could be read of them is here")
     return Table("communication", caption, table, shown, optional_columns(shown), remarks, IDENTITY)

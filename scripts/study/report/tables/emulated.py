@@ -16,11 +16,11 @@ QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_growth_sign_
     look_for="Whether accuracy falls with the learning rate or with the epochs of a rank: compare rows of the same "
     "epochs with another learning rate, and rows of the same rate with other epochs.",
     needs="runs with emulated_ranks",
-    is_there=kinds.runs(observed="emulated_ranks"),
+    uses=kinds.runs(observed="emulated_ranks"),
 )
 def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: the learning rate that was used, and the quality reached."""
-    table = points(runs[runs["emulated_ranks"] > 1], QUALITY).drop(columns=["power_source", "power_reason"])
+    table = points(runs, QUALITY).drop(columns=["power_source", "power_reason"])
     order = ["benchmark", "features", "dataset", "learning_rate_scaling", "epochs_per_rank", "emulated_ranks",
              "learning_rate_used"]  # fmt: skip
     table = table.sort_values(order, ignore_index=True)

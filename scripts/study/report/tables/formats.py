@@ -28,6 +28,7 @@ def measures_formats(study: Study) -> bool:
     look_for="What HDF5, Parquet, Feather, TFRecord and LMDB cost beside a plain array, to write and to load, when "
     "a file has 60,000 columns and when it has four.",
     needs=NEEDS,
+    uses_loading=True,
     is_there=measures_formats,
 )
 def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:

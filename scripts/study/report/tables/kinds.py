@@ -1,7 +1,9 @@
-"""The registry of tables: how each is made, and what a study needs to have for it."""
+"""The registry of tables: how each is made, from which runs, and what a study needs to have for it."""
 
+import functools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -11,6 +13,7 @@ from study.experiment.study import Study
 from study.report.tables.layout import Table
 
 Make = Callable[[pd.DataFrame, pd.DataFrame], Table]
+Uses = Callable[[Any], bool]  # whether a table uses a run, planned or a row of runs.csv: ``run[key]`` is a key's value
 
 
 @dataclass(frozen=True)
@@ -21,14 +24,18 @@ class Kind:
         title: what it shows.
         look_for: what to look for in it.
         needs: what a study must have for it, in words.
-        is_there: whether a study has it.
+        uses: which runs it is made from, and no others.
+        uses_loading: whether it is made from the loading measurements.
+        is_there: whether a study has what it needs.
         compares_runs: whether it compares runs of one machine; then several machines cannot share one table.
-        make: from the tidy tables (runs, loading) to the table.
+        make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 
     title: str
     look_for: str
     needs: str
+    uses: Uses
+    uses_loading: bool
     is_there: Callable[[Study], bool]
     compares_runs: bool
     make: Make
@@ -37,34 +44,62 @@ class Kind:
 TABLES: Registry[Kind] = Registry("table")
 
 
+def no_run(run: Any) -> bool:
+    """For a table that is made from no run."""
+    return False
+
+
+def any_run(run: Any) -> bool:
+    """For a table that is made from all runs."""
+    return True
+
+
 def table(
     name: str,
     title: str,
     look_for: str,
     needs: str,
-    is_there: Callable[[Study], bool],
+    uses: Uses = no_run,
+    uses_loading: bool = False,
+    is_there: Callable[[Study], bool] | None = None,
     compares_runs: bool = False,
 ) -> Callable[[Make], Make]:
-    """Register the decorated function as the `Kind` of table ``name``."""
+    """Register the decorated function as the `Kind` of table ``name``.
+
+    The function gets the runs that ``uses`` selects, whatever other runs there are: a table that is made alone is the
+    same as one of the whole study. is_there: by default, whether a study has a run or a measurement that it uses.
+    """
+
+    def has_any(study: Study) -> bool:
+        return any(map(uses, study.runs)) or (uses_loading and bool(study.loading))
 
     def register(make: Make) -> Make:
-        TABLES.add(name, Kind(title, look_for, needs, is_there, compares_runs, make))
-        return make
+        @functools.wraps(make)
+        def make_of_used(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+            return make(selected(runs, uses), loading)
+
+        TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
+                              make_of_used))  # fmt: skip
+        return make_of_used
 
     return register
 
 
+def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:
+    """The rows of a tidy table of runs that are used."""
+    return runs if runs.empty else runs[[uses(row) for row in runs.to_dict("records")]]
+
+
 def runs(
     scaling: str | None = None, loaders: Collection[str] | None = None, observed: str | None = None
-) -> Callable[[Study], bool]:
-    """Whether a study has such runs. observed: a key such as ``trace``; by default only runs that give timings."""
+) -> Callable[[Any], bool]:
+    """Whether a run is such a run. observed: by a key such as ``trace``; by default only runs that give timings."""
 
-    def is_there(study: Study) -> bool:
-        return any(
+    def uses(run: Any) -> bool:
+        return bool(
             is_observed(run, observed)
             and (scaling is None or run["scaling"] == scaling)
             and (loaders is None or run["loader"] in loaders)
-            for run in study.runs
         )
 
-    return is_there
+    return uses

@@ -1,18 +1,24 @@
 """Our own tables of the network: what a step costs on links of several rates, and allreduces by message size."""
 
 import re
+from typing import Any
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
-from study.experiment.study import Study
+from study.experiment.parameters import is_observed
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, joined_records, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, joined_records, notes, optional_columns, points
 
 MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
 BANDWIDTH = re.compile(r"busbw_(\d+)_gb_per_s")
 MBIT = 1e6 / 8  # bytes
+
+
+def limits_links(run: Any) -> bool:
+    """Whether a run gives timings on links of a limited rate."""
+    return is_observed(run, None) and run["link_mbit_per_s"] > 0
 
 
 @kinds.table(
@@ -22,19 +28,17 @@ MBIT = 1e6 / 8  # bytes
     "it. The hosts are namespaces of one machine: Horovod, TCP and ssh are real, cores and memory are shared, and the "
     "link rates are emulated.",
     needs="runs with link_mbit_per_s",
-    is_there=lambda study: any(run["link_mbit_per_s"] for run in study.runs),
+    uses=limits_links,
 )
 def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
-    limited = timed(runs)
-    limited = limited[limited["link_mbit_per_s"] > 0]
-    table = points(limited, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
     ranks = table["gpus"]
     table["ring_mb_per_step"] = 2 * (ranks - 1) / ranks * table["gradient_mb"]
     table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
     table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
     table["step_over_wire"] = table["time_per_step_s"] / table["wire_limit_s"].where(ranks > 1)
-    table["cpu_limited"] = _any(limited, table, "cpu_limited")
+    table["cpu_limited"] = _any(runs, table, "cpu_limited")
     table = table.sort_values(["benchmark", "dataset", "link_mbit_per_s", "gpus"], ignore_index=True)
     shown = ["benchmark", "scaling", "link_mbit_per_s", "gpus", "batch_size_per_rank", "time_per_step_s",
              "wire_limit_s", "step_over_wire", "tcp_sent_mb_per_step", "ring_mb_per_step", "sent_over_ring",
@@ -55,9 +59,9 @@ def _any(runs: pd.DataFrame, table: pd.DataFrame, column: str) -> pd.Series:
     return table["records"].map(lambda records: any(has.get(each, False) for each in records.split("; ")))
 
 
-def sweeps(study: Study) -> bool:
-    """Whether a study times allreduces."""
-    return any(run["allreduce_sweep"] for run in study.runs)
+def sweeps(run: Any) -> bool:
+    """Whether a run times allreduces."""
+    return bool(run["allreduce_sweep"])
 
 
 NEEDS = "runs with allreduce_sweep"
@@ -68,15 +72,14 @@ NEEDS = "runs with allreduce_sweep"
     title="Allreduce by message size",
     look_for="From which message size an allreduce reaches the rate of the links.",
     needs=NEEDS,
-    is_there=sweeps,
+    uses=sweeps,
 )
 def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per machine, link rate, ranks and message size: bus bandwidth, and its share of the link's rate."""
     keys = ["machine", "link_mbit_per_s", "gpus"]
-    chosen = runs[runs["allreduce_sweep"].astype(bool)]
-    sizes = {int(found[1]): name for name in chosen for found in [BANDWIDTH.fullmatch(name)] if found}
+    sizes = {int(found[1]): name for name in runs for found in [BANDWIDTH.fullmatch(name)] if found}
     rows = []
-    for key, group in chosen.groupby(keys, sort=True):
+    for key, group in runs.groupby(keys, sort=True):
         for size, name in sorted(sizes.items()):
             rows.append({**dict(zip(keys, key, strict=True)), **_bandwidth(group, size, name)})
     columns = [*keys, "message_bytes", "busbw_gb_per_s", "busbw_ci95_gb_per_s", "share_of_link", "repeats_ok",

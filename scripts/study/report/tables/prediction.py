@@ -10,7 +10,6 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Study
 from study.prediction import published, versions
 from study.prediction.answers import Answer
 from study.prediction.check import check
@@ -204,15 +203,11 @@ def _errors(frame: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _is_there(study: Study) -> bool:
-    return True
-
-
 for _paper in published.papers():
     kinds.table(
         f"{_paper}_prediction",
         title=f"Published points of {_paper}, predicted from its smaller rank counts",
         look_for="How far predictions from small counts can be trusted: the error and the interval at larger ones.",
         needs="nothing",
-        is_there=_is_there,
+        is_there=lambda study: True,
     )(_published_table(_paper))

@@ -7,7 +7,7 @@ import study.report.tables.kinds as kinds
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points
 
 FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
@@ -24,12 +24,11 @@ SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "bat
     look_for="What each number of GPUs brings and costs: where the efficiency falls below what the job is worth, "
     "and which phase takes the time there.",
     needs="runs",
-    is_there=kinds.runs(),
+    uses=kinds.runs(),
 )
 def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
-    chosen = timed(runs)
-    table = points(chosen.assign(achieved_gflop_per_s=chosen["flop_per_s"].astype(float) / 1e9), MEASURES)
+    table = points(runs.assign(achieved_gflop_per_s=runs["flop_per_s"].astype(float) / 1e9), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table["load_share"] = table["load_s"] / table["runtime_s"]
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
@@ -50,7 +49,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
         "flop_utilisation its share of the machine's peak."
     )
-    remarks = [*notes(table, "values"), *_without_flop(chosen)]
+    remarks = [*notes(table, "values"), *_without_flop(runs)]
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
 
 

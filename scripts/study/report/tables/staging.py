@@ -4,7 +4,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
 MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_read_mb", "runtime_s", "peak_memory_mb"]
 
@@ -15,12 +15,13 @@ MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_re
     look_for="How much the ranks ask of the file system that all nodes share, and what it costs in time when one "
     "rank reads for the others. On one host all nodes share one page cache and one set of cores.",
     needs="runs with staging other than none",
-    is_there=lambda study: any(run.parameters["staging"] != "none" for run in study.runs),
+    uses=kinds.runs(),
+    is_there=lambda study: any(run["staging"] != "none" for run in study.runs),
 )
 def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: loading, the part of it in staging, and bytes requested by read() on shared storage."""
     nodes = runs.groupby("record")["nodes"].first()
-    table = points(timed(runs), MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
     table["nodes"] = table["records"].map(lambda records: nodes[records.split("; ")[0]])
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "staging"], ignore_index=True)
     shown = ["benchmark", "dataset", "loader", "gpus", "nodes", "staging", *MEASURES, "repeats_ok",

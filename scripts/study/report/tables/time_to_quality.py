@@ -11,7 +11,7 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.targets import MEASURES
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, OF_POWER, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, OF_POWER, notes, optional_columns, points
 
 # MLPerf Training rules, "Benchmark Results": five runs of a vision benchmark, ten of a language benchmark.
 LEAST_REPEATS = 5
@@ -30,12 +30,12 @@ def has_target(study: Study) -> bool:
     look_for="Whether more GPUs reach the target sooner, not only finish their epochs sooner, and how many runs do not "
     "reach it at all.",
     needs="runs of a benchmark with target_quality",
+    uses=kinds.runs(),
     is_there=has_target,
 )
 def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: how many runs reached the target; epochs, seconds and joules until then, by two means."""
-    chosen = timed(runs)
-    chosen = chosen[chosen["quality_target"].notna()]
+    chosen = runs[runs["quality_target"].notna()]
     table = points(chosen, list(MEASURES))
     of_point = [chosen[chosen["record"].isin(records.split("; "))] for records in table["records"]]
     table = table.join(pd.DataFrame([_convergence(group) for group in of_point], index=table.index, columns=ADDED))

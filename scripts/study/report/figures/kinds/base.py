@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pandas as pd
 
@@ -17,7 +17,7 @@ class Inputs:
     """The input of a figure.
 
     Args:
-        runs: the tidy table of runs.
+        runs: the tidy table of the runs that the figure uses.
         loading: the tidy table of loads.
         study: the study's name.
         folder: the machine's results folder, to which the column ``record`` is relative.
@@ -33,9 +33,13 @@ class Kind(Protocol):
     """A kind of figure."""
 
     reads_timelines: bool  # whether it reads the activity from traced runs' timelines
+    uses_loading: bool  # whether it is made from the loading measurements
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
+
+    def uses(self, description: Description, run: Any) -> bool:
+        """Whether the figure is made from this run, planned or a row of ``runs.csv``; it gets no others."""
 
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has it."""

@@ -1,5 +1,7 @@
 """Figures of what formats of the converted files cost."""
 
+from typing import Any
+
 from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
@@ -11,10 +13,15 @@ class Formats:
     """What formats of the converted files cost."""
 
     reads_timelines = False
+    uses_loading = True
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
         return NEEDS
+
+    def uses(self, description: Description, run: Any) -> bool:
+        """No run."""
+        return False
 
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has it."""

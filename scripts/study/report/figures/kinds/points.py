@@ -1,8 +1,10 @@
 """Figures of points against the number of GPUs."""
 
+from typing import Any
+
 from study.core.files import AnyPath
 from study.experiment.study import Study
-from study.report.figures.description import POINTS, Description, filters, has_runs
+from study.report.figures.description import POINTS, Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs
 
 
@@ -10,14 +12,19 @@ class Points:
     """Quantities of the runs that give timings, one line per series."""
 
     reads_timelines = False
+    uses_loading = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
         return f"runs{filters(description)}"
 
+    def uses(self, description: Description, run: Any) -> bool:
+        """The runs that give timings and pass the description's filters."""
+        return draws(description, run)
+
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has it."""
-        return has_runs(description, study.runs)
+        return any(draws(description, run) for run in study.runs)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files."""

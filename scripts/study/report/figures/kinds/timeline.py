@@ -1,8 +1,10 @@
 """Figures of traced runs over time."""
 
+from typing import Any
+
 from study.core.files import AnyPath
 from study.experiment.study import Study
-from study.report.figures.description import Description, filters, has_runs
+from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs
 
 
@@ -10,14 +12,19 @@ class TimelineFigure:
     """Traced runs over time."""
 
     reads_timelines = True
+    uses_loading = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
         return f"traced runs{filters(description)}"
 
+    def uses(self, description: Description, run: Any) -> bool:
+        """The traced runs that pass the description's filters."""
+        return draws(description, run, traced=True)
+
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has it."""
-        return has_runs(description, study.runs, traced=True)
+        return any(self.uses(description, run) for run in study.runs)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files."""

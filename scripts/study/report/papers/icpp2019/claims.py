@@ -18,7 +18,6 @@ from study.report.tables.summary import (
     optional_columns,
     points,
     published,
-    timed,
 )
 
 # An experiment: points that differ in nothing but the number of ranks and the loader.
@@ -32,7 +31,7 @@ LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
     look_for="Each claim of the paper with a number, from our runs by the same formula; where it cannot be "
     "computed, which runs are missing.",
     needs="runs",
-    is_there=kinds.runs(),
+    uses=kinds.runs(),
     compares_runs=True,
 )
 def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
@@ -42,7 +41,6 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     and with the claim's batch size count. Points of two experiments (datasets, input pipelines, loaders where the claim
     names none) are never in one row.
     """
-    runs = timed(runs)
     runs = runs.assign(**{name: derive(runs) for name, derive in DERIVED.items()})
     table = in_the_papers_way(points(runs, list(MEASURES)))
     rows = [row for _, claim in _paper().iterrows() for row in _rows(claim, table, runs)]

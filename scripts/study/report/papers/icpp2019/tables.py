@@ -21,7 +21,6 @@ from study.report.tables.summary import (
     optional_columns,
     points,
     published,
-    timed,
 )
 
 MIB_IN_MB = 2**20 / 1e6
@@ -43,7 +42,7 @@ POWER_IS = (
     look_for="How large the benchmarks were here, beside the paper's: a difference here is why ratios elsewhere "
     "are empty.",
     needs="runs",
-    is_there=kinds.runs(),
+    uses=kinds.any_run,
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run.
@@ -91,13 +90,12 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     title="Time per epoch and power, strong scaling",
     look_for="The time per epoch should stay the same as GPUs are added; what it grows by is communication.",
     needs="strong-scaling runs with read_csv",
-    is_there=kinds.runs("strong", {"read_csv"}),
+    uses=kinds.runs("strong", [BASE]),
 )
 def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    chosen = timed(runs[(runs["scaling"] == "strong") & (runs["loader"] == BASE)])
-    table = points(chosen, [*measures, STEADY, *ONE_HZ.values()]).sort_values(
+    table = points(runs, [*measures, STEADY, *ONE_HZ.values()]).sort_values(
         ["benchmark", "batch_size", "gpus"], ignore_index=True
     )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
@@ -117,7 +115,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     look_for="How much faster each loader is than read_csv. The paper found much for wide files (NT3, P1B1, P1B2) "
     "and hardly anything for a long, narrow one (P1B3).",
     needs="a loading measurement",
-    is_there=lambda study: bool(study.loading),
+    uses_loading=True,
 )
 def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Tables 3 and 4: time to load each file by loader, and the speedup over ``read_csv``."""
@@ -202,11 +200,11 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     look_for="Faster loading raises the average power, since less of the run is idle, and lowers the energy. "
     "Without a power sensor the columns are empty.",
     needs="strong-scaling runs with read_csv or chunked",
-    is_there=kinds.runs("strong", [BASE, OPTIMIZED]),
+    uses=kinds.runs("strong", [BASE, OPTIMIZED]),
 )
 def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
-    table = _base_beside_optimized(points(timed(runs[runs["scaling"] == "strong"]), list(POWER)), runs)
+    table = _base_beside_optimized(points(runs, list(POWER)), runs)
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
@@ -301,13 +299,12 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
     title="Accuracy, time per epoch and power, weak scaling",
     look_for="Under weak scaling the time per epoch should stay the same, and the loader should not change it.",
     needs="weak-scaling runs with read_csv or chunked",
-    is_there=kinds.runs("weak", [BASE, OPTIMIZED]),
+    uses=kinds.runs("weak", [BASE, OPTIMIZED]),
 )
 def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    chosen = timed(runs[(runs["scaling"] == "weak") & runs["loader"].isin([BASE, OPTIMIZED])])
-    table = points(chosen, [*measures, STEADY, "loss", *ONE_HZ.values()])
+    table = points(runs, [*measures, STEADY, "loss", *ONE_HZ.values()])
     order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")

@@ -25,14 +25,12 @@ EPOCHS = 1  # per node (sc18, section IV)
     look_for="Data loading and TensorFlow take the time; what Horovod does in Python hardly grows with the ranks. "
     "The profile does not see communication within TensorFlow: the timeline does.",
     needs="profiled runs (profile: true)",
-    is_there=kinds.runs(observed="profile"),
+    uses=kinds.runs(observed="profile"),
 )
 def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: seconds of rank 0 in the paper's columns, for each learning rate scaling."""
     measures = [f"profile_{name}" for name in ("total_s", *COLUMNS)]
-    table = points(runs[runs["profile"].astype(bool)], measures).rename(
-        columns=lambda name: name.removeprefix("profile_")
-    )
+    table = points(runs, measures).rename(columns=lambda name: name.removeprefix("profile_"))
     measures = [name.removeprefix("profile_") for name in measures]
     table = table.drop(columns=["power_source", "power_reason"])
     table = table.sort_values(["benchmark", "scaling", "learning_rate_scaling", "gpus"], ignore_index=True)

@@ -1,0 +1,40 @@
+"""The machine that a Snakemake profile names, which ``--configfile`` on the command line would hide.
+
+A profile names its machine in a file of its own, under its key ``configfile``. Snakemake replaces a profile's key by
+the same option of the command line.
+"""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from study.core import configuration
+
+
+def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterable[Path]) -> list[Path]:
+    """Config files of the profile in use that are not among those ``given``.
+
+    arguments: Snakemake's. variables: of the environment, where ``SNAKEMAKE_PROFILE`` may name the profile. given: the
+    config files that Snakemake uses besides ``config/config.yaml``.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--profile", default=variables.get("SNAKEMAKE_PROFILE", ""))
+    name = parser.parse_known_args(arguments)[0].profile
+    places = [Path(name), Path("profiles", name), Path.home() / ".config" / "snakemake" / name] if name else []
+    profile = next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
+    if profile is None:
+        return []
+    named = (yaml.safe_load(profile.read_text(encoding="utf-8")) or {}).get("configfile", [])
+    files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
+    return [file for file in files if file not in set(given)]
+
+
+def values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in config files, without the keys that ``over``, the command line, gives too."""
+    found: dict[str, Any] = {}
+    for file in files:
+        found |= configuration.load(file, {"type": "object"})
+    return {key: value for key, value in found.items() if key not in over}

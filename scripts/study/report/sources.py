@@ -1,0 +1,49 @@
+"""What each table and figure of a study is made from: the runs and loading measurements that it uses, and no others."""
+
+from dataclasses import dataclass
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment.study import LoadingMeasurement, PlannedRun, Study
+from study.report.figures.description import describe
+from study.report.figures.kinds import KINDS
+from study.report.tables import TABLES
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of a table or figure. traced: the runs whose timelines it reads."""
+
+    runs: tuple[PlannedRun, ...]
+    loading: tuple[LoadingMeasurement, ...]
+    traced: tuple[PlannedRun, ...] = ()
+
+
+def of_table(study: Study, name: str) -> Sources:
+    """The `Sources` of a table; raises `StudyError` if there is no such table or the study has nothing for it."""
+    where = f"config/studies/{study.name}.yaml: tables"
+    if name not in TABLES:
+        raise StudyError(f"{where}: {name!r} is not one of {', '.join(TABLES)}{configuration.nearest(name, TABLES)}")
+    kind = TABLES[name]
+    if not kind.is_there(study):
+        raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
+    return Sources(tuple(filter(kind.uses, study.runs)), study.loading if kind.uses_loading else ())
+
+
+def of_figure(study: Study, name: str) -> Sources:
+    """The `Sources` of a figure; raises `StudyError` if there is no such figure or the study has nothing for it."""
+    where = f"config/studies/{study.name}.yaml: figures"
+    try:
+        description = describe(name)
+    except StudyError as error:
+        raise StudyError(f"{where}: {error}") from None
+    if description.kind not in KINDS:
+        raise StudyError(
+            f"{where}: {name}: there is no kind '{description.kind}'"
+            f"{configuration.nearest(description.kind, KINDS)}; known: {', '.join(KINDS)}"
+        )
+    kind = KINDS[description.kind]
+    if not kind.is_there(description, study):
+        raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")
+    runs = tuple(run for run in study.runs if kind.uses(description, run))
+    return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else ())

@@ -1,0 +1,39 @@
+"""A profile's machine counts beside config files of the command line."""
+
+import pytest
+
+from study import plan
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.machines import profile_files
+
+THETA = ROOT / "profiles" / "theta" / "machine.yaml"
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "given", "found"),
+    [
+        ("-n --profile theta --configfile my.yaml", {}, ["my.yaml"], [THETA]),
+        ("-n --profile=profiles/theta --configfile my.yaml", {}, ["my.yaml"], [THETA]),
+        ("-n --configfile my.yaml", {"SNAKEMAKE_PROFILE": "theta"}, ["my.yaml"], [THETA]),
+        ("-n --profile theta", {}, [THETA], []),
+        ("-n --profile local --configfile my.yaml", {}, ["my.yaml"], []),
+        ("-n --configfile my.yaml", {}, ["my.yaml"], []),
+        ("-n --profile none --configfile my.yaml", {}, ["my.yaml"], []),
+    ],
+)
+def test_the_hidden_files_of_a_profile(monkeypatch, line, variables, given, found):
+    monkeypatch.chdir(ROOT)
+    assert profile_files.hidden(line.split(), variables, [ROOT / file for file in given]) == found
+
+
+def test_the_command_line_is_over_the_profile():
+    assert profile_files.values([THETA], {}) == {"machine": "theta"}
+    assert profile_files.values([THETA], {"machine": "summit"}) == {}
+
+
+def test_sdm_conda_is_refused():
+    plan.check_deployment([])
+    plan.check_deployment(["APPTAINER"])
+    with pytest.raises(StudyError, match="--sdm conda cannot be used: envs/study.yaml has no Horovod"):
+        plan.check_deployment(["CONDA"])
