@@ -51,6 +51,7 @@ try:
     plan.check_results(STUDY)
     plan.check_files(STUDY)
     mechanisms.declared()
+    plan.check_downloads(STUDY, config["data_dir"])
     environment.prepare_for_jobs(config.get("account"), workflow.is_main_process)
 except StudyError as error:
     raise WorkflowError(str(error)) from None

@@ -10,16 +10,22 @@ rule fetch_dataset:
     localrule: True
     conda:
         ENVIRONMENT
+    resources:
+        # No param: with another server the files are the same, and are not fetched again.
+        origin=lambda wildcards: as_json(dataset_of(wildcards).origin),
     params:
         definition=lambda wildcards: as_json(dataset_of(wildcards).definition),
         version=lambda wildcards: dataset_of(wildcards).generator_version,
-        checksum=f"{DATA}/checksums/{{benchmark}}/{{dataset}}/{{name}}.sha256",
+        checksum=lambda wildcards: dataset_of(wildcards).checksum(
+            DATA, dataset_of(wildcards).file_named(wildcards.name)
+        ),
         file=lambda wildcards: dataset_of(wildcards).file_named(wildcards.name),
     message:
         "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark} --file {params.file}'
-        " --definition {params.definition:q} --checksum {params.checksum:q} --output {output:q} 2>&1 | tee {log:q}"
+        " --definition {params.definition:q} --origin {resources.origin:q} --checksum {params.checksum:q}"
+        " --output {output:q} 2>&1 | tee {log:q}"
 
 
 rule convert_dataset:

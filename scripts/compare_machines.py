@@ -36,10 +36,12 @@ def main() -> None:
 
 
 def _refuse_twice(folders: list[Path]) -> None:
-    """Refuse two folders of one machine: their runs would be counted as repeats."""
+    """Refuse two folders of one machine: their runs and loads would be counted as repeats."""
     seen = {}
     for folder in folders:
-        for machine in _joined([folder], tidy.read_runs, "runs.csv").get("machine", pd.Series(dtype=object)).unique():
+        runs = _joined([folder], tidy.read_runs, "runs.csv")
+        loading = _joined([folder], tidy.read_loading, "loading.csv")
+        for machine in sorted({*runs.get("machine", ()), *loading.get("machine", ())}):
             if machine in seen:
                 raise StudyError(
                     f"{seen[machine]} and {folder} are both of machine {machine}; give each machine's once"

@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--file", required=True, help="one of the benchmark's files, by its name in the study")
     parser.add_argument("--definition", required=True, type=json.loads, help="the study's dataset, as JSON")
+    parser.add_argument("--origin", default={}, type=json.loads, help="server and checksums, as JSON")
     parser.add_argument("--checksum", required=True, help="where the first download's checksum is kept")
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
@@ -22,9 +23,10 @@ def main() -> None:
     if arguments.definition["source"] == "synthetic":
         synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file)
     else:
-        server = arguments.definition.get("server", download.CANDLE_SERVER).rstrip("/")
+        server = arguments.origin.get("server", download.CANDLE_SERVER).rstrip("/")
         url = f"{server}/{spec['url_path']}/{spec['files'][arguments.file]['name']}"
-        download.fetch(arguments.output, url, arguments.checksum)
+        known = arguments.origin.get("checksums", {}).get(arguments.file, {})
+        download.fetch(arguments.output, url, arguments.checksum, known)
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def check_deployment(methods: Iterable[str]) -> None:
     if "CONDA" in methods:
         raise StudyError(
             "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
-            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, and start snakemake in it"
+            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start snakemake in it"
         )
 
 
@@ -199,3 +199,25 @@ def check_files(study: Study) -> None:
                 )
             if not Path(file).is_file():
                 raise StudyError(f"{where}: there is no file {file} (relative paths are taken from {Path.cwd()})")
+
+
+def check_downloads(study: Study, data_dir: str) -> None:
+    """Raise `StudyError` for a downloaded file that is not the one which the study's ``checksums`` now describe.
+
+    By its size, and the SHA-256 that was noted when it was downloaded: nothing is read again.
+    """
+    for dataset in study.datasets.values():
+        for name, expected in dataset.origin.get("checksums", {}).items():
+            file, noted = Path(dataset.raw(data_dir, name)), Path(dataset.checksum(data_dir, name))
+            if not file.is_file():
+                continue
+            found = {"bytes": file.stat().st_size}
+            if noted.is_file():
+                found["sha256"] = noted.read_text(encoding="utf-8").split()[0]
+            for kind in found:
+                if kind in expected and found[kind] != expected[kind]:
+                    raise StudyError(
+                        f"config/studies/{study.name}.yaml: datasets.{dataset.key}.checksums.{name}: {file} has {kind} "
+                        f"{found[kind]}, not {expected[kind]}: delete the file and {noted} to download it again, or "
+                        "correct the value"
+                    )

@@ -53,14 +53,15 @@ def server():
 
 
 def line(place, address):
-    definition = json.dumps({"source": "url", "server": address})
+    definition, origin = json.dumps({"source": "url"}), json.dumps({"server": address})
     # Half a minute is what a real server gets to answer in; nobody wants to wait for that here.
     program = (
         f"import sys, runpy\nfrom study.data import download\n"
         f"download.TIMEOUT_S = 1\nsys.argv[0] = {str(SCRIPTS / 'fetch_dataset.py')!r}\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
-    return [sys.executable, "-c", program, "--benchmark", "nt3", "--file", "train", "--definition", definition,
+    return [sys.executable, "-c", program, "--benchmark", "nt3", "--file", "train",
+            "--definition", definition, "--origin", origin,
             "--checksum", place.folder / "train.sha256", "--output", place.folder / "train.csv"]  # fmt: skip
 
 

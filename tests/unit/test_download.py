@@ -2,17 +2,25 @@
 
 import contextlib
 import functools
+import hashlib
 import http.server
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from examples import STUDY, define
 
+from study import plan
+from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import download
+from study.experiment import expansion, schemas
 
 CONTENT = b"0,1.5\n1,2.5\n" * 5000
+MD5, SHA256 = (hashlib.new(kind, CONTENT).hexdigest() for kind in ("md5", "sha256"))
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -135,3 +143,61 @@ def test_no_server(fetch, monkeypatch, server):
     monkeypatch.setattr(download, "FTP_PORT", 9)
     with pytest.raises(StudyError, match=f"from {server} .*source: path"):
         fetch(f"{server}/nt_train2.csv")
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"bytes": 7}, f"bytes {len(CONTENT)}, but checksums in the study's dataset says 7"),
+        ({"md5": "0" * 32}, f"md5 {MD5}, but .* says {'0' * 32}"),
+        ({"bytes": len(CONTENT), "sha256": "0" * 64}, f"sha256 {SHA256}, but .* says {'0' * 64}"),
+    ],
+)
+def test_a_file_that_is_not_the_known_one_is_refused(http_server, tmp_path, known, words):
+    target, noted = tmp_path / "data" / "train.csv", tmp_path / "train.sha256"
+    with pytest.raises(StudyError, match=rf"^train.csv from {http_server[0]}/nt_train2.csv has {words}"):
+        download.fetch(target, f"{http_server[0]}/nt_train2.csv", noted, known)
+    assert not target.exists()
+    assert not noted.exists()
+
+
+def test_the_known_file_is_taken(http_server, tmp_path):
+    target = tmp_path / "data" / "train.csv"
+    known = {"bytes": len(CONTENT), "md5": MD5, "sha256": SHA256}
+    download.fetch(target, f"{http_server[0]}/nt_train2.csv", tmp_path / "train.sha256", known)
+    assert target.read_bytes() == CONTENT
+
+
+def of_candle(**origin):
+    """A study of NT3's own files."""
+    content = STUDY | {"datasets": {"nt3": {"source": "url", **origin}}}
+    content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "gpus": 1, "loader": "read_csv"}]
+    configuration.check(content, schemas.studies(), "test")
+    return expansion.expand("test", content, "test.yaml")
+
+
+def test_the_server_and_checksums_are_no_part_of_the_run():
+    here = of_candle(server="http://example.org", checksums={"train": {"bytes": 7}})
+    assert define(here.runs[0]) == define(of_candle().runs[0])
+    with pytest.raises(StudyError, match="datasets.nt3.checksums.tran: nt3 has no such file; its files: train, test"):
+        of_candle(checksums={"tran": {"bytes": 7}})
+    with pytest.raises(StudyError, match=r"checksums.train.sha256: 'abc' does not match .*64 lower-case hex digits"):
+        of_candle(checksums={"train": {"sha256": "abc"}})
+
+
+def test_a_download_of_before_the_checksum_was_given_is_refused_by_the_plan(tmp_path):
+    study = of_candle(checksums={"train": {"bytes": len(CONTENT), "sha256": "0" * 64}})
+    plan.check_downloads(study, str(tmp_path))
+    (dataset,) = study.datasets.values()
+    file, noted = Path(dataset.raw(str(tmp_path), "train")), Path(dataset.checksum(str(tmp_path), "train"))
+    file.parent.mkdir(parents=True)
+    file.write_bytes(CONTENT)
+    plan.check_downloads(study, str(tmp_path))
+    noted.parent.mkdir(parents=True)
+    noted.write_text(f"{SHA256}  {file.name}\n")
+    words = f"test.yaml: datasets.nt3.checksums.train: {file} has sha256 {SHA256}, not {'0' * 64}: delete the file"
+    with pytest.raises(StudyError, match=re.escape(words)):
+        plan.check_downloads(study, str(tmp_path))
+    file.write_bytes(CONTENT[1:])
+    with pytest.raises(StudyError, match=f"has bytes {len(CONTENT) - 1}, not {len(CONTENT)}"):
+        plan.check_downloads(study, str(tmp_path))

@@ -10,6 +10,7 @@ from examples import expand
 
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
+from study.machines import queues
 from study.records.record import make_record, read_record
 from study.records.tidy import read_runs
 
@@ -144,6 +145,23 @@ def test_an_older_p1b3_record_s_accuracy_is_its_r2(make_run, tmp_path):
         [True, False, True, False],
         [False, True, False, True],
     ]
+
+
+def test_the_options_of_the_batch_job_are_recorded(make_run):
+    (run,) = expand()
+    folder = make_run(run)
+    assert make_record(folder)["job_options"] is None
+    provenance = json.loads((folder / "provenance.json").read_text())
+    variables = {
+        "COBALT_JOBID": "7",
+        "STUDY_JOB_ENDS": "8",
+        "STUDY_JOB_OPTIONS": "-q default --attrs 'mcdram=flat:a b'",
+    }
+    write_json(folder / "provenance.json", {**provenance, "job": queues.job(variables)})
+    outcome = json.loads((folder / "outcome.json").read_text())
+    outcome["files"]["provenance.json"] = sha256(folder / "provenance.json")
+    write_json(folder / "outcome.json", outcome)
+    assert make_record(folder)["job_options"] == ["-q", "default", "--attrs", "mcdram=flat:a b"]
 
 
 def test_sums_are_of_the_run_s_own_files(make_run):

@@ -1,10 +1,12 @@
 """The ``url`` source: download a benchmark's files from the CANDLE server, or from a mirror, with pooch."""
 
 import ftplib
+import hashlib
 import logging
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,12 @@ TIMEOUT_S = 30
 FTP_PORT = 21  # pooch ignores the port of an ftp:// address
 
 
-def fetch(path: AnyPath, url: str, checksum_file: AnyPath) -> None:
+def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str, Any] | None = None) -> None:
     """Download ``url`` to ``path``, whole or not at all, with a progress bar.
 
     The checksum of the first download is kept in ``checksum_file`` (sha256sum's format); every later download is
     checked against it. An interrupted download starts again from the beginning. Raises `StudyError` that names the
-    file, the server and what to do.
+    file, the server and what to do. expected: what the user knows of the file, as for `difference`.
     """
     path, checksum_file = Path(path), Path(checksum_file)
     known = checksum_file.read_text(encoding="utf-8").split()[0] if checksum_file.exists() else None
@@ -38,6 +40,10 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath) -> None:
             raise StudyError(_failure(path, url, error)) from None
         if _is_page(arrived):
             raise StudyError(_failure(path, url, "the server sent a web page instead of the file"))
+        if unlike := difference(arrived, expected or {}):
+            raise StudyError(
+                f"{path.name} from {url} has {unlike}: give the right value, another server or your own file"
+            )
         found = sha256(arrived)
         if known is not None and found != known:
             raise StudyError(
@@ -48,6 +54,26 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath) -> None:
         os.replace(arrived, path)
     if known is None:
         write_text(checksum_file, f"{found}  {path.name}\n")
+
+
+def difference(path: AnyPath, expected: Mapping[str, Any]) -> str | None:
+    """How a file differs from what is known of it, in words, or None.
+
+    expected: ``bytes``, ``md5`` and ``sha256``, each if it is known.
+    """
+    kinds: dict[str, Callable[[AnyPath], Any]] = {
+        "bytes": lambda file: Path(file).stat().st_size, "md5": md5, "sha256": sha256
+    }  # fmt: skip
+    for kind, of in kinds.items():
+        if kind in expected and (found := of(path)) != expected[kind]:
+            return f"{kind} {found}, but checksums in the study's dataset says {expected[kind]}"
+    return None
+
+
+def md5(path: AnyPath) -> str:
+    """The MD5 of a file: old servers publish nothing better."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _is_page(path: AnyPath) -> bool:

@@ -12,6 +12,7 @@ from study.experiment.target import Target
 from study.models import base
 
 TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
+ORIGIN = ("server", "checksums")  # of a ``url`` dataset: where its files come from, not what is in them
 
 
 def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
@@ -27,11 +28,18 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     except StudyError as error:
         raise StudyError(f"{place}.benchmark: {error}") from None
     target = Target.of(definition.get(TARGET, spec.get(TARGET)))
-    definition = {name: value for name, value in definition.items() if name not in ("benchmark", TARGET)}
+    origin = {key: definition[key] for key in ORIGIN if definition["source"] == "url" and key in definition}
+    left_out = ("benchmark", TARGET, *origin)
+    definition = {name: value for name, value in definition.items() if name not in left_out}
     benchmark = models.get(name, spec)
     configuration.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
+    for file in origin.get("checksums", {}):
+        if file not in spec["files"]:
+            raise StudyError(
+                f"{place}.checksums.{file}: {name} has no such file; its files: {', '.join(spec['files'])}"
+            )
     shape, samples = _size(definition, spec, benchmark)
     if samples is not None and spec["validation_share"] and samples == (shape or {}).get("train_samples"):
         raise StudyError(
@@ -39,7 +47,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         )
     _check_width(name, benchmark, shape, place)
     found = _id(key, definition, spec, benchmark)
-    return Dataset(key, found, name, definition, spec, shape, samples, target)
+    return Dataset(key, found, name, definition, spec, shape, samples, target, origin)
 
 
 def dataset_of(entry: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Dataset:

@@ -20,7 +20,8 @@ class Dataset:
         key: its name in the study.
         id: its name among the files of all studies.
         benchmark: the benchmark that the files belong to.
-        definition: the study's definition of it.
+        definition: the study's definition of it, as far as it decides the content of the files.
+        origin: the rest of it, of a ``url`` dataset: ``server``, and ``checksums`` that the files must have.
         spec: the benchmark's YAML.
         shape: train_samples, test_samples, features; None if known only from the files.
         train_samples: samples per epoch, without the validation set; None if known only from the files.
@@ -35,6 +36,7 @@ class Dataset:
     shape: dict[str, int] | None = field(hash=False)
     train_samples: int | None
     target: Target | None = None
+    origin: dict[str, Any] = field(hash=False, default_factory=dict)
 
     @property
     def generator_version(self) -> int:
@@ -52,6 +54,10 @@ class Dataset:
         if self.definition["source"] == "path":
             return self.definition[file]
         return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
+
+    def checksum(self, data_dir: str, file: str) -> str:
+        """Path of the SHA-256 of the first download of ``file``."""
+        return f"{data_dir}/checksums/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}.sha256"
 
     def file_named(self, name: str) -> str:
         """The key of a file, by its name on the server."""

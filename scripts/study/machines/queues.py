@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -93,7 +94,9 @@ def resources(ranks: Callable[[Any], int], machine: dict[str, Any], variables: M
 def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
     """The current batch job, ``{"id": text, "ends_s": seconds since 1970 or None}``; None outside of a batch job.
 
-    variables: the environment. ``STUDY_JOB_ENDS`` is set by ``scripts/cluster.py``, the others by batch systems.
+    With ``options``, the machine's ``job_options`` with which it was submitted, if that is known. variables: the
+    environment. ``STUDY_JOB_ENDS`` and ``STUDY_JOB_OPTIONS`` are set by ``scripts/cluster.py``, the others by batch
+    systems.
     """
     names = [*(system.job_id_variable for system in BATCH_SYSTEMS.values()), "SLURM_JOB_ID"]
     ids = [variables[name] for name in names if variables.get(name)]
@@ -102,7 +105,9 @@ def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
         ends = _slurm_says(variables["SLURM_JOB_ID"], variables)
     if not ids and ends is None:
         return None
-    return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends)}
+    options = variables.get("STUDY_JOB_OPTIONS")
+    known = {} if options is None else {"options": shlex.split(options)}
+    return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends), **known}
 
 
 def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:

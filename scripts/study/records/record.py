@@ -20,7 +20,8 @@ from study.instruments.power import summary
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
 # Keys that older records of this version lack.
-ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {}}
+ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
+                         "job_options": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -99,6 +100,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
         "hosts": provenance.get("hosts", []),
+        "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"],
     }
     configuration.check(record, schema(), f"the record of {folder}")

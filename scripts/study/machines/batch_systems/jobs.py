@@ -42,7 +42,7 @@ def submit(
         _short(name), str((folder / "job.sh").resolve()), str((folder / "job.output").resolve()), nodes, minutes,
         account, tuple(options),
     )  # fmt: skip
-    _write_script(job.script, script, minutes)
+    _write_script(job.script, script, minutes, job.options)
     behind = BATCH_SYSTEMS[scheduler]()
     line = behind.submit_line(job)
     job_id = behind.job_id(_submitted(line))
@@ -124,8 +124,11 @@ def _short(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "job"
 
 
-def _write_script(path: AnyPath, script: AnyPath, minutes: int) -> None:
-    """The submitted script: exports the deadline, runs Snakemake's script, and writes its exit code to a file."""
+def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterable[str]) -> None:
+    """The submitted script: runs Snakemake's script, and writes its exit code to a file.
+
+    It exports what the run's provenance tells of its job: the deadline and the submit options.
+    """
     path = Path(path)
     inner = path.with_name("snakemake.sh")
     write_text(inner, Path(script).read_text(encoding="utf-8"))
@@ -136,6 +139,7 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int) -> None:
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
         f"export {SESSION}={shlex.quote(os.environ.get(SESSION, ''))}\n"  # PBS and Cobalt do not pass it on
+        f"export STUDY_JOB_OPTIONS={shlex.quote(shlex.join(options))}\n"
         f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
         "code=$?\n"

@@ -97,7 +97,7 @@ def _remarks(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     found = notes(table, "values")
     if missed := int(table["repeats_not_reached"].sum()):
         found.insert(0, f"{missed} runs ended without reaching the target: failures to converge, in no plain mean")
-    without = timed(runs).loc[timed(runs)["quality_target"].isna(), "benchmark"].unique()
+    without = runs.loc[runs["quality_target"].isna(), "benchmark"].unique()
     if len(without):
         found.append(f"no target quality is known for {', '.join(without)}")
     return found
