@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
+HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 .PHONY: study report test quick status recommend bench faults load setup lock format reference
@@ -25,10 +26,10 @@ $(error write STUDY=, MACHINE= and GOAL= in capitals)
 endif
 
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
-	@$(BIN)/python scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
+	@$(HERE) scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
-	@$(BIN)/python scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
+	@$(HERE) scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
 	  $(if $(GOAL),--goal $(GOAL))
 
 bench: setup  ## what our own loaders and measurements gain and cost

@@ -151,13 +151,15 @@ onstart:
         raise WorkflowError(
             "give --group-components on the command line, not in a profile: the plan is made from it"
         )
-    refused = plan.refused(STUDY, MACHINE, PACKED)
-    if refused:
-        raise WorkflowError("\n".join(refused))
-    try:
-        plan.check_account(MACHINE, os.environ)
-    except StudyError as error:
-        raise WorkflowError(str(error)) from None
+    # Data are fetched and converted without an account, on a machine that need not be able to start a run.
+    if any(not workflow.is_local(job.rule) for job in workflow.dag.needrun_jobs()):
+        refused = plan.refused(STUDY, MACHINE, PACKED)
+        if refused:
+            raise WorkflowError("\n".join(refused))
+        try:
+            plan.check_account(MACHINE, os.environ)
+        except StudyError as error:
+            raise WorkflowError(str(error)) from None
 
 
 onerror:

@@ -3,6 +3,7 @@
 # TensorFlow, and the links by which Snakemake finds the profiles. Does nothing where all is in place.
 #
 #   PYTHON=python3.11               the interpreter to use
+#   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
 #   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
 #   HOROVOD_GPU_OPERATIONS=NCCL     and Horovod's other build settings are passed on
 set -euo pipefail
@@ -20,13 +21,14 @@ stamp() { { pwd; cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } 
 
 check_machine() {
   local version free
-  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/extending.md"
+  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/machines/README.md"
   version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
     fail "'$PYTHON' was not found or does not run; install Python 3.11 or name it: make setup PYTHON=/path/to/python3.11"
   [ "$version" = 3.11 ] || fail "'$PYTHON' is Python $version, the locked dependencies are for 3.11; name one: make setup PYTHON=/path/to/python3.11"
   "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "'$PYTHON' cannot make environments; on Debian: apt install python3.11-venv"
   command -v "${CXX:-c++}" >/dev/null || fail "there is no C++ compiler (${CXX:-c++}), which Horovod's build needs; on Debian: apt install g++"
   command -v make >/dev/null || fail "there is no make, which Horovod's build needs; on Debian: apt install make"
+  [ "${HOROVOD_WITH_MPI:-0}${HOROVOD_WITHOUT_MPI:-0}" != 11 ] || fail "HOROVOD_WITH_MPI and HOROVOD_WITHOUT_MPI are both 1; give one of them"
   free=$(df -Pm . | awk 'NR == 2 { print $4 }')
   [ "$free" -ge "$DISK_MB" ] || fail "$free MB are free here, the environment needs $DISK_MB MB"
 }
@@ -41,7 +43,9 @@ install_dependencies() {
 
 horovod_flags() {
   local flags=gloo
-  if command -v mpicxx >/dev/null && [ "${HOROVOD_WITHOUT_MPI:-0}" != 1 ]; then flags+=-mpi; fi
+  if [ "${HOROVOD_WITHOUT_MPI:-0}" != 1 ] && { [ "${HOROVOD_WITH_MPI:-0}" = 1 ] || command -v mpicxx >/dev/null; }; then
+    flags+=-mpi
+  fi
   [ -z "${HOROVOD_GPU_OPERATIONS:-}" ] || flags+=-${HOROVOD_GPU_OPERATIONS,,}
   echo "$flags"
 }

@@ -167,6 +167,35 @@ def test_one_table_s_or_figure_s_target_plans_only_the_runs_that_it_needs(projec
     assert "apart.yaml: tables: communication needs traced runs" in done.stdout + done.stderr
 
 
+def test_some_runs_are_trained_again(project):
+    (outcome,) = project.results.glob("runs/nt3/*/*gpus~1+*repeat~2/outcome.json")
+    plan = project.plan("--forcerun", str(outcome.relative_to(project.root)))
+    assert plan == {"train": 1, "make_record": 1, **OF_STRONG}
+
+
+def test_a_config_file_of_the_user_s_own_is_over_config_yaml_and_leaves_the_profile_s_machine(project):
+    (project.root / "my.yaml").write_text("study: tiny\n")
+    done = project.snakemake("--dry-run", "--configfile", "my.yaml", "--profile", "profiles/theta", study=None)
+    assert "Study tiny on machine theta: 7 runs" in done.stderr
+    done = project.snakemake("--configfile", "my.yaml", study=None)
+    assert "Study tiny on machine local" in done.stderr
+
+
+def test_sdm_conda_is_one_line(project):
+    done = project.snakemake("--dry-run", "--sdm", "conda", check=False)
+    assert "--sdm conda cannot be used" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_data_need_no_account_and_no_batch_system(project):
+    project.add_study("apart", TINY.replace("seed: 1", "seed: 2"))
+    line = ["--profile", "profiles/summit", "--until", "convert_dataset"]
+    done = project.snakemake(*line, study="apart")
+    assert "4 of 4 steps (100%) done" in done.stdout + done.stderr
+    done = project.snakemake("--profile", "profiles/summit", study="apart", check=False)
+    assert "bsub is not on PATH here" in done.stdout + done.stderr
+
+
 def test_a_table_made_alone_is_the_same_as_with_all_runs(project):
     whole = (project.made / "tables" / "icpp2019_table2.csv").read_text()
     for record in project.results.glob("runs/**/weak*/record.json"):

@@ -48,6 +48,7 @@ def setup(tmp_path):
     [
         ({"without": ["c++"]}, "there is no C++ compiler"),
         ({"without": ["make"]}, "there is no make"),
+        ({"HOROVOD_WITH_MPI": "1", "HOROVOD_WITHOUT_MPI": "1"}, "are both 1; give one of them"),
         ({"PYTHON": "python9"}, "'python9' was not found"),
         ({"fakes": {"python3": "echo 3.9"}, "PYTHON": "python3"}, "'python3' is Python 3.9, the locked"),
         ({"fakes": {"df": "echo head; echo a b c 100 e f"}}, "100 MB are free here, the environment needs"),
