@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import configuration
+from study.core import code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
+from study.experiment.study import Study
+from study.records.gathered import gather
 from study.records.record import make_record
 from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
 from study.report.papers.icpp2019.consistency import DERIVED as CONSISTENCY
@@ -54,6 +56,22 @@ def test_the_energy_delay_product_is_of_one_window(make_run, tmp_path):
         power = {key: value for key, value in record["power"].items() if key != "energy_window_s"}
         write_json(folder / "record.json", {**record, "power": {**power, "energy_job_j": 50.0, **window}})
         assert runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").energy_delay_product_js.item() == expected
+
+
+def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monkeypatch):
+    runs = (*expand(repeats=2), *expand(scaling="weak"), *expand(loader="chunked"), *expand(trace=True))
+    whole = frame(*((run, {}) for run in runs))
+    monkeypatch.setattr(code_version, "training_code", lambda name: "c0de")
+    study, uses = Study("test", "", {}, runs), TABLES["icpp2019_table2"].uses
+    found, loading = gather(study, tmp_path / "local", uses, uses_loading=False)
+    assert loading.empty
+    used = (whole["scaling"] == "strong") & (whole["loader"] == "read_csv") & ~whole["trace"]
+    pd.testing.assert_frame_equal(found, whole[used].reset_index(drop=True), check_dtype=False)
+    assert len(found) == 2
+    (tmp_path / "local" / "runs" / runs[0].directory / "history.csv").write_text("epoch\n")
+    with pytest.raises(StudyError, match="history.csv: was changed after the run"):
+        gather(study, tmp_path / "local", uses, uses_loading=False)
+    gather(study, tmp_path / "local", TABLES["icpp2019_table6"].uses, uses_loading=False)
 
 
 def by_gpus(table):
