@@ -1,11 +1,19 @@
-"""Write the reference pages of the docs that follow from declarations in the code."""
+"""Write the reference pages of the docs that follow from declarations in the code and the schemas."""
 
 from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
-from study.experiment import reference
+from study.experiment.reference import grid_keys
+from study.report import reference
 
-PAGES = {"grid-keys.md": reference.grid_keys}
+PAGES = {
+    "grid-keys.md": grid_keys,
+    "studies.md": reference.studies,
+    "machines.md": reference.machines,
+    "benchmarks.md": reference.benchmarks,
+    "figures.md": reference.figures,
+    "columns.md": reference.columns,
+}
 
 
 def main() -> None:

@@ -1,10 +1,17 @@
 """The docs' reference pages are those that the declarations give."""
 
+import re
+
 import make_reference
 import pytest
+from examples import expand
 
+from study.core import configuration
+from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
+from study.records import tidy
+from study.records.record import make_record
 from study.training import staging
 
 
@@ -19,3 +26,26 @@ def test_every_declared_staging_is_obeyed():
     source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()
     assert staging.tables
     assert all(f'case "{value}":' in source for value in PARAMETERS["staging"].kind.values)
+
+
+@pytest.mark.parametrize("name", make_reference.PAGES)
+def test_every_row_has_a_meaning(name):
+    tables = re.findall(r"^(\|.*\|)\n\|[-|]+\|\n((?:\|.*\|\n)+)", make_reference.PAGES[name](), re.M)
+    assert tables
+    for head, rows in tables:
+        meaning = [cell.strip() for cell in head.split("|")].index("meaning")
+        cells = [row.split("|") for row in rows.splitlines()]
+        assert [row[1] for row in cells if not row[meaning].strip()] == []
+
+
+def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
+    """A column is declared in config/schemas/columns.schema.yaml, with its meaning."""
+    (run,) = expand()
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    made = set(tidy.runs_frame([run], {"nt3": "c0de"}, tmp_path / "local"))
+    declared = configuration.named_schema("columns")["$defs"]
+    sometimes = re.compile("|".join(declared["runs"]["patternProperties"]))
+    always = {name for name in made - set(PARAMETERS) if not sometimes.search(name)}
+    assert always == set(declared["runs"]["properties"])
+    assert set(tidy.LOADING) == set(declared["loading"]["properties"])

@@ -1,0 +1,188 @@
+"""Reference pages of the docs that follow from the schemas: keys of configuration files, columns of the tidy tables."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from study.core import configuration
+from study.experiment import schemas
+from study.experiment.parameters import PARAMETERS
+from study.machines import machine
+
+UNITS = {
+    "_samples_per_s": "samples/s",
+    "_gb_per_s": "10^9 bytes/s",
+    "_mb_per_step": "10^6 bytes",
+    "samples_per_j": "samples/J",
+    "_js": "J s",
+    "_ns": "ns",
+    "_mb": "10^6 bytes",
+    "_s": "s",
+    "_w": "W",
+    "_j": "J",
+}
+KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
+COLUMNS = "| column | unit | meaning |\n|---|---|---|\n"
+
+
+def studies() -> str:
+    """The page docs/reference/studies.md."""
+    schema = schemas.studies()
+    parts = schema["$defs"]
+    sources = {name: parts[f"{name}_dataset"] for name in ("url", "path", "synthetic")}
+    tables = [f"## Datasets: `source: {name}`\n\n{KEYS}{_rows(part, parts)}" for name, part in sources.items()]
+    top = {name: {**part, "additionalProperties": True, "items": {}} for name, part in schema["properties"].items()}
+    return _page(
+        "Studies",
+        "Keys of `config/studies/NAME.yaml`. The keys of a grid under `runs` are in [grid keys](grid-keys.md).",
+        "studies",
+        KEYS + _rows({**schema, "properties": top}, parts),
+        "An entry of `datasets` has the keys of its source. A file's key is its key under `files` in the benchmark's "
+        "[file](benchmarks.md).",
+        *tables,
+        f"## Loading measurements\n\nKeys of an entry of `loading`:\n\n{KEYS}{_rows(parts['loading'], parts)}",
+    )
+
+
+def machines() -> str:
+    """The page docs/reference/machines.md."""
+    return _page(
+        "Machine files",
+        "Keys of `config/machines/NAME.yaml`. A file with `base: OTHER` has all keys of that machine, except those "
+        "that it gives itself. `nodes` and `ranks_per_node` are required without `hosts`.",
+        "machines",
+        KEYS + _rows(machine.schema()),
+    )
+
+
+def benchmarks() -> str:
+    """The page docs/reference/benchmarks.md."""
+    schema = configuration.named_schema("benchmarks")
+    return _page(
+        "Benchmark files",
+        "Keys of `config/benchmarks/NAME.yaml`. The keys of `model` are declared by the benchmark's module.",
+        "benchmarks",
+        KEYS + _rows(schema, schema["$defs"]),
+    )
+
+
+def figures() -> str:
+    """The page docs/reference/figures.md."""
+    schema = configuration.named_schema("figures")
+    return _page(
+        "Figures",
+        "Keys of `config/figures.yaml` and `config/papers/<paper>/figures.yaml`. A figure has `runs` and `panels`, "
+        "or a `kind`. Grid keys are in [grid keys](grid-keys.md), columns in [columns](columns.md).",
+        "figures",
+        KEYS + _rows(schema, schema["$defs"]),
+    )
+
+
+def columns() -> str:
+    """The page docs/reference/columns.md."""
+    tables = configuration.named_schema("columns")["$defs"]
+    grid = [parameter for parameter in PARAMETERS.values() if parameter.is_repeat]
+    runs = {**tables["runs"]["properties"], **tables["runs"]["patternProperties"]}
+    return _page(
+        "Columns of the tidy tables",
+        "A column that does not apply to a run is empty. Times of phases are of the slowest rank, and no column is per "
+        "rank: `metrics.json` and `phases.jsonl` in the run directory have each rank's values.",
+        "columns",
+        "## `runs.csv`\n\nOne row per run. All [grid keys](grid-keys.md) are columns too. "
+        "[Method](../method.md#definitions-of-the-numbers) and [telemetry](../telemetry.md) define the measured "
+        "numbers precisely.\n\n"
+        + COLUMNS
+        + "".join(_column(parameter.name, parameter.meaning) for parameter in grid)
+        + "".join(_column(_readable(name), part["description"]) for name, part in runs.items()),
+        "## `loading.csv`\n\nOne row per load.\n\n"
+        + COLUMNS
+        + "".join(_column(name, part["description"]) for name, part in tables["loading"]["properties"].items()),
+    )
+
+
+def _page(title: str, says: str, schema: str, *parts: str) -> str:
+    source = f"This page is written by `make reference` from `config/schemas/{schema}.schema.yaml`."
+    return "\n\n".join([f"# {title}", *map(_wrapped, (says, source, *parts))]) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs in lines of at most 120 characters; tables as they are."""
+    paragraphs = text.rstrip().split("\n\n")
+    return "\n\n".join(each if each.startswith("|") else textwrap.fill(each, 120) for each in paragraphs)
+
+
+def _readable(pattern: str) -> str:
+    """``^busbw_[0-9]+_s$`` as ``busbw_<bytes>_s``."""
+    return pattern.strip("^$").replace("[0-9]+", "<bytes>").replace("(validation_|test_)?", "[validation_,test_]")
+
+
+def _column(name: str, meaning: str) -> str:
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    return f"| `{name}` | {unit} | {meaning.rstrip('.')} |\n"
+
+
+def _rows(schema: dict[str, Any], parts: dict[str, Any] | None = None, above: str = "") -> str:
+    """One table row per key, those of nested mappings and lists with the keys above them: ``queue.most_jobs``."""
+    return "".join(
+        f"| `{above}{name}` | {_values(part)} | {'yes' if name in schema.get('required', ()) else ''} | "
+        f"{part.get('description', '')} |\n" + _below(f"{above}{name}", part, parts or {})
+        for name, part in _keys(schema, parts or {})
+    )
+
+
+def _keys(schema: dict[str, Any], parts: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, part in schema.get("properties", {}).items():
+        yield name, _resolved(part, parts)
+    free = schema.get("additionalProperties")
+    if isinstance(free, dict) and "properties" in schema:
+        yield "<file>", _resolved(free, parts)
+
+
+def _below(name: str, part: dict[str, Any], parts: dict[str, Any]) -> str:
+    """The rows of the keys inside a key's value."""
+    inside, dots = _resolved(part.get("items", part), parts), "[]." if "items" in part else "."
+    if "properties" not in inside and isinstance(free := inside.get("additionalProperties"), dict):
+        inside, dots = _resolved(free, parts), f".<{'column' if 'propertyNames' in free else 'name'}>."
+    return _rows(inside, parts, name + dots) if "properties" in inside else ""
+
+
+def _resolved(part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """A schema with the part that it refers to; its own description goes first."""
+    if "$ref" in part:
+        part = {**_resolved(parts[part["$ref"].split("/")[-1]], parts), **part}
+    if "oneOf" in part and "properties" not in part:
+        part = {**part, "oneOf": [_resolved(each, parts) for each in part["oneOf"]]}
+    if "items" in part and "$ref" in part["items"] and "title" not in part:
+        part = {**part, "items": _resolved(part["items"], parts)}
+    return part
+
+
+def _values(part: dict[str, Any]) -> str:
+    """The values of a key in words."""
+    if "title" in part:
+        return str(part["title"])
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return ", ".join(f"`{value}`" for value in part["enum"])
+    if "oneOf" in part and "properties" not in part:
+        one, *others = part["oneOf"]
+        if [each.get("items") for each in others] == [one]:
+            return f"{_values(one)}, or a list of these"
+        return ", or ".join(_values(each) for each in part["oneOf"])
+    kind = part.get("type", "")
+    if isinstance(kind, list):
+        return ", or ".join(map(_words, kind))
+    if kind == "array":
+        inside = part.get("items", {})
+        return "list" if inside.get("type") == "object" or not inside else f"list of {_values(inside)}"
+    return _words(kind) + _range(part)
+
+
+def _words(kind: str) -> str:
+    return {"object": "mapping", "string": "text", "boolean": "`true` or `false`"}.get(kind, kind)
+
+
+def _range(part: dict[str, Any]) -> str:
+    ends = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    return "".join(f", {words} {part[end]}" for end, words in ends.items() if end in part)
