@@ -1,0 +1,335 @@
+"""What the documents name, and whether it exists: files, commands, options, keys, columns, tables, figures, links."""
+
+import ast
+import functools
+import re
+import subprocess
+
+import yaml
+from snakemake.cli import get_argument_parser
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.experiment import expansion, schemas
+from study.experiment.parameters import PARAMETERS
+from study.machines import machine
+from study.report.figures import description
+from study.report.tables import TABLES
+
+# What the documents name although the repository does not have it, with the reason.
+ELSEWHERE = {
+    "the reader writes it": "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta",
+    "part of a name that stands whole beside it": "figure21 ci95",
+    "in the papers' code": "TF_Run TextReader",
+    "TensorFlow, Keras, pandas, dask or Horovod": "c_parser_wrapper.py callbacks.py horovod/_keras/__init__.py "
+    "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce",
+    "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
+    "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    "Snakemake's Slurm plugin": "--slurm-status-command slurm_partition",
+    "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
+    "nvme snakeviz eno2 enp5s0 chrome://tracing",
+}
+PLACEHOLDER = re.compile(r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+")
+SPAN = re.compile(r"`([^`]+)`")
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.S | re.M)
+LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+FILE = re.compile(
+    r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|json|jsonl|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
+)
+COMMANDS = ("make", "snakemake", "python")
+PREDICTED = ("recommendation", "prediction", "prediction_check", "prediction_curves")
+OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tables", "figures")
+
+
+def tracked(*patterns):
+    """Tracked files, relative to the repository."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", *patterns], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def existing():
+    """All tracked files and their folders."""
+    files = tracked()
+    return {*files, *("/".join(file.split("/")[:end]) for file in files for end in range(1, file.count("/") + 1))}
+
+
+@functools.cache
+def elsewhere():
+    return {word for words in ELSEWHERE.values() for word in words.split()}
+
+
+def _python_words(name):
+    """Names that a module defines, and the words of its strings, without docstrings."""
+    tree = ast.parse(read(name))
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.value if " " not in node.value.strip() else ""  # the words of messages are no names
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    yield from (target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
+
+
+def _yaml_words(content):
+    """Keys and values, without texts of several words."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield str(key)
+            yield from _yaml_words(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _yaml_words(value)
+    elif " " not in str(content):
+        yield str(content).lower() if isinstance(content, bool) else str(content)
+
+
+@functools.cache
+def vocabulary():
+    """Every name that code, rules and configuration know: keys, values, columns, registered names, files."""
+    texts = [text for name in tracked("scripts/*.py", "performance/*.py") for text in _python_words(name)]
+    texts += [
+        text for name in tracked("config/*.yaml", "profiles/*.yaml") for text in _yaml_words(yaml.safe_load(read(name)))
+    ]
+    for name in tracked("Makefile", "Snakefile", "pyproject.toml", "rules/*.smk", "*.sh", "envs/*"):
+        texts += [re.sub(r"(^|\s)#.*", "", line) for line in read(name).splitlines()]
+    texts += [read(name).split("\n")[0] for name in tracked("config/*.csv", "performance/*.csv")]
+    columns = configuration.named_schema("columns")["$defs"]
+    texts += [name for table in columns.values() for name in table["properties"]]
+    texts += [part for name in existing() for part in (name.split("/")[-1], name.split("/")[-1].split(".")[0])]
+    texts += [*PARAMETERS, *TABLES, *_figures()]
+    return {word for text in texts for word in (*WORD.findall(text), *FILE.findall(text))}
+
+
+@functools.cache
+def _column_patterns():
+    return [
+        re.compile(pattern.strip("^$"))
+        for table in configuration.named_schema("columns")["$defs"].values()
+        for pattern in table.get("patternProperties", ())
+    ]
+
+
+@functools.cache
+def _figures():
+    return {name for file in description.files() for name in yaml.safe_load(file.read_text())["figures"]}
+
+
+@functools.cache
+def _options(script):
+    """The options of a script: those that it adds, and those of Snakemake."""
+    if script == "snakemake":
+        return {option for action in get_argument_parser()._actions for option in action.option_strings}
+    return {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', read(script))}
+
+
+@functools.cache
+def _any_option():
+    return set.union(*map(_options, ["snakemake", *tracked("scripts/*.py", "performance/*.py")]))
+
+
+def is_known(word):
+    """Whether a name exists. `_s` stands for an ending, `gpu_` for a beginning; results have their name's forms."""
+    words = vocabulary()
+    if word in words or word in elsewhere() or any(pattern.fullmatch(word) for pattern in _column_patterns()):
+        return True
+    if word.startswith("_"):
+        return any(name.endswith(word) for name in words)
+    if form := re.fullmatch(r"(\w+)\.(?:csv|md|tex|html|svg|pdf)", word):
+        return form[1] in {*TABLES, *_figures(), *PREDICTED}
+    if made := re.fullmatch(r"(?:published_(?:summit|theta)|published|ratio)_(\w*)", word):
+        return not made[1] or made[1] in words
+    if word.endswith("_"):
+        return any(name.startswith(word) for name in words)
+    return "_ci95" in word and word.replace("_ci95", "") in words
+
+
+def unknown_path(path):
+    """A path of the repository or of what the workflow writes: what of it does not exist."""
+    path = path.rstrip("/").removeprefix("./").removeprefix("../")
+    if path in elsewhere() or path.startswith(("/", "~", "$")):
+        return []
+    pattern = re.compile(
+        "(?:.*/)?" + ".*".join(re.escape(part) for part in re.split(r"<\w+>|NAME|\*+|\.\.\.", path))
+    )  # `machines/launchers.py` is short for scripts/study/machines/launchers.py
+    if any(pattern.fullmatch(name) for name in existing()):
+        return []
+    first, *rest = path.split("/")
+    if PLACEHOLDER.fullmatch(first):
+        return []
+    if first not in OUTPUTS or (first in ("tables", "figures") and len(rest) != 1):
+        return [path]
+    for kind, names in (("tables", TABLES), ("figures", _figures())):
+        if (kind == first or kind in rest) and not path.endswith(kind):
+            name = path.split(f"{kind}/")[1].split(".")[0]
+            return [] if name in names or PLACEHOLDER.fullmatch(name) else [path]
+    literal = [part for part in rest if not PLACEHOLDER.search(part) and part != "..." and "*" not in part]
+    return [part for part in literal if not is_known(part)]
+
+
+def unknown_pair(key, value):
+    """`key: value` of a grid or a machine, or `key=value` of --config."""
+    if not is_known(key):
+        return [key]
+    if PLACEHOLDER.search(f": {value}") or value == "" or key not in PARAMETERS:
+        return [word for word in re.findall(r"[a-z][a-z0-9_]*", value) if "_" in word and not is_known(word)]
+    parsed = yaml.safe_load(value)
+    return [] if configuration.VALIDATOR(schemas.several(PARAMETERS[key].kind.schema())).is_valid(parsed) else [value]
+
+
+def unknown_in_command(line):
+    """A command line of make, Snakemake or one of our scripts: targets, options, files and --config that are wrong."""
+    words = re.sub(r"\s#.*", "", line).split()
+    while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
+        name = words.pop(0).split("=")[0]
+        if not is_known(name):
+            return [name]
+    words = [word.removeprefix(".venv/bin/") for word in words]
+    if words[:2] == ["scripts/lab.sh", "exec"]:
+        words = words[2:]
+    if not words or words[0] not in (*COMMANDS, "scripts/lab.sh"):
+        return []
+    program, *rest = words
+    if program == "make":
+        targets = set(re.findall(r"^(\w+):", read("Makefile"), re.M))
+        return [word for word in rest if word.split("=")[0] not in targets and not _is_make_variable(word)]
+    if program == "scripts/lab.sh":
+        return [] if rest and re.search(rf"^  {rest[0]}\) ", read(program), re.M) else rest[:1]
+    if program == "python":
+        if rest[0] == "-m":
+            return [word for word in rest[2:] if "/" in word and unknown_path(word)]
+        program, *rest = rest
+        if program not in existing():
+            return [program]
+    return _unknown_arguments(program, rest)
+
+
+def _is_make_variable(word):
+    return "=" in word and re.search(rf"\b{word.split('=')[0]}\b", read("Makefile")) is not None
+
+
+def _unknown_arguments(program, words):
+    wrong, before = [], ""
+    for word in words:
+        if word.startswith("-"):
+            wrong += [word] if word not in _options(program) and word not in elsewhere() else []
+            before = word
+        elif before in ("--config", "--resources") and "=" in word:
+            wrong += unknown_setting(*word.split("=", 1))
+        elif before == "--profile":
+            wrong += [] if f"profiles/{word}" in existing() or PLACEHOLDER.fullmatch(word) else [word]
+            before = ""
+        elif "/" in word:
+            wrong += unknown_path(word)
+    return wrong
+
+
+def unknown_setting(key, value):
+    """`study=NAME`, `machine=NAME` and the other keys of config/config.yaml."""
+    folder = {"study": "studies", "machine": "machines"}.get(key)
+    if folder is None or PLACEHOLDER.fullmatch(value) or value in elsewhere():
+        return [] if is_known(key) else [key]
+    return [] if f"config/{folder}/{value}.yaml" in existing() else [f"{key}={value}"]
+
+
+def unknown_in_span(span):
+    """What a code span names that does not exist."""
+    span = " ".join(span.split())
+    if span in elsewhere() or PLACEHOLDER.fullmatch(span) or not re.search(r"[A-Za-z]", span):
+        return []
+    first = span.removeprefix(".venv/bin/").split()[0]
+    if first in (*COMMANDS, "scripts/lab.sh") or re.match(r"[A-Z_]+=\S+ ", span):
+        return unknown_in_command(span)
+    if span.startswith("-"):
+        option, *rest = span.split()
+        if option not in _any_option() and option not in elsewhere():
+            return [option]
+        return [word for word in rest if WORD.fullmatch(word) and not PLACEHOLDER.search(word) and not is_known(word)]
+    if pair := re.fullmatch(r"(\w[\w.]*): ?(.*)", span):
+        return unknown_pair(*pair.groups())
+    if " " in span or "://" in span:
+        return [word for word in WORD.findall(span) if "_" in word.strip("_") and not _is_shown(word)]
+    if pair := re.fullmatch(r"(\w+)=(\S+)", span):
+        return unknown_setting(*pair.groups()) if pair[1] in ("study", "machine") else _unless_known(pair[1])
+    if "/" in span:
+        return unknown_path(span)
+    if "~" in span or PLACEHOLDER.search(span) or "..." in span:  # a run's name; several names at once
+        return [word for word in WORD.findall(re.sub(PLACEHOLDER, "", span)) if not is_known(word)]
+    if FILE.fullmatch(span):
+        return _unless_known(span)
+    if "." in span and not span.startswith("."):
+        return [word for word in WORD.findall(span) if not is_known(word)]
+    return _unless_known(span) if WORD.fullmatch(span) else []
+
+
+def _is_shown(word):
+    return is_known(word) or PLACEHOLDER.fullmatch(word)
+
+
+def _unless_known(word):
+    return [] if is_known(word) else [word]
+
+
+def wrong_in_block(language, text):
+    """What a code block says that is wrong: commands, or YAML that its schema refuses."""
+    if language == "yaml":
+        return _wrong_yaml(yaml.safe_load(text))
+    joined = re.sub(r" *\\\n *", " ", text)
+    wrong = [word for line in joined.splitlines() for word in unknown_in_command(line.strip())]
+    return wrong + [name for name in FILE.findall(re.sub(r"\S*/\S+|\s#.*", "", joined)) if "*" not in name
+                    and not is_known(name)]  # fmt: skip
+
+
+def _wrong_yaml(content):
+    try:
+        if "runs" in content:
+            configuration.check(content, schemas.studies(), "a study")
+            expansion.expand("example", content, "a study")
+        elif "minimise" in content:
+            configuration.check(content, "goal", "a goal")
+        else:
+            base = machine.load(content.pop("base")) if "base" in content else {}
+            base.pop("name", None)
+            configuration.check({**base, **content}, machine.schema(), "a machine")
+    except StudyError as error:
+        return [str(error)]
+    return []
+
+
+def anchors(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(BLOCK, "", text), re.M)
+    return {re.sub(r"[^\w\- ]", "", LINK.sub("", heading).lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(text, page):
+    """Relative links of a page that lead nowhere. page: its path in the repository."""
+    for target in LINK.findall(re.sub(BLOCK, "", text)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = (ROOT / page).parent / name if name else ROOT / page
+        if not there.exists() or (
+            anchor and anchor not in anchors(there.read_text(encoding="utf-8") if name else text)
+        ):
+            yield target
+
+
+def problems(text, page):
+    """Everything that a page names and that does not exist."""
+    found = [f"link {target}" for target in broken_links(text, page)]
+    for indent, language, block in BLOCK.findall(text):
+        lines = re.sub(rf"^{indent}", "", block, flags=re.M)
+        found += [f"code block: {wrong}" for wrong in wrong_in_block(language, lines)]
+    for span in SPAN.findall(re.sub(BLOCK, "", text)):
+        found += [f"`{span}`: {wrong}" for wrong in unknown_in_span(span)]
+    return found
