@@ -11,7 +11,7 @@ from examples import expand
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.machines import queues
-from study.records.record import make_record, read_record
+from study.records.record import make_record, read_record, verify
 from study.records.tidy import read_runs
 
 
@@ -79,6 +79,18 @@ def test_a_changed_or_missing_file_is_refused(make_run):
     (folder / "history.csv").unlink()
     with pytest.raises(StudyError, match="history.csv: is missing"):
         make_record(folder)
+
+
+def test_a_changed_summary_of_the_timeline_is_refused(make_run):
+    """It can be made again without training; a record that is made anew has the new summary."""
+    (run,) = expand(trace=True)
+    folder = make_run(run)
+    record = make_record(folder)
+    verify(folder, record["files"])
+    (folder / "communication.json").write_text((folder / "communication.json").read_text() + "\n")
+    with pytest.raises(StudyError, match="communication.json: was changed .* start snakemake without it to make it"):
+        verify(folder, record["files"])
+    verify(folder, make_record(folder)["files"])
 
 
 def test_a_run_that_is_not_the_planned_one_is_refused(make_run):

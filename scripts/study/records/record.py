@@ -19,6 +19,7 @@ from study.instruments.power import summary
 
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
+DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
                          "job_options": None}  # fmt: skip
@@ -101,7 +102,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "communication_libraries": metrics.get("communication_libraries", {}),
         "hosts": provenance.get("hosts", []),
         "job_options": (provenance.get("job") or {}).get("options"),
-        "files": outcome["files"],
+        "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
     configuration.check(record, schema(), f"the record of {folder}")
     return record
@@ -125,10 +126,11 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
     """
     for name, known in files.items():
         path = folder / name
+        again = "start snakemake without it to make it again" if name in DERIVED else f"delete {folder} to run again"
         if not path.exists():
-            raise StudyError(f"{path}: is missing, but the run wrote it; restore it or delete {folder} to run again")
+            raise StudyError(f"{path}: is missing, but the run wrote it; restore it or {again}")
         if (since_ns is None or path.stat().st_mtime_ns >= since_ns) and sha256(path) != known:
-            raise StudyError(f"{path}: was changed after the run; restore it or delete {folder} to run again")
+            raise StudyError(f"{path}: was changed after the run; restore it or {again}")
 
 
 def _check_history(history: pd.DataFrame, run: RunDefinition, folder: Path) -> None:
