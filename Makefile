@@ -15,7 +15,7 @@ report: setup  ## the default study's report, one HTML page
 	$(BIN)/snakemake --profile profiles/local
 	$(BIN)/snakemake --profile profiles/local --report results/report.html
 
-test: setup  ## all tests; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
+test: setup  ## all tests but those marked full; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
 	$(BIN)/python -m pytest -n 3 $(BY_FILE)
 
 quick: setup  ## the unit tests that are not marked slow; a minute

@@ -36,19 +36,21 @@ BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.S | re.M)
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FILE = re.compile(
-    r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|json|jsonl|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
+    r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|jsonl|json|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
 )
 COMMANDS = ("make", "snakemake", "python")
 PREDICTED = ("recommendation", "prediction", "prediction_check", "prediction_curves")
 OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tables", "figures")
 
 
+@functools.cache
 def tracked(*patterns):
     """Tracked files, relative to the repository."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", *patterns], capture_output=True, text=True, check=True)
     return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
+@functools.cache
 def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
@@ -263,7 +265,7 @@ def unknown_in_span(span):
     if "/" in span:
         return unknown_path(span)
     if "~" in span or PLACEHOLDER.search(span) or "..." in span:  # a run's name; several names at once
-        return [word for word in WORD.findall(re.sub(PLACEHOLDER, "", span)) if not is_known(word)]
+        return [word for word in WORD.findall(re.sub(PLACEHOLDER, " ", span)) if not is_known(word)]
     if FILE.fullmatch(span):
         return _unless_known(span)
     if "." in span and not span.startswith("."):

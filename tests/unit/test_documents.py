@@ -1,9 +1,12 @@
 """The documents name only what exists."""
 
 import re
+from pathlib import Path
 
 import documents
 import pytest
+
+from study.experiment.expansion import load_study
 
 PAGES = documents.tracked("*.md")
 
@@ -73,3 +76,37 @@ def test_every_exception_is_used():
     unused = [name for name in documents.elsewhere() if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
     assert unused == []
     assert sorted(documents.elsewhere() & documents.vocabulary()) == []
+
+
+def rows_of(page):
+    """The cells of each row of a page's tables."""
+    lines = [line for line in documents.read(page).splitlines() if line.startswith("|") and not line.startswith("|--")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_page_of_studies_has_every_study_and_its_size():
+    listed = {row[0].strip("`"): row[1:4] for row in rows_of("docs/studies.md") if len(row) == 6 and row[0] != "study"}
+    assert set(listed) == {Path(name).stem for name in documents.tracked("config/studies/*.yaml")}
+    for name, sizes in listed.items():
+        study = load_study(name)
+        ranks = max((run.gpus for run in study.runs), default=0)
+        assert sizes == [str(len(study.runs)), str(len(study.loading)), str(ranks)], name
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
+    source = "".join(map(documents.read, documents.tracked("scripts/*.py", "scripts/*.sh", "rules/*.smk")))
+    source = re.sub(r'"\s*\n\s*f?"', "", source)
+    ours = [row[0] for row in rows_of("docs/troubleshooting.md") if not row[0].endswith("(Snakemake)")]
+    messages = [span for cell in ours for span in documents.SPAN.findall(cell) if " " in span and "make" not in span]
+    assert len(messages) > 10
+    assert [message for message in messages if message not in source] == []
+
+
+def test_the_graph_of_the_rules_has_every_rule():
+    rules = {
+        name
+        for file in documents.tracked("rules/*.smk")
+        for name in re.findall(r"^rule (\w+):", documents.read(file), re.M)
+    }
+    (graph,) = re.findall(r"```mermaid\n(.*?)```", documents.read("docs/method.md"), re.S)
+    assert set(re.findall(r"\b[a-z]+_[a-z]+\b|\btrain\b|\brecommend\b", graph)) == rules

@@ -169,7 +169,8 @@ declare(
     Parameter(
         "batch_scaling",
         Choice(("none", "linear", "square_root", "cubic_root")),
-        "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N.",
+        "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N. "
+        "Required with scaling: batch, which refuses none.",
         default="none",
         refuse=_batch_scaling,
     )
@@ -291,7 +292,8 @@ declare(
     Parameter(
         "trace",
         Flag(),
-        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings.",
+        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 or "
+        "more.",
         default=False,
         refuse=_trace,
         observes=True,
