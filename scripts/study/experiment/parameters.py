@@ -292,8 +292,8 @@ declare(
     Parameter(
         "trace",
         Flag(),
-        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 or "
-        "more.",
+        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 "
+        "or more.",
         default=False,
         refuse=_trace,
         observes=True,
