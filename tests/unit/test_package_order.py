@@ -1,15 +1,17 @@
 """Imports go one way: a package imports only those that stand above it in the list."""
 
 import ast
+import re
 
 import pytest
 
 from study.core.paths import ROOT
 
 LIBRARY = ROOT / "scripts" / "study"
-# As in docs/extending.md, lowest first.
+# As in docs/extending.md (see the last test), lowest first.
 ORDER = ("core", "instruments", "data", "models", "machines", "experiment", "training", "launch", "records",
          "prediction", "report", "plan")  # fmt: skip
+DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
 
 
@@ -41,3 +43,10 @@ def test_papers_are_not_needed_by_what_all_papers_share():
     for path in shared:
         if path.as_posix() != "report/tables/__init__.py":
             assert "study.report.papers" not in (LIBRARY / path).read_text(), path
+
+
+def test_the_document_lists_the_packages_in_this_order():
+    listed = re.findall(
+        r"^\| `(\w+)(?:\.py)?` \|", DOCUMENT.read_text(encoding="utf-8").split("## The library")[1], re.M
+    )
+    assert tuple(listed) == ORDER
