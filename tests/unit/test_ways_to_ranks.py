@@ -21,6 +21,7 @@ MB = 1e6
 ALONE = ((socket.gethostname(), 0),)
 CONVERTED = [name for name, loader in loaders.LOADERS.items() if loader.reads in ("converted", "scaled")]
 PASSES = {"parallel": 2}  # over the file: the first looks for the ends of its lines
+MORE_MB = {"dask": 0.2}  # where two blocks meet, dask reads on to find the end of a line
 
 
 def alone(rank=0, places=ALONE):
@@ -83,7 +84,8 @@ def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_p
     loaders.import_for(loader)  # or that would be counted
     first, reads, _, _ = loaded(run("none", loader))
     size = (tmp_path / ("m.npy" if loader in CONVERTED else "raw.csv")).stat().st_size
-    assert reads.as_mb()["shared_read_mb"] == pytest.approx(PASSES.get(loader, 1) * size / MB, rel=0.05)
+    passes_mb = PASSES.get(loader, 1) * size / MB
+    assert reads.as_mb()["shared_read_mb"] == pytest.approx(passes_mb, abs=0.05 * passes_mb + MORE_MB.get(loader, 0))
     table, reads, seen, staged = loaded(run("local_copy", loader))
     assert table.matrix.tobytes() == first.matrix.tobytes()
     assert seen == ["stage"]
