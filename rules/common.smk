@@ -135,6 +135,22 @@ def code_and_expectations(runs, loading):
     )
 
 
+def made_from(of, name):
+    """The records and loading measurements that a table or figure is made from, for `input`."""
+    found = sources_of(of, name)
+    return {
+        "records": [paths.record(RESULTS, run.directory) for run in found.runs],
+        "loading": measurements(found.loading),
+        "activity": [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in found.traced],
+    }
+
+
+def rows_of(of, name):
+    """`code_and_expectations` of what a table or figure is made from."""
+    found = sources_of(of, name)
+    return code_and_expectations(found.runs, found.loading)
+
+
 def as_json(value):
     """One text for equal values: a reordered parameter would make Snakemake run the job again."""
     return json.dumps(value, sort_keys=True)

@@ -2,22 +2,6 @@
 # page.
 
 
-def made_from(of, name):
-    """The records and loading measurements that a table or figure is made from, for `input`."""
-    found = sources_of(of, name)
-    return {
-        "records": [paths.record(RESULTS, run.directory) for run in found.runs],
-        "loading": measurements(found.loading),
-        "activity": [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in found.traced],
-    }
-
-
-def rows_of(of, name):
-    """`code_and_expectations` of what a table or figure is made from."""
-    found = sources_of(of, name)
-    return code_and_expectations(found.runs, found.loading)
-
-
 rule make_table:
     input:
         unpack(lambda wildcards: made_from(sources.of_table, wildcards.table)),

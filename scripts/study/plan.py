@@ -211,7 +211,7 @@ def check_downloads(study: Study, data_dir: str) -> None:
             file, noted = Path(dataset.raw(data_dir, name)), Path(dataset.checksum(data_dir, name))
             if not file.is_file():
                 continue
-            found = {"bytes": file.stat().st_size}
+            found: dict[str, Any] = {"bytes": file.stat().st_size}
             if noted.is_file():
                 found["sha256"] = noted.read_text(encoding="utf-8").split()[0]
             for kind in found:

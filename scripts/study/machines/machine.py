@@ -31,10 +31,11 @@ def load(name: str) -> dict[str, Any]:
 def _checked_base(name: str) -> str | None:
     """The base that a machine's file names, if its file is there and its values are valid; None without one."""
     folder = configuration.CONFIG / "machines"
-    if not configuration.NAME.fullmatch(name) or not (folder / f"{name}.yaml").is_file():
+    known = {path.stem for path in folder.glob("*.yaml")}
+    if name not in known:
         return None  # `configuration.load_named` tells the known machines
     base = configuration.load(folder / f"{name}.yaml", {"type": "object"}).get("base")
-    if not isinstance(base, str) or not (folder / f"{base}.yaml").is_file():
+    if not isinstance(base, str) or base not in known:
         return None
     # Only its values: a key that it lacks may be in the file that names it.
     found = schema()
