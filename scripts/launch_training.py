@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
     parser.add_argument("--stall-limit-s", type=float, default=LIMIT_S, help="seconds without a heartbeat, likewise")
     parser.add_argument("--jobs-lost", type=int, default=0, help="earlier batch jobs of this run that were lost")
+    parser.add_argument("--calibrated", type=int, choices=[0, 1], default=0, help="1: time the host beside the run")
     parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
@@ -41,7 +42,7 @@ def main() -> None:
     job = queues.job({**os.environ, **run.machine["environment"]})
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
-    launch(run, folder, limit_s, job, arguments.stall_limit_s)
+    launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from study.core.files import meant_for, sha256, write_json
 from study.core.paths import SCRIPTS
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
-from study.instruments import heartbeats
+from study.instruments import calibration, heartbeats
 from study.launch import failure, run_directory, supervision, variables
 from study.machines import host_check, laboratory, launchers, queues
 from study.machines.hosts import Links
@@ -26,17 +26,18 @@ def launch(
     time_limit_s: float,
     job: dict[str, Any] | None = None,
     stall_limit_s: float = heartbeats.LIMIT_S,
+    calibrated: bool = False,
 ) -> None:
     """Run ``run`` in ``folder`` and write ``outcome.json`` there last.
 
     job: the current batch job, from `study.machines.queues.job`. The run is ended if it takes longer than
     ``time_limit_s`` seconds, or if no rank sends a heartbeat for ``stall_limit_s`` seconds. Files of an earlier attempt
-    in the folder are removed first. Raises `StudyError` if nothing could be started; a run that started and failed is
-    recorded, not raised.
+    in the folder are removed first. calibrated: whether `study.instruments.calibration` is timed before and after it.
+    Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
     """
     folder = Path(folder)
     with run_directory.alone_in(folder) as lock:
-        _launch(run, folder, time_limit_s, stall_limit_s, job, lock)
+        _launch(run, folder, time_limit_s, stall_limit_s, job, lock, calibrated)
 
 
 def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
@@ -97,7 +98,13 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
 
 
 def _launch(
-    run: RunDefinition, folder: Path, time_limit_s: float, stall_limit_s: float, job: dict[str, Any] | None, lock: int
+    run: RunDefinition,
+    folder: Path,
+    time_limit_s: float,
+    stall_limit_s: float,
+    job: dict[str, Any] | None,
+    lock: int,
+    calibrated: bool,
 ) -> None:
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
     hosts, links = _checked_hosts(run, folder)
@@ -125,12 +132,26 @@ def _launch(
         lambda: heartbeats.latest(folder / "ranks"),
         lambda now: queues.is_last_moment(job, now),
     )
+    processes = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
+    before = _calibrate(processes) if calibrated else None
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
+    after = _calibrate(processes) if before else None
     run_directory.merge_ranks(folder, facts["hosts"])
+    if before and after:
+        write_json(folder / calibration.FILE, calibration.summary(before, after, processes))
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
+
+
+def _calibrate(processes: int) -> list[float] | None:
+    """Time the host; None if that failed, which is told: a run is worth more than its calibration."""
+    try:
+        return calibration.measure(processes)
+    except StudyError as error:
+        print(f"warning: {error}", file=sys.stderr)
+        return None
 
 
 def _checked_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Host], Links | None]:

@@ -7,7 +7,7 @@ from typing import Any
 from study.core import configuration
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
-from study.machines import host_file
+from study.machines import host_file, launchers
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import LAUNCHERS
 
@@ -53,6 +53,11 @@ def schema() -> dict[str, Any]:
     properties["scheduler"]["enum"] = [*BATCH_SYSTEMS, SLURM]
     properties["power_sensors"]["items"]["enum"] = list(SENSORS)
     return found
+
+
+def trains_on_launching_host(machine: dict[str, Any]) -> bool:
+    """Whether all ranks run on the host, or at least the hardware, on which the run is launched."""
+    return launchers.of(machine).on_own_hosts and (not machine.get("hosts") or machine.get("laboratory", False))
 
 
 def submit_program(machine: dict[str, Any]) -> str:

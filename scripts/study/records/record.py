@@ -14,7 +14,7 @@ from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
 from study.experiment import identity, schemas
 from study.experiment.definition import RunDefinition
-from study.instruments import phases, profiler
+from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
 
 SCHEMA_VERSION = 7
@@ -22,7 +22,7 @@ CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
-                         "job_options": None}  # fmt: skip
+                         "job_options": None, "calibration": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -100,6 +100,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "steering": provenance["steering"],
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
+        "calibration": _calibration(folder),
         "hosts": provenance.get("hosts", []),
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
@@ -145,6 +146,14 @@ def _check_history(history: pd.DataFrame, run: RunDefinition, folder: Path) -> N
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
     """The summary of the timeline (scripts/read_timeline.py); None for a run that was not traced."""
     return read_json(folder / "communication.json") if run["trace"] else None
+
+
+def _calibration(folder: Path) -> dict[str, Any] | None:
+    """What was timed beside the run, without the single rounds; None for a run without calibration."""
+    if not (folder / calibration.FILE).exists():
+        return None
+    found = read_json(folder / calibration.FILE)
+    return {name: found[name] for name in ("calibration_s", "version", "host", "processes")}
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:

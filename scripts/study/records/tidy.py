@@ -105,6 +105,7 @@ def _run_row(
         **(record["traffic"] or nothing(TRAFFIC)),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **(record["memory"] or nothing(["peak_memory_mb"])),
+        **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **_power(record),
@@ -207,6 +208,7 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
+CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",

@@ -1,0 +1,23 @@
+"""Time the calibration's fixed computation in this process; prints the seconds of each round as JSON."""
+
+import argparse
+import json
+import sys
+
+from study.core.errors import exit_with_message
+from study.instruments import calibration
+
+
+def main() -> None:
+    """Read the command line, say that it is ready, wait for a line, and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, required=True)
+    arguments = parser.parse_args()
+    calibration.work()  # the first round also maps memory and starts the library's threads
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps([calibration.work() for _ in range(arguments.rounds)]))
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,90 @@
+"""A fixed computation, timed just before and just after a run: how fast the host was at that time.
+
+A run's time divided by this time hardly changes when other users slow down a shared host. The computation uses numpy
+and Python only, so that no change of the study's code changes it.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from study.core.errors import StudyError
+from study.core.paths import SCRIPTS
+
+VERSION = 1  # raise it when `work` changes: its times are then not comparable with earlier ones
+FILE = "calibration.json"  # in the run's directory
+ROUNDS = 5  # before the run, and as many after it; about 0.2 s each
+SIZE = 384  # of the multiplied matrices: they stay in a core's cache
+LENGTH = 4_000_000  # float32 elements of the added arrays, 16 MB each: they do not
+TIMEOUT_S = 300
+
+
+def work() -> float:
+    """Do the computation once: matrix products, passes over memory, interpreted Python. Returns seconds."""
+    square, line = np.full((SIZE, SIZE), 0.5, dtype=np.float32), np.ones(LENGTH, dtype=np.float32)
+    product, total = np.empty_like(square), np.zeros_like(line)
+    begun = time.perf_counter()
+    for _ in range(80):
+        np.matmul(square, square, out=product)
+    for _ in range(40):
+        np.add(line, total, out=total)
+    counts: dict[int, int] = {}
+    for number in range(400_000):
+        counts[number % 1000] = counts.get(number % 1000, 0) + number
+    return time.perf_counter() - begun
+
+
+def measure(processes: int) -> list[float]:
+    """Seconds of every round of so many processes that work at the same time, each on one thread.
+
+    Raises:
+        StudyError: one of them failed.
+    """
+    line = [sys.executable, str(SCRIPTS / "calibrate.py"), "--rounds", str(ROUNDS)]
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    variables, pipe = {**os.environ, **one_thread}, subprocess.PIPE
+    workers: list[Any] = [
+        subprocess.Popen(line, env=variables, stdin=pipe, stdout=pipe, text=True) for _ in range(processes)
+    ]
+    try:
+        for worker in workers:
+            worker.stdout.readline()  # it has imported numpy
+        for worker in workers:
+            worker.stdin.write("begin\n")
+            worker.stdin.flush()
+        return [seconds for worker in workers for seconds in json.loads(worker.communicate(timeout=TIMEOUT_S)[0])]
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise StudyError(f"the calibration could not be timed: {error}; see the message above") from None
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def processes_for(ranks: int, cores_per_rank: int) -> int:
+    """As many processes as the run keeps cores of this host busy."""
+    return max(1, min(ranks * cores_per_rank, len(os.sched_getaffinity(0))))
+
+
+def summary(before: list[float], after: list[float], processes: int) -> dict[str, Any]:
+    """The content of `FILE`. ``calibration_s``: the mean of the medians before and after the run, in seconds."""
+    return {
+        "calibration_s": (statistics.median(before) + statistics.median(after)) / 2,
+        "version": version(),
+        "host": platform.node(),
+        "processes": processes,
+        "before_s": before,
+        "after_s": after,
+    }
+
+
+def version() -> str:
+    """What the computation's time depends on besides the host: its code and numpy."""
+    return f"{VERSION}, numpy {np.__version__}"
