@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend bench faults load setup lock format reference
+.PHONY: study report test quick status recommend check bench faults load setup lock format reference
 
 study: setup  ## the default study on this machine, and its tables
 	$(BIN)/snakemake --profile profiles/local
@@ -31,6 +31,10 @@ status:  ## how far the study STUDY is on MACHINE, the configured ones by defaul
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
 	@$(HERE) scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
 	  $(if $(GOAL),--goal $(GOAL))
+
+check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
+	@$(BIN)/python scripts/check.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
+	  $(if $(ACCEPT),--accept)
 
 bench: setup  ## what our own loaders and measurements gain and cost
 	$(BIN)/python performance/bench.py

@@ -14,6 +14,7 @@ include: "rules/training.smk"
 include: "rules/analysis.smk"
 include: "rules/results.smk"
 include: "rules/prediction.smk"
+include: "rules/check.smk"
 
 
 rule all:

@@ -26,6 +26,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
+from study.records import references
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -52,6 +53,7 @@ try:
     plan.check_files(STUDY)
     mechanisms.declared()
     plan.check_downloads(STUDY, config["data_dir"])
+    plan.check_references(STUDY)
     environment.prepare_for_jobs(config.get("account"), workflow.is_main_process)
 except StudyError as error:
     raise WorkflowError(str(error)) from None
@@ -71,6 +73,7 @@ RESULT_FILES = [
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
+CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0

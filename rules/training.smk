@@ -19,6 +19,7 @@ rule train:
         **queues.resources(lambda wildcards: run_of(wildcards).gpus, MACHINE, os.environ),
         time_limit_s=MACHINE["time_limit_s"],
         stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
+        calibrated=int(CALIBRATED),
         jobs_lost=lambda wildcards, attempt: attempt - 1,
     params:
         # All that the run needs, without defaults: where it changes, Snakemake trains again.
@@ -27,4 +28,5 @@ rule train:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:
         'python "$SCRIPTS/launch_training.py" --definition {params.definition:q} --time-limit-s {resources.time_limit_s}'
-        " --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost} --outcome {output:q}"
+        " --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost}"
+        " --calibrated {resources.calibrated} --outcome {output:q}"

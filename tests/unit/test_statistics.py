@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from study.core.statistics import summarize
+from study.core.statistics import exact, from_interval, log_sample, ratio_interval, summarize
 
 CASES = [
     # values, n, mean, half-width: t(0.975, n - 1) x s / sqrt(n), with t from a printed table
@@ -24,3 +25,38 @@ def test_summarize(values, n, mean, ci95):
     assert sample.n == n
     assert sample.mean == pytest.approx(mean, nan_ok=True)
     assert sample.ci95 == pytest.approx(ci95, rel=1e-3, nan_ok=True)
+
+
+def test_welch_s_ratio_against_values_worked_out_by_hand():
+    """Logarithms 1, 2, 3 and 0, 0, 1, 1: means 2 and 0.5, variances 1 / 3 and (1 / 3) / 4 of the means."""
+    one, other = log_sample(np.exp([1.0, 2.0, 3.0])), log_sample(np.exp([0.0, 0.0, 1.0, 1.0]))
+    ratio, low, high = ratio_interval(one, other, 0.05)
+    freedom = (1 / 3 + 1 / 12) ** 2 / ((1 / 3) ** 2 / 2 + (1 / 12) ** 2 / 3)
+    assert freedom == pytest.approx(3.0, abs=0.02)
+    half = 2.3534 * math.sqrt(1 / 3 + 1 / 12)  # t(0.95, 3), from a printed table
+    assert math.log(ratio) == pytest.approx(1.5)
+    assert (math.log(low), math.log(high)) == pytest.approx((1.5 - half, 1.5 + half), abs=0.01)
+
+
+def test_an_exact_reference_leaves_student_s_interval():
+    now = log_sample([2.0, 2.2, 2.4])
+    assert ratio_interval(now, exact(2.0), 0.05)[1:] == pytest.approx([end / 2 for end in now.interval(0.05)])
+    assert ratio_interval(exact(3.0), exact(2.0), 0.05) == pytest.approx((1.5, 1.5, 1.5))
+
+
+def test_a_sample_is_known_again_from_its_interval():
+    sample = log_sample([2.0, 2.2, 2.5, 2.1])
+    again = from_interval(4, *sample.interval(0.05), 0.05)
+    assert (again.mean, again.deviation) == pytest.approx((sample.mean, sample.deviation))
+
+
+@pytest.mark.parametrize(("repeats", "of_reference"), [(3, 3), (3, 5), (4, 10)])
+def test_welch_s_interval_fails_on_one_side_as_often_as_asked(repeats, of_reference):
+    """With equal and with unequal noise; 4,000 worlds, of which 5 % are 200 with a standard deviation of 14."""
+    random = np.random.default_rng(2019)
+    for noise in (0.02, 0.06):
+        failed = 0
+        for _ in range(4000):
+            now, then = random.normal(0, noise, repeats), random.normal(0, 0.02, of_reference)
+            failed += ratio_interval(log_sample(np.exp(now)), log_sample(np.exp(then)), 0.05)[1] > 1
+        assert 0.035 < failed / 4000 < 0.065

@@ -11,7 +11,7 @@ from study.experiment import feasibility, schemas
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import FromBenchmark, Number
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
+from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Reference, Study
 
 MOST_RUNS = 20_000
 
@@ -39,6 +39,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         loading,
         tuple(content["tables"]),
         tuple(content.get("figures", ())),
+        _references(content.get("references", []), where),
     )
 
 
@@ -114,6 +115,19 @@ def _values(name: str, given: Any) -> list:
     """The values of a key; 1 and 1.0 are one number, so that they name one run."""
     is_number = isinstance(PARAMETERS[name].kind, Number)
     return [float(value) if is_number else value for value in _several(given)]
+
+
+def _references(entries: list[dict[str, Any]], where: str) -> tuple[Reference, ...]:
+    found = []
+    for index, entry in enumerate(entries):
+        place, of = f"{where}: references[{index}]", entry.get("of", "runs")
+        low, high, calibrated = entry.get("low"), entry.get("high"), "relative_to" in entry
+        if low is None and high is None:
+            raise StudyError(f"{place}: give low, high or both: without a limit nothing is compared")
+        if calibrated and of == "loads":
+            raise StudyError(f"{place}.relative_to: a calibration is timed beside runs only; leave it out for loads")
+        found.append(Reference(entry["quantity"], of, entry.get("point", {}), calibrated, low, high))
+    return tuple(found)
 
 
 def _several(value: Any) -> list:

@@ -135,6 +135,12 @@ class PlannedRun:
         """The run's directory below the machine's ``runs/``: benchmark, dataset, point."""
         return f"{self.dataset.benchmark}/{self.dataset.id}/{identity.point_name(self.parameters, self.spec)}"
 
+    @functools.cached_property
+    def point(self) -> str:
+        """The directory of the first repeat: the name of the point whose repeat this is."""
+        name = identity.point_name({**self.parameters, "repeat": 1}, self.spec)
+        return f"{self.dataset.benchmark}/{self.dataset.id}/{name}"
+
     @property
     def key(self) -> tuple[Any, ...]:
         """The run's parameters as a hashable value: equal for equal runs of any study."""
@@ -159,6 +165,26 @@ class LoadingMeasurement:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A quantity whose accepted value on a machine is compared with new measurements, see `study.records.check`.
+
+    Args:
+        quantity: a column of the tidy table of runs or loads.
+        of: ``runs`` or ``loads``.
+        point: the keys by which the points are selected, {name: value}.
+        calibrated: whether the value is divided by the calibration timed beside each run.
+        low, high: the largest relative fall and rise that is allowed, such as -0.1 and 0.05; None for no limit.
+    """
+
+    quantity: str
+    of: str
+    point: dict[str, Any] = field(hash=False)
+    calibrated: bool
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Study:
     """A study's YAML, expanded. datasets: (benchmark, id) to `Dataset`, only those in use."""
 
@@ -169,11 +195,17 @@ class Study:
     loading: tuple[LoadingMeasurement, ...] = ()
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
 
     @property
     def benchmarks(self) -> list[str]:
         """The names of the benchmarks that it trains, in the order of its runs."""
         return list(dict.fromkeys(run.dataset.benchmark for run in self.runs))
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a calibration is timed beside each of its runs."""
+        return any(reference.calibrated for reference in self.references)
 
     @functools.cached_property
     def run_at(self) -> dict[str, PlannedRun]:

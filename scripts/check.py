@@ -1,0 +1,66 @@
+"""Compare the latest runs of a study with its performance references; exit code 1 for a regression.
+
+Reads the records that exist; starts no run.
+"""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from study import plan
+from study.core import configuration, paths
+from study.core.errors import StudyError, exit_with_message
+from study.experiment.expansion import load_study
+from study.machines import machine
+from study.records import check, references
+from study.report.tables.check import check_table
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", default=config["study"])
+    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser.add_argument("--output", help="a folder for the table; by default in the study's results")
+    parser.add_argument("--accept", action="store_true", help="make the latest repeats the reference")
+    parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression too")
+    arguments = parser.parse_args()
+    study, name = load_study(arguments.study), machine.load(arguments.machine)["name"]
+    plan.check_references(study)
+    results, path = Path(arguments.results_dir) / name, references.path_of(name, study.name)
+    accepted = references.read(path)
+    found = check.measured(study, results, accepted)
+    if not found:
+        print(f"study {study.name} declares no references, and {configuration.shown(path)} has none: nothing to check")
+        return
+    if arguments.accept:
+        _accept(path, found, accepted)
+        return
+    rows = check.compare(found, accepted)
+    table = check_table(rows, name)
+    output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/check")
+    dataclasses.replace(table, caption=f"study {study.name}: {table.caption}").write_to(output)
+    print(table.markdown())
+    regressions = int((rows["verdict"] == check.REGRESSION).sum())
+    told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
+    print(f"{told}. Table: {output}/{table.name}.md")
+    sys.exit(1 if regressions and not arguments.only_report else 0)
+
+
+def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str], references.Accepted]) -> None:
+    """Write the new references; those that cannot be measured now stay."""
+    new = list(check.accept(found, accepted))
+    refused = {series.key: series.problem for series in found if series.problem}
+    for (quantity, point), problem in refused.items():
+        print(f"not accepted, {problem}: {quantity} of {point}", file=sys.stderr)
+    if len(refused) == len(found):
+        raise StudyError(f"{configuration.shown(path)}: not written, nothing can be accepted; see the lines above")
+    references.write(path, new)
+    print(f"accepted {len(found) - len(refused)} of {len(found)} references in {configuration.shown(path)}")
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

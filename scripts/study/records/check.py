@@ -1,0 +1,262 @@
+"""Compare the latest measurements of a study with the accepted values of its performance references.
+
+The rule is in docs/performance-references.md: Welch's interval of the ratio of geometric means, against the limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core import code_version, paths
+from study.core.errors import StudyError
+from study.core.statistics import LogSample, log_sample, ratio_interval
+from study.experiment import identity, inputs
+from study.experiment.parameters import is_observed
+from study.experiment.study import Reference, Study
+from study.records import references, tidy
+from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
+
+REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
+NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
+OWN = "the reference's own runs"
+MIXED = "runs of several versions of the code"
+NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
+OTHER_CALIBRATION = "calibration changed"
+LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
+LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
+
+
+@dataclass(frozen=True)
+class Series:
+    """The repeats of one quantity at one point.
+
+    Args:
+        quantity, point, unit: what was measured.
+        values: one per repeat that succeeded.
+        low, high: the limits of the relative change; None for no limit.
+        problem: why the values cannot be compared, or None.
+        calibration: the version of the calibration that the values are divided by.
+        code: the versions of the code that was measured; current: whether it is the present one.
+        records: where the values are from.
+    """
+
+    quantity: str
+    point: str
+    unit: str
+    values: list[float]
+    low: float | None
+    high: float | None
+    problem: str | None = None
+    calibration: str | None = None
+    code: str | None = None
+    current: bool = True
+    records: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is a series of."""
+        return self.quantity, self.point
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal values."""
+        return identity.fingerprint({"values": self.values})
+
+
+def points(study: Study, of: str) -> dict[str, dict[str, Any]]:
+    """The points whose times count, by name, with the keys by which a reference selects them. of: runs or loads."""
+    if of == "runs":
+        timed = [run for run in study.runs if is_observed(run, None)]
+        return {run.point: {**run.parameters, "dataset": run.dataset.key} for run in timed}
+    found = {}
+    for each in study.loading:
+        for file in inputs.loading_files(each.dataset, ""):
+            for loader in each.loaders:
+                for cache in each.page_caches:
+                    keys = (each.dataset.benchmark, each.dataset.key, file, loader, cache)
+                    name = _load_point(each.dataset.benchmark, each.dataset.id, *keys[2:])
+                    found[name] = dict(zip(LOAD_KEYS, keys, strict=True))
+    return found
+
+
+def selected(reference: Reference, study: Study) -> list[str]:
+    """The names of the points that a reference selects."""
+    return [
+        name
+        for name, keys in points(study, reference.of).items()
+        if all(keys.get(key) == value for key, value in reference.point.items())
+    ]
+
+
+def measured(study: Study, results: Path, accepted: dict[tuple[str, str], Accepted]) -> list[Series]:
+    """The series of all references of a study, then those that only the file of accepted values has.
+
+    results: ``results/<machine>``. Only records that exist are read; no run is started.
+    """
+    frames = {"runs": _runs(study, results), "loads": _loads(study, results)}
+    found: dict[tuple[str, str], Series] = {}
+    for reference in study.references:
+        for point in selected(reference, study):
+            if (reference.quantity, point) not in found:
+                series = _series(reference, point, frames[reference.of])
+                own = accepted.get(series.key)
+                if own and references.has_limits(own):
+                    series = dataclasses.replace(series, low=own.low, high=own.high)
+                found[series.key] = series
+    for key, own in accepted.items():
+        if key not in found:
+            found[key] = _undeclared(own, study, frames)
+    return list(found.values())
+
+
+def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
+    """The series of an accepted value that the study does not declare."""
+    place = f"{own.quantity} of {own.point}, an accepted value,"
+    if not references.has_limits(own):
+        raise StudyError(f"{place} is no reference of study {study.name}: give it low or high, or remove it")
+    of = next((each for each in frames if own.point in points(study, each)), None)
+    if of is None:
+        raise StudyError(f"{place} is of no point of study {study.name} that gives timings; remove it")
+    return _series(Reference(own.quantity, of, {}, own.unit == CALIBRATIONS, own.low, own.high), own.point, frames[of])
+
+
+def _runs(study: Study, results: Path) -> pd.DataFrame:
+    there = [run for run in study.runs if Path(paths.record(results, run.directory)).exists()]
+    code = {name: code_version.training_code(name) for name in study.benchmarks}
+    frame = tidy.runs_frame(there, code, results)
+    return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
+
+
+def _loads(study: Study, results: Path) -> pd.DataFrame:
+    files = [paths.loading(results, each.directory) for each in study.loading]
+    frame = tidy.loading_frame([file for file in files if Path(file).exists()], code_version.loading_code(), results)
+    names = [_load_point(*key) for key in zip(*(frame[key] for key in LOAD_KEYS), strict=True)]
+    return frame.assign(point=names, code=None)
+
+
+def _load_point(benchmark: str, dataset: str, file: str, loader: str, page_cache: str) -> str:
+    return f"{benchmark}/{dataset}/{file} {loader} {page_cache}"
+
+
+def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
+    """The values of a point; those of failed and resumed runs are missing."""
+    quantity, calibrated = reference.quantity, reference.calibrated
+    empty = Series(
+        quantity, point, references.unit(quantity, calibrated), [], reference.low, reference.high, problem=NO_RUNS
+    )
+    if frame.empty or quantity not in frame:
+        return empty
+    good = frame[(frame["point"] == point) & (frame["status"] == "ok")]
+    good = good[pd.to_numeric(good[quantity]) > 0]
+    if good.empty:
+        return empty
+    values, versions = good[quantity].astype(float), None
+    if calibrated:
+        versions = good["calibration_version"].unique().tolist()
+        values = values / good["calibration_s"].astype(float)
+    return dataclasses.replace(
+        empty,
+        values=values.tolist(),
+        problem=_problem(good, versions),
+        calibration=versions[0] if versions else None,
+        code=good["code"].iloc[0],
+        current=bool(good["code_is_current"].all()),
+        records="; ".join(good["record"].unique()),
+    )
+
+
+def _problem(good: pd.DataFrame, versions: list[Any] | None) -> str | None:
+    """Why the values of a point are no repeats of each other, or too few; None if they are fine."""
+    if good["code"].nunique() > 1:
+        return MIXED
+    if versions is not None and any(pd.isna(version) for version in versions):
+        return NOT_CALIBRATED
+    if versions is not None and len(versions) > 1:
+        return OTHER_CALIBRATION
+    return NOT_ENOUGH if len(good) < LEAST_REPEATS else None
+
+
+def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> pd.DataFrame:
+    """One row per series: reference, measurement, their ratio with its interval, and the verdict.
+
+    The intervals of all ratios together fail on the side of a limit with a probability of at most `ERROR` (Bonferroni).
+    """
+    problems = {series.key: _why_not(series, accepted.get(series.key)) for series in found}
+    error = ERROR / max(1, sum(problem is None for problem in problems.values()))
+    return pd.DataFrame([_row(each, accepted.get(each.key), problems[each.key], error) for each in found])
+
+
+def _why_not(series: Series, own: Accepted | None) -> str | None:
+    """Why there is no verdict, or None."""
+    if series.problem == NO_RUNS:
+        return NO_RUNS
+    if own is None:
+        return NO_REFERENCE
+    if own.unit != series.unit:
+        return OTHER_UNIT
+    if series.problem:
+        return series.problem
+    if own.calibration not in (None, series.calibration):
+        return OTHER_CALIBRATION
+    return OWN if own.fingerprint == series.fingerprint else None
+
+
+def _row(series: Series, own: Accepted | None, problem: str | None, error: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"quantity": series.quantity, "point": series.point, "unit": series.unit}
+    row |= _columns("reference", own.sample if own else None) | {"repeats_reference": own.repeats if own else None}
+    sample = log_sample(series.values) if series.values else None
+    row |= _columns("measured", sample) | {"repeats": len(series.values)}
+    row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
+    if problem or own is None or sample is None:
+        return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
+    ratio, low, high = ratio_interval(sample, own.sample, error)
+    return row | {"ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": verdict(low, high, series)}
+
+
+def _columns(name: str, sample: LogSample | None) -> dict[str, float | None]:
+    """Geometric mean and 90 % interval; no interval with fewer than two values, or for an exact value."""
+    if sample is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    low, high = sample.interval(ERROR) if 1 < sample.n < float("inf") else (None, None)
+    return {name: sample.middle, f"{name}_low": low, f"{name}_high": high}
+
+
+def verdict(low: float, high: float, limits: Any) -> str:
+    """Of the interval (low, high) of a ratio. limits: has ``low`` and ``high``, relative changes or None."""
+    least = 0.0 if limits.low is None else 1 + limits.low
+    most = float("inf") if limits.high is None else 1 + limits.high
+    if low > most or high < least:
+        return REGRESSION
+    return PASS if least <= low and high <= most else UNCERTAIN
+
+
+def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> Iterator[Accepted]:
+    """The accepted values after this check: new ones where the repeats suffice, else those of before."""
+    for series in found:
+        own = accepted.get(series.key)
+        if series.problem:
+            if own:
+                yield own
+            continue
+        sample = log_sample(series.values)
+        yield Accepted(
+            series.quantity,
+            series.point,
+            references.rounded(sample.middle),
+            series.unit,
+            low=own.low if own else None,
+            high=own.high if own else None,
+            repeats=len(series.values),
+            interval=[references.rounded(end) for end in sample.interval(ERROR)],
+            calibration=series.calibration,
+            fingerprint=series.fingerprint,
+            code=series.code,
+            accepted=date.today().isoformat(),
+        )

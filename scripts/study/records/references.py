@@ -1,0 +1,113 @@
+"""Accepted values of performance references, in config/references/MACHINE/STUDY.yaml."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.files import write_text
+from study.core.paths import CONFIG
+from study.core.statistics import LogSample, exact, from_interval
+
+ERROR = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
+LEAST_REPEATS = 3  # with two, Welch's interval fails too often (docs/performance-references.md)
+CALIBRATIONS = "calibrations"  # the unit of a quantity that is divided by the calibration
+HEAD = """# Accepted values of the performance references of study {study} on machine {machine}.
+# Written by `make check ACCEPT=1`, which replaces this file; see docs/performance-references.md.
+"""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An accepted value, as in the file; see config/schemas/references.schema.yaml.
+
+    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two.
+    """
+
+    quantity: str
+    point: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    repeats: int | None = None
+    interval: list[float] | None = None
+    calibration: str | None = None
+    fingerprint: str | None = None
+    code: str | None = None
+    accepted: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is a value of."""
+        return self.quantity, self.point
+
+    @property
+    def sample(self) -> LogSample:
+        """The value with its uncertainty."""
+        if not self.repeats or not self.interval:
+            return exact(self.value)
+        low, high = self.interval
+        return dataclasses.replace(from_interval(self.repeats, low, high, ERROR), mean=exact(self.value).mean)
+
+
+def path_of(machine: str, study: str) -> Path:
+    """The file of a study's accepted values on a machine."""
+    return CONFIG / "references" / machine / f"{study}.yaml"
+
+
+def read(path: Path) -> dict[tuple[str, str], Accepted]:
+    """The accepted values by quantity and point; empty without the file.
+
+    Raises:
+        StudyError: the file violates its schema, has a value twice, or a value outside its interval.
+    """
+    if not path.exists():
+        return {}
+    found: dict[tuple[str, str], Accepted] = {}
+    for index, entry in enumerate(configuration.load(path, "references")["references"]):
+        each, place = Accepted(**entry), f"{configuration.shown(path)}: references[{index}]"
+        if each.key in found:
+            raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")
+        if each.interval and not each.interval[0] <= each.value <= each.interval[1]:
+            raise StudyError(
+                f"{place}.value: {each.value:g} is outside its interval {each.interval}; for a value of your own, "
+                "remove repeats and interval"
+            )
+        found[each.key] = each
+    return found
+
+
+def write(path: Path, entries: Iterable[Accepted]) -> None:
+    """Write the file, whole or not at all."""
+    content = [
+        {name: value for name, value in dataclasses.asdict(entry).items() if value is not None} for entry in entries
+    ]
+    body = yaml.safe_dump({"references": content}, sort_keys=False, width=120, allow_unicode=True)
+    write_text(path, HEAD.format(study=path.stem, machine=path.parent.name) + body)
+
+
+def rounded(value: float) -> float:
+    """``value`` with six significant digits."""
+    return float(f"{value:.6g}")
+
+
+def unit(quantity: str, calibrated: bool) -> str:
+    """The unit of a column, from the end of its name; 1 for a number without one."""
+    if calibrated:
+        return CALIBRATIONS
+    units = {"samples_per_s": "samples/s", "samples_per_j": "samples/J", "js": "J s", "s": "s", "w": "W", "j": "J",
+             "mb": "MB"}  # fmt: skip
+    return next((found for end, found in units.items() if quantity.endswith(f"_{end}")), "1")
+
+
+def has_limits(entry: Any) -> bool:
+    """Whether a reference or an accepted value has limits of its own."""
+    return entry.low is not None or entry.high is not None

@@ -1,0 +1,40 @@
+"""The table of a check of performance references; made by scripts/check.py, not by studies."""
+
+import pandas as pd
+
+from study.records import check
+from study.records.references import ERROR, LEAST_REPEATS
+from study.report.tables.layout import Table
+
+SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_high", "measured", "measured_low",
+         "measured_high", "repeats", "ratio", "ratio_low", "ratio_high", "low", "high", "verdict"]  # fmt: skip
+NOTES = {
+    check.UNCERTAIN: "the interval of the ratio includes a limit: more repeats narrow it",
+    check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
+    check.NO_RUNS: "no finished run or load of the point has this quantity: run the study",
+    check.NO_REFERENCE: "no accepted value: make check ACCEPT=1 accepts the present ones",
+    check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
+    check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
+    check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
+    "only where ranks run on the launching host: snakemake --forcerun train",
+    check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run again, or accept anew",
+    check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept anew",
+}
+
+
+def check_table(rows: pd.DataFrame, machine: str) -> Table:
+    """The rows of `study.records.check.compare` with what they mean. machine: whose runs they are."""
+    judged = int(rows["ratio"].notna().sum()) if len(rows) else 0
+    rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
+    caption = (
+        f"performance references on machine {machine}: geometric mean of the latest repeats and the accepted value, "
+        f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
+        f"with a probability of at most {ERROR:.0%}; low and high are the allowed relative changes; regression: the "
+        "whole interval of the ratio is beyond them."
+    )
+    counts = rows["verdict"].value_counts()
+    notes = [f"{verdict} ({counts[verdict]}): {meaning}" for verdict, meaning in NOTES.items() if verdict in counts]
+    old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0
+    if old:
+        notes.append(f"{old} rows are of runs or loads by another version of the code than the present one")
+    return Table("performance_check", caption, rows, SHOWN, ("reference_low", "reference_high", "low", "high"), notes)

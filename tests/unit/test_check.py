@@ -1,0 +1,277 @@
+"""Performance references: verdicts on runs with known times, accepted values, and what is refused."""
+
+import sys
+
+import check
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from examples import STUDY
+
+from study import plan
+from study.core import code_version, configuration
+from study.core.errors import StudyError
+from study.core.files import sha256, write_json
+from study.core.statistics import exact
+from study.experiment import expansion, schemas
+from study.instruments import calibration
+from study.records import check as checks
+from study.records import references
+from study.records.record import make_record
+
+POINT = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 1, "loader": "read_csv"}
+STEADY = [10.0, 10.1, 9.9, 10.05]
+
+
+def study_with(*declared, repeats=4):
+    content = {**STUDY, "runs": [{**POINT, "repeats": repeats}], "references": list(declared)}
+    configuration.check(content, schemas.studies(), "test.yaml")
+    return expansion.expand("test", content, "test.yaml")
+
+
+RUNTIME = {"quantity": "runtime_s", "high": 0.05}
+
+
+class Machine:
+    """A machine with runs of known times, on which references are accepted and checked."""
+
+    def __init__(self, make_run, folder, monkeypatch, capsys):
+        self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
+        self.study = None
+        monkeypatch.setattr(references, "CONFIG", folder / "config")
+        monkeypatch.setattr(check, "load_study", lambda name: self.study)
+        monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+
+    @property
+    def file(self):
+        return references.path_of("local", "test")
+
+    def runs(self, study, runtimes, calibrations=None):
+        """Replace all runs by ones that took so long."""
+        self.study = study
+        for index, (run, seconds) in enumerate(zip(study.runs, runtimes, strict=False)):
+            folder = self.results / "local" / "runs" / run.directory
+            for path in folder.glob("*") if folder.exists() else ():
+                path.unlink()
+            if folder.exists():
+                folder.rmdir()
+            folder = self.make_run(run, runtime=seconds, load=(2.0,))
+            if calibrations:
+                self.calibrate(folder, calibrations[index])
+            write_json(folder / "record.json", make_record(folder))
+
+    @staticmethod
+    def calibrate(folder, seconds):
+        write_json(folder / calibration.FILE, calibration.summary([seconds], [seconds], 1))
+        outcome = yaml.safe_load((folder / "outcome.json").read_text())
+        outcome["files"][calibration.FILE] = sha256(folder / calibration.FILE)
+        write_json(folder / "outcome.json", outcome)
+
+    def check(self, *options):
+        """(exit code, what was printed)."""
+        line = ["check", "--study", "test", "--machine", "local", "--results-dir", str(self.results), *options]
+        self.patch.setattr(sys, "argv", line)
+        try:
+            check.main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        return code, self.capsys.readouterr().out
+
+    @property
+    def row(self):
+        return pd.read_csv(self.results / "local/studies/test/check/performance_check.csv").iloc[0]
+
+
+@pytest.fixture
+def local(make_run, tmp_path, monkeypatch, capsys):
+    return Machine(make_run, tmp_path, monkeypatch, capsys)
+
+
+def test_accepted_then_unchanged_then_slower(local):
+    study = study_with(RUNTIME)
+    local.runs(study, STEADY)
+    assert local.check()[0] == 0
+    assert local.row.verdict == "no reference"
+    assert local.check("--accept") == (0, f"accepted 1 of 1 references in {local.file}\n")
+    (entry,) = yaml.safe_load(local.file.read_text())["references"]
+    assert entry["value"] == pytest.approx(10.01, abs=0.01)
+    assert (entry["unit"], entry["repeats"]) == ("s", 4)
+    assert local.check()[0] == 0
+    assert local.row.verdict == "the reference's own runs"
+
+    local.runs(study, [10.02, 9.95, 10.1, 9.97])
+    code, text = local.check()
+    assert (code, local.row.verdict) == (0, "pass")
+    assert "1 pass. Table: " in text
+    assert local.row.ratio_low < 1 < local.row.ratio_high < 1.05
+
+    local.runs(study, [seconds * 1.1 for seconds in STEADY])
+    code, text = local.check()
+    assert (code, local.row.verdict) == (1, "regression")
+    assert local.row.ratio == pytest.approx(1.1, rel=1e-4)
+    assert local.row.ratio_low > 1.05
+    assert local.check("--only-report")[0] == 0
+
+
+def test_noisy_repeats_are_uncertain_and_no_regression(local):
+    study = study_with(RUNTIME)
+    local.runs(study, STEADY)
+    local.check("--accept")
+    local.runs(study, [8.0, 14.0, 9.0, 13.0])
+    assert local.check()[0] == 0
+    assert local.row.verdict == "uncertain"
+
+
+def test_there_is_no_verdict_without_an_interval(local):
+    local.runs(study_with(RUNTIME), STEADY)
+    local.check("--accept")
+    local.runs(study_with(RUNTIME, repeats=2), [20.0, 20.0])
+    for path in (local.results / "local/runs").rglob("*repeat~[34]*"):
+        (path / "record.json").unlink()
+    assert local.check()[0] == 0
+    assert local.row.verdict == "not enough repeats"
+    assert pd.isna(local.row.ratio)
+
+
+def test_no_runs_and_no_reference_are_told(local):
+    local.study = study_with(RUNTIME)
+    assert local.check()[0] == 0
+    assert local.row.verdict == "no runs"
+    local.study = study_with()
+    code, text = local.check()
+    assert code == 0
+    assert "declares no references" in text
+
+
+def test_nothing_accepted_leaves_the_file(local):
+    local.study = study_with(RUNTIME)
+    with pytest.raises(StudyError, match="not written, nothing can be accepted"):
+        local.check("--accept")
+    assert not local.file.exists()
+
+
+def test_a_slow_machine_cancels_with_the_calibration(local):
+    """The machine is 1.5 times slower; so is the calibration. Without it, this is a regression."""
+    calibrated = study_with({**RUNTIME, "relative_to": "calibration"})
+    local.runs(calibrated, STEADY, [0.2] * 4)
+    local.check("--accept")
+    assert yaml.safe_load(local.file.read_text())["references"][0]["unit"] == "calibrations"
+    local.runs(calibrated, [seconds * 1.5 for seconds in reversed(STEADY)], [0.3] * 4)
+    assert local.check()[0] == 0
+    assert (local.row.verdict, local.row.unit) == ("pass", "calibrations")
+
+    local.runs(calibrated, STEADY)
+    assert local.check()[0] == 0
+    assert local.row.verdict == "runs without calibration"
+    local.study = study_with(RUNTIME)
+    local.check()
+    assert local.row.verdict == "reference in another unit"
+
+
+def test_another_version_of_the_calibration_is_not_compared(local, monkeypatch):
+    calibrated = study_with({**RUNTIME, "relative_to": "calibration"})
+    local.runs(calibrated, STEADY, [0.2] * 4)
+    local.check("--accept")
+    monkeypatch.setattr(calibration, "VERSION", 2)
+    local.runs(calibrated, [seconds * 2 for seconds in STEADY], [0.2] * 4)
+    assert local.check()[0] == 0
+    assert local.row.verdict == "calibration changed"
+
+
+def by_hand(local, **entry):
+    point = local.study.runs[0].point
+    local.file.parent.mkdir(parents=True, exist_ok=True)
+    content = {"references": [{"quantity": "runtime_s", "point": point, "unit": "s", **entry}]}
+    local.file.write_text(yaml.safe_dump(content))
+
+
+def test_a_value_of_one_s_own_is_exact_and_may_have_its_own_limits(local):
+    local.runs(study_with(), STEADY)
+    by_hand(local, value=5.0, high=0.5)
+    assert local.check()[0] == 1
+    by_hand(local, value=5.0, high=1.5)
+    assert local.check()[0] == 0
+    local.check("--accept")
+    assert yaml.safe_load(local.file.read_text())["references"][0]["high"] == 1.5, "its limits stay"
+    by_hand(local, value=5.0)
+    with pytest.raises(StudyError, match="give it low or high, or remove it"):
+        local.check()
+    by_hand(local, value=5.0, high=1.0, repeats=3, interval=[6.0, 7.0])
+    with pytest.raises(StudyError, match="5 is outside its interval"):
+        local.check()
+
+
+def test_a_fall_is_a_regression_where_low_says_so(local):
+    study = study_with({"quantity": "throughput_samples_per_s", "low": -0.1})
+    local.runs(study, STEADY)
+    point = study.runs[0].point
+    unit = {"unit": "samples/s", "value": 400.0}
+    local.file.parent.mkdir(parents=True)
+    entry = {"quantity": "throughput_samples_per_s", "point": point, **unit}
+    local.file.write_text(yaml.safe_dump({"references": [entry]}))
+    assert local.check()[0] == 1, "it is 80 samples/s"
+
+
+def test_limits():
+    class Limits:
+        low, high = -0.1, 0.05
+
+    for low, high, expected in (
+        (0.95, 1.04, "pass"), (0.95, 1.06, "uncertain"), (1.06, 1.2, "regression"), (0.8, 0.89, "regression"),
+        (0.85, 1.0, "uncertain"),
+    ):  # fmt: skip
+        assert checks.verdict(low, high, Limits) == expected
+
+
+def simulated(change, rows, worlds=1000, noise=0.02):
+    """The share of checks of so many points, four repeats each, with an alarm; the limit is 5 %."""
+    random, alarms = np.random.default_rng(2019), 0
+    for _ in range(worlds):
+        series, accepted = [], {}
+        for row in range(rows):
+            now, then = (np.exp(random.normal(0, noise, 4)) for _ in range(2))
+            new = checks.Series("runtime_s", str(row), "s", list(now * change), None, 0.05)
+            (own,) = checks.accept([checks.Series("runtime_s", str(row), "s", list(then), None, 0.05)], {})
+            series.append(new)
+            accepted[new.key] = own
+        alarms += (checks.compare(series, accepted)["verdict"] == checks.REGRESSION).any()
+    return alarms / worlds
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """At the limit itself, the worst case: 5 % of checks, of one point or of five. Unchanged code: hardly ever."""
+    assert 0.025 < simulated(1.05, rows=1) < 0.065
+    assert simulated(1.05, rows=5, worlds=300) < 0.08
+    assert simulated(1.0, rows=1) < 0.005
+
+
+def test_a_tenth_slower_is_found():
+    assert simulated(1.1, rows=1, noise=0.015) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"quantity": "runtime", "high": 0.1}, "'runtime' is not one of runtime_s.*did you mean 'runtime_s'"),
+        ({"quantity": "load_s", "of": "loads", "high": 0.1}, "no point of the study that gives timings"),
+        ({**RUNTIME, "point": {"gpu": 1}}, "'gpu' is not one of .*did you mean 'gpus'"),
+        ({**RUNTIME, "point": {"gpus": 3}}, "point: no point of the study"),
+        ({"quantity": "runtime_s"}, "give low, high or both"),
+        ({**RUNTIME, "of": "loads", "relative_to": "calibration"}, "timed beside runs only"),
+    ],
+)
+def test_a_reference_that_cannot_be_checked_is_refused(declared, message):
+    with pytest.raises(StudyError, match=f"references\\[0\\].*{message}"):
+        plan.check_references(study_with(declared))
+
+
+def test_only_a_study_with_relative_to_is_calibrated():
+    assert not study_with(RUNTIME).is_calibrated
+    assert study_with({**RUNTIME, "relative_to": "calibration"}).is_calibrated
+    assert not study_with().is_calibrated
+
+
+def test_an_exact_value_has_no_interval():
+    assert references.Accepted("runtime_s", "p", 2.0, "s").sample == exact(2.0)
