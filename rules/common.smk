@@ -26,7 +26,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
-from study.records import references
+from study.records import references, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -177,6 +177,8 @@ onstart:
             raise WorkflowError("\n".join(refused))
         try:
             plan.check_account(MACHINE, os.environ)
+            if config.get("keep_versions") and workflow.is_main_process:
+                versions.put_aside(STUDY, RESULTS)
         except StudyError as error:
             raise WorkflowError(str(error)) from None
 

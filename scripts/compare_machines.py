@@ -1,7 +1,11 @@
-"""Make tables of one study's results on several machines, with the machine in each row."""
+"""Make tables of one study's results on several machines, or by several versions of the code, side by side.
+
+The machine is in each row. The table ``comparison`` has ratios to the first results, with intervals.
+"""
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,61 +14,89 @@ import pandas as pd
 from study.core import paths
 from study.core.errors import StudyError, exit_with_message
 from study.records import tidy
+from study.records.versions import FOLDER as VERSIONS
 from study.report.tables import TABLES
+from study.report.tables.comparison import comparison
+
+LABELLED = re.compile(r"(?P<label>[A-Za-z0-9_.-]+)=(?P<folder>.+)")
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "results", nargs="+", type=Path, help="results/<machine>/studies/<study>, each with runs.csv and loading.csv"
+        "results",
+        nargs="+",
+        type=_given,
+        metavar="[LABEL=]FOLDER",
+        help="results/<machine>/studies/<study>, each with runs.csv and loading.csv; the label stands for the machine",
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for the tables")
     arguments = parser.parse_args()
-    _refuse_twice(arguments.results)
-    runs, loading = (
-        _joined(arguments.results, tidy.read_runs, "runs.csv"),
-        _joined(arguments.results, tidy.read_loading, "loading.csv"),
-    )
-    for name in _in_all(arguments.results):
-        table = TABLES[name].make(runs, loading)
+    results: list[Results] = arguments.results
+    _refuse_twice(results)
+    runs, loading = _joined(results, tidy.read_runs, "runs.csv"), _joined(results, tidy.read_loading, "loading.csv")
+    names = ", ".join(f"{each.name}{_hosts(runs, each.name)}" for each in results)
+    tables = [TABLES[name].make(runs, loading) for name in _in_all(results)]
+    tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
+    for table in tables:
         shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        machines = ", ".join(f"{_machine(folder)}{_hosts(runs, _machine(folder))}" for folder in arguments.results)
-        whole = dataclasses.replace(table, caption=f"{machines}: {table.caption}", shown=shown)
-        whole.write_to(arguments.output)
-        print(arguments.output / f"{name}.md")
+        dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=shown).write_to(arguments.output)
+        print(arguments.output / f"{table.name}.md")
 
 
-def _refuse_twice(folders: list[Path]) -> None:
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """A study's folder of results, and the label that takes the place of its machine's name; None for that name."""
+
+    folder: Path
+    label: str | None
+
+    @property
+    def name(self) -> str:
+        """The label, or the machine whose results the folder is part of."""
+        return self.label or paths.machine_folder(self.folder.resolve() / "runs.csv").name
+
+
+def _given(text: str) -> Results:
+    """``LABEL=FOLDER`` or ``FOLDER``; the label of a version that was put aside is the version."""
+    if found := LABELLED.fullmatch(text):
+        return Results(Path(found["folder"]), found["label"])
+    machine = paths.machine_folder(Path(text).resolve() / "runs.csv")
+    return Results(Path(text), machine.name if machine.parent.name == VERSIONS else None)
+
+
+def _refuse_twice(results: list[Results]) -> None:
     """Refuse two folders of one machine: their runs and loads would be counted as repeats."""
-    seen = {}
-    for folder in folders:
-        runs = _joined([folder], tidy.read_runs, "runs.csv")
-        loading = _joined([folder], tidy.read_loading, "loading.csv")
+    seen: dict[str, Path] = {}
+    for each in results:
+        runs = _joined([each], tidy.read_runs, "runs.csv")
+        loading = _joined([each], tidy.read_loading, "loading.csv")
         for machine in sorted({*runs.get("machine", ()), *loading.get("machine", ())}):
             if machine in seen:
                 raise StudyError(
-                    f"{seen[machine]} and {folder} are both of machine {machine}; give each machine's once"
+                    f"{seen[machine]} and {each.folder} are both of machine {machine}; give each machine's once, or "
+                    "give each a label: old=FOLDER new=FOLDER"
                 )
-            seen[machine] = folder
+            seen[machine] = each.folder
 
 
-def _joined(folders: list[Path], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:
-    """One tidy table of all machines; ``record`` then begins with the machine's folder."""
+def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:
+    """One tidy table of all results; ``record`` then begins with the machine or label."""
     frames = []
-    for folder in folders:
-        if not (folder / name).is_file():
+    for each in results:
+        if each.folder.resolve().parents[2].name == VERSIONS and name == "loading.csv":
+            continue  # only runs are put aside
+        if not (each.folder / name).is_file():
             raise StudyError(
-                f"{folder / name}: is not there; run the study on that machine, or copy its whole results folder"
+                f"{each.folder / name}: is not there; run the study on that machine, or copy its whole results folder"
             )
-        frame = read(folder / name)
-        frames.append(frame.assign(record=f"{_machine(folder)}/" + frame["record"]) if len(frame) else frame)
-    return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-
-
-def _machine(folder: Path) -> str:
-    """The machine whose results a study's folder is part of."""
-    return paths.machine_folder(folder.resolve() / "runs.csv").name
+        frame = read(each.folder / name)
+        if len(frame):
+            frame["record"] = f"{each.name}/" + frame["record"]
+            frame["machine"] = each.label or frame["machine"]
+        frames.append(frame)
+    return pd.concat([frame for frame in frames if len(frame)] or frames[:1] or [pd.DataFrame()], ignore_index=True)
 
 
 def _hosts(runs: pd.DataFrame, machine: str) -> str:
@@ -76,9 +108,16 @@ def _hosts(runs: pd.DataFrame, machine: str) -> str:
     return f" ({', '.join(hosts)})" if hosts else ""
 
 
-def _in_all(folders: list[Path]) -> list[str]:
-    """The tables that every machine has, except those that compare runs of one machine."""
-    found = set.intersection(*({path.stem for path in (folder / "tables").glob("*.csv")} for folder in folders))
+def _in_all(results: list[Results]) -> list[str]:
+    """The tables that every machine has, except those that compare runs of one machine.
+
+    A version that was put aside has no tables of its own.
+    """
+    folders = [each.folder for each in results]
+    made = [folder / "tables" for folder in folders if (folder / "tables").is_dir()]
+    if not made:
+        return []
+    found = set.intersection(*({path.stem for path in folder.glob("*.csv")} for folder in made))
     tables = [name for name in TABLES if name in found and not TABLES[name].compares_runs]
     if not tables:
         raise StudyError(f"{' and '.join(map(str, folders))} have no table in common; run the same study on each")

@@ -7,7 +7,10 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core.files import write_json
+from study.core import code_version, provenance
+from study.core.files import read_json, write_json
+from study.experiment.study import Study
+from study.records import versions
 from study.records.record import make_record
 from study.records.tidy import loading_frame, runs_frame
 
@@ -74,3 +77,67 @@ def test_one_machine_s_loads_twice_are_refused(compared, tmp_path, monkeypatch):
 def test_nothing_in_common_is_refused(compared):
     with pytest.raises(compare_machines.StudyError, match="no table in common"):
         compared({"local": 10.0, "local_mpi": 20.0}, tables=())
+
+
+def results_of(make_run, tmp_path, machine, runtimes):
+    """A folder of a study's results with one repeat per runtime; its runs have calibrations of 0.2 s."""
+    runs = expand(gpus=1, repeats=len(runtimes))
+    for run, runtime in zip(runs, runtimes, strict=True):
+        folder = make_run(run, runtime=runtime, load=(2.0,), machine=machine)
+        write_json(folder / "record.json", make_record(folder))
+    made = tmp_path / machine / "studies" / "one"
+    (made / "tables").mkdir(parents=True)
+    frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
+    frame.assign(calibration_s=0.2, calibration_version="1").to_csv(made / "runs.csv", index=False)
+    loading_frame([], "c0de", tmp_path / machine).to_csv(made / "loading.csv", index=False)
+    (made / "tables" / "scaling.csv").write_text("")
+    return made
+
+
+def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, monkeypatch, capsys):
+    old = results_of(make_run, tmp_path, "local", [10.0, 10.1, 9.9])
+    new = results_of(make_run, tmp_path, "local_mpi", [11.0, 11.1, 10.9])
+    line = ["compare", f"old={old}", f"new={new}", "--output", str(tmp_path / "both")]
+    monkeypatch.setattr(sys, "argv", line)
+    compare_machines.main()
+    table = pd.read_csv(tmp_path / "both" / "comparison.csv").set_index("quantity")
+    row = table.loc["runtime_s"]
+    assert (row["machine"], row["how"], row["repeats"]) == ("new", "calibrated", 3)
+    assert row["ratio"] == pytest.approx(1.1, rel=1e-3)
+    assert 1.07 < row["ratio_low"] < 1.1 < row["ratio_high"] < 1.13
+    assert table.loc["load_s", "ratio"] == 1
+    assert set(pd.read_csv(tmp_path / "both" / "scaling.csv")["machine"]) == {"old", "new"}
+
+
+def test_without_calibration_later_runs_have_no_interval(compared):
+    row = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "comparison.csv").set_index("quantity")
+    assert row.loc["runtime_s", "ratio"] == 2
+    assert row["ratio_low"].isna().all()
+
+
+def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypatch):
+    runs = expand(gpus=1, repeats=2)
+    for run in runs:
+        folder = make_run(run, load=(2.0,))
+        write_json(folder / "record.json", make_record(folder))
+    study, results = Study("one", "", {}, runs), tmp_path / "local"
+    packages = read_json(folder / "provenance.json")["packages"]
+    monkeypatch.setattr(provenance, "collect", lambda: {"packages": packages})
+
+    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+    assert versions.put_aside(study, results) == [], "these are of the present version"
+    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "other")
+    (name,) = versions.put_aside(study, results)
+    assert name.startswith("c0de-")
+    kept = results / "versions" / name
+    table = pd.read_csv(kept / "studies" / "one" / "runs.csv")
+    assert table["training_code"].tolist() == ["c0de", "c0de"]
+    assert not table["code_is_current"].any()
+    assert all((kept / record).exists() for record in table["record"])
+    assert versions.put_aside(study, results) == [name]
+
+    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+    monkeypatch.setattr(provenance, "collect", lambda: {"packages": {**packages, "tensorflow": "3"}})
+    assert versions.put_aside(study, results) == [name], "other libraries are another version too"
+    given = compare_machines._given(str(kept / "studies" / "one"))
+    assert given.name == name

@@ -75,13 +75,15 @@ def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[floa
     """The ratio ``one`` / ``other`` of geometric means, and its interval by Welch's t-test on the logarithms.
 
     error: the probability with which the interval fails on each side. The samples are independent, and their variances
-    may differ. Reference: B. L. Welch, Biometrika 34 (1947), 28-35.
+    may differ. NaN with fewer than two measurements. Reference: B. L. Welch, Biometrika 34 (1947), 28-35.
     """
     parts = [(each.deviation**2 / each.n, each.n - 1) for each in (one, other)]
     variance = sum(part for part, _ in parts)
     difference = one.mean - other.mean
     if variance == 0:
         return (math.exp(difference),) * 3
+    if math.isnan(variance):
+        return math.exp(difference), math.nan, math.nan
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
     half = _student(freedom, error) * math.sqrt(variance)
     return math.exp(difference), math.exp(difference - half), math.exp(difference + half)

@@ -1,0 +1,71 @@
+"""Runs of other versions of the code or of its libraries, put aside before a session replaces them.
+
+They are copied to ``results/<machine>/versions/<version>``, which has the layout of ``results/<machine>``.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from study.core import code_version, paths, provenance
+from study.core.files import read_json, written_aside
+from study.experiment import identity
+from study.experiment.study import PlannedRun, Study
+from study.records.tidy import runs_frame
+
+FOLDER = "versions"
+
+
+def put_aside(study: Study, results: str | Path) -> list[str]:
+    """Copy the study's finished runs of other versions, and write a ``runs.csv`` of each version's runs.
+
+    results: ``results/<machine>``. Returns the versions that the study has runs of. A run that was put aside before is
+    not copied again.
+
+    Raises:
+        StudyError: a file of a run cannot be read, or was changed after the run.
+    """
+    packages = provenance.collect()["packages"]
+    code = {name: code_version.training_code(name) for name in study.benchmarks}
+    for run in study.runs:
+        folder = Path(paths.run_folder(results, run.directory))
+        if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
+            continue
+        found = version(folder)
+        target = Path(paths.run_folder(Path(results) / FOLDER / found, run.directory))
+        if found != _name(code[run["benchmark"]], packages) and not target.exists():
+            _copy(folder, target)
+    return [name for name in _versions(results) if _write_runs(study, code, Path(results) / FOLDER / name)]
+
+
+def version(folder: Path) -> str:
+    """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
+    facts = read_json(folder / "provenance.json")
+    return _name(facts["training_code"], facts["packages"])
+
+
+def _name(training_code: str, packages: dict[str, str | None]) -> str:
+    return f"{training_code}-{identity.fingerprint(packages)[:6]}"
+
+
+def _versions(results: str | Path) -> list[str]:
+    return sorted(path.name for path in (Path(results) / FOLDER).glob("*") if path.is_dir())
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """Copy a folder, whole or not at all."""
+    aside = target.with_name(f".{target.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(folder, aside)
+    os.replace(aside, target)
+
+
+def _write_runs(study: Study, code: dict[str, str], folder: Path) -> bool:
+    """Write ``runs.csv`` of the study's runs in a version's folder; False if it has none."""
+    there: Iterable[PlannedRun] = [run for run in study.runs if Path(paths.record(folder, run.directory)).exists()]
+    frame = runs_frame(there, code, folder)
+    if len(frame):
+        with written_aside(Path(paths.study_folder(folder, study.name)) / "runs.csv") as aside:
+            frame.to_csv(aside, index=False)
+    return len(frame) > 0

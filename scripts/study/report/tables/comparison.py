@@ -1,0 +1,76 @@
+"""Ratios of two sets of results at each point, with intervals; made by scripts/compare_machines.py, not by studies."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from study.core.statistics import log_sample, ratio_interval
+from study.records import pairing
+from study.report.tables.layout import Table
+from study.report.tables.summary import POINT, joined_records, timed
+
+QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
+KEYS = [name for name in POINT if name != "machine"]
+CALIBRATED = "calibrated"
+ERROR = 0.025  # on each side
+
+
+def comparison(runs: pd.DataFrame, base: str) -> Table:
+    """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
+    rows: list[dict[str, Any]] = []
+    for point, group in timed(runs).groupby(KEYS, sort=False, dropna=False):
+        arms = dict(list(group.groupby("machine", sort=False)))
+        for name, other in arms.items():
+            if name != base and base in arms:
+                for quantity in QUANTITIES:
+                    key = {"machine": name, **dict(zip(KEYS, point, strict=True)), "quantity": quantity}
+                    found = _ratio(other, arms[base], quantity)
+                    rows += [key | found] if found else []
+    shown = ["machine", "benchmark", "scaling", "loader", "gpus", "quantity", "repeats", "base_repeats", "ratio",
+             "ratio_low", "ratio_high", "how"]  # fmt: skip
+    caption = (
+        f"each result divided by that of {base}: ratio of geometric means and its 95 % interval; calibrated: both were "
+        "made on one host, and each run is divided by the calibration timed beside it (Welch's interval); paired: "
+        "within blocks that ran interleaved; unpaired: neither, so the ratio includes the drift of the machine and has "
+        "no interval."
+    )
+    frame = pd.DataFrame(rows, columns=None if rows else [*shown, "records"])
+    return Table("comparison", caption, frame, shown, (), [], ("machine", *KEYS, "quantity"))
+
+
+def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
+    """The columns of a ratio; None if one of the two has no value."""
+    one, other = (each[(each["status"] == "ok") & (each[quantity] > 0)] for each in (one, other))
+    if one.empty or other.empty:
+        return None
+    both = pd.concat([one, other])
+    how, numbers = _calibrated(one, other, quantity) if _are_calibrated(both) else _blocks(one, other, quantity)
+    return {
+        "repeats": len(one),
+        "base_repeats": len(other),
+        **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
+        "how": how,
+        "records": joined_records(both["record"]),
+    }
+
+
+def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
+    first, second = (log_sample(each[quantity] / each["calibration_s"]) for each in (one, other))
+    return CALIBRATED, ratio_interval(first, second, ERROR)
+
+
+def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
+    """From the blocks that both have; without one, the ratio of all repeats."""
+    found = pairing.ratio(one, other, quantity)
+    if math.isnan(found.ratio):
+        ratio = log_sample(one[quantity]).middle / log_sample(other[quantity]).middle
+        return pairing.UNPAIRED, (ratio, math.nan, math.nan)
+    return found.pairing or pairing.UNPAIRED, (found.ratio, found.low, found.high)
+
+
+def _are_calibrated(runs: pd.DataFrame) -> bool:
+    """Whether the runs of both have calibrations that can be compared: of one version, on one host."""
+    if "calibration_version" not in runs or runs["calibration_s"].isna().any():
+        return False
+    return runs["calibration_version"].nunique() == 1 and runs["hosts"].nunique() == 1
