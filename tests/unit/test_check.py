@@ -13,7 +13,8 @@ from study import plan
 from study.core import code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
-from study.core.statistics import exact
+from study.core.paths import ROOT
+from study.core.statistics import exact, log_sample
 from study.experiment import expansion, schemas
 from study.instruments import calibration
 from study.records import check as checks
@@ -271,6 +272,32 @@ def test_only_a_study_with_relative_to_is_calibrated():
     assert not study_with(RUNTIME).is_calibrated
     assert study_with({**RUNTIME, "relative_to": "calibration"}).is_calibrated
     assert not study_with().is_calibrated
+
+
+def test_trials_are_evaluated_by_the_rule_of_the_check():
+    """Twenty tries of each kind with known noise; a shared drift that the calibration sees cancels."""
+    sys.path.insert(0, str(ROOT / "performance"))
+    import check_trials
+
+    random, rows = np.random.default_rng(2019), []
+    for arm, trial, repeat in check_trials.order(20):
+        drift, noise = np.exp(random.normal(0, 0.1)), np.exp(random.normal(0, 0.015))
+        step = 0.015 * drift * noise * (1.1 if arm == check_trials.SLOWED else 1)
+        row = {"arm": arm, "try": trial, "repeat": repeat, "time_per_step_s": step, "calibration_s": 0.2 * drift}
+        rows.append(row)
+    rows = pd.DataFrame(rows)
+    values = rows["time_per_step_s"] / rows["calibration_s"]
+    tries = {arm: check_trials._samples(rows, values, arm) for arm in ("reference", "unchanged", "slowed")}
+    found = check_trials._rates(tries["reference"], tries, 0.03)
+    assert (found["slowed"], found["unchanged"], found["false_alarms"]) == (20, 20, 0)
+    assert found["detected"] >= 18
+    assert 0.03 < found["detectable"] < 0.1
+    assert check_trials._rates(tries["unchanged"], tries, 0.03)["unchanged"] == 20 * 19
+
+    now, base = ([0.1, 0.11, 0.12], [0.1, 0.1, 0.101])
+    new, old = (checks.Series("time_per_step_s", "p", "s", each, None, 0.03) for each in (now, base))
+    (row,) = checks.compare([new], {new.key: next(checks.accept([old], {}))}).to_dict("records")
+    assert check_trials._low(log_sample(now), log_sample(base)) == pytest.approx(row["ratio_low"], rel=1e-4)
 
 
 def test_an_exact_value_has_no_interval():

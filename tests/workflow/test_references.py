@@ -1,0 +1,88 @@
+"""Performance references on real runs: accepted, checked, changed; and runs of older code kept beside newer ones."""
+
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+import yaml
+from project import BIN, STRONG, TINY, Project
+
+REFERENCES = """references:
+  - {quantity: runtime_s, high: 0.5}
+  - {quantity: train_s, relative_to: calibration, high: 0.5}
+  - {quantity: load_s, of: loads, point: {loader: npy, file: train}, high: 0.5}
+"""
+ONE_POINT = STRONG.replace("[1, 2]", "1").replace("repeats: 2", "repeats: 3")
+HEAD, LOADING = TINY.partition("runs:")[0], TINY[TINY.index("loading:") : TINY.index("tables:")]
+CHECKED = f"{HEAD}runs:\n{ONE_POINT}{LOADING}tables: [scaling]\n{REFERENCES}"
+TABLE = "results/local/studies/checked/check/performance_check.md"
+
+
+@pytest.fixture(scope="module")
+def checked(finished, tmp_path_factory):
+    """The finished study's point on one rank with a third repeat, the only one with a calibration."""
+    project = Project(tmp_path_factory.mktemp("checked") / "project", study="checked")
+    shutil.copytree(finished.root, project.root, symlinks=True)
+    project.add_study("checked", CHECKED)
+    project.snakemake(study="checked")
+    return project
+
+
+def script(project, name, *arguments):
+    line = [BIN / "python", f"scripts/{name}.py", *map(str, arguments)]
+    return subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
+
+
+def check(project, *options):
+    """(exit code, the verdicts by quantity) of a check."""
+    done = script(project, "check", "--study", "checked", *options)
+    assert not done.stderr, done.stderr
+    table = pd.read_csv(project.root / TABLE.replace(".md", ".csv")).set_index("quantity")
+    return done.returncode, table["verdict"].to_dict()
+
+
+def test_only_runs_of_a_calibrated_study_have_a_calibration(checked):
+    runs = pd.read_csv(checked.made / "runs.csv").set_index("repeat")
+    assert runs["calibration_s"].notna().to_dict() == {1: False, 2: False, 3: True}
+    assert runs.loc[3, "calibration_s"] > 0
+
+
+def test_accepted_values_and_a_changed_one(checked):
+    """Two repeats of a load are too few; a run time that is ten times the accepted one is a regression."""
+    verdicts = {"runtime_s": "no reference", "train_s": "no reference", "load_s": "no reference"}
+    assert check(checked) == (0, verdicts)
+    done = script(checked, "check", "--study", "checked", "--accept")
+    assert (done.returncode, done.stdout) == (0, "accepted 1 of 3 references in config/references/local/checked.yaml\n")
+    assert "not accepted, runs without calibration: train_s of nt3/" in done.stderr
+    assert "not accepted, not enough repeats: load_s of nt3/" in done.stderr
+    assert check(checked) == (0, verdicts | {"runtime_s": "the reference's own runs"})
+
+    file = checked.root / "config/references/local/checked.yaml"
+    (entry,) = yaml.safe_load(file.read_text())["references"]
+    changed = {key: entry[key] for key in ("quantity", "point", "unit")} | {"value": entry["value"] / 10}
+    file.write_text(yaml.safe_dump({"references": [changed]}))
+    assert check(checked) == (1, verdicts | {"runtime_s": "regression"})
+    file.write_text("references: [{quantity: runtime_s}]\n")
+    done = script(checked, "check", "--study", "checked")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: config/references/local/checked.yaml: line 1: references[0]: the key 'point'")
+    file.write_text(yaml.safe_dump({"references": [changed]}))
+    assert checked.plan(TABLE, study="checked") == {"check_references": 1}
+    checked.snakemake(TABLE, study="checked")
+    assert "| regression" in (checked.root / TABLE).read_text()
+
+
+def test_runs_of_older_code_stay_and_are_compared(checked):
+    checked.change("config/config.yaml", "# keep_versions: true ", "keep_versions: true ")
+    checked.change("scripts/train.py", "import argparse", "import argparse  # noqa: E402\nimport calendar")
+    checked.snakemake("--forcerun", "collect_records", study="checked")
+    (version,) = (checked.results / "versions").iterdir()
+    kept = version / "studies" / "checked"
+    assert len(pd.read_csv(kept / "runs.csv")) == 3
+    line = (f"old={kept}", f"new={checked.made}", "--output", checked.root / "both")
+    done = script(checked, "compare_machines", *line)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(checked.root / "both" / "comparison.csv").set_index("quantity")
+    assert table.loc["runtime_s", "ratio"] == pytest.approx(1), "nothing was trained anew"
+    assert set(pd.read_csv(checked.root / "both" / "scaling.csv")["machine"]) == {"old", "new"}
