@@ -52,6 +52,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.report:
         run_missing(arguments.result, arguments.tries)
+    if not arguments.result.exists():
+        raise SystemExit(f"error: {arguments.result}: is not there; run this command without --report first")
     report(pd.read_csv(arguments.result))
 
 
@@ -120,6 +122,8 @@ def report(rows: pd.DataFrame) -> None:
     seconds, lines = rows["time_per_step_s"], []
     for unit, values in (("calibrations", seconds / rows["calibration_s"]), ("s", seconds)):
         tries = {arm: _samples(rows, values, arm) for arm in (REFERENCE, UNCHANGED, SLOWED)}
+        if min(len(tries[REFERENCE]), len(tries[UNCHANGED]) - 1) < 1:
+            raise SystemExit("error: too few runs to evaluate: a reference and two tries of unchanged code are needed")
         within = math.sqrt(np.mean([sample.deviation**2 for sample in tries[UNCHANGED]]))
         between = np.std([sample.mean for sample in tries[UNCHANGED]], ddof=1)
         print(f"{unit}: standard deviation {within:.2%} within tries, {between:.2%} of their means")

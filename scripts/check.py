@@ -4,12 +4,11 @@ Reads the records that exist; starts no run.
 """
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
 from study import plan
-from study.core import configuration, paths
+from study.core import configuration
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
@@ -24,7 +23,7 @@ def main() -> None:
     parser.add_argument("--study", default=config["study"])
     parser.add_argument("--machine", default=config["machine"])
     parser.add_argument("--results-dir", default=config["results_dir"])
-    parser.add_argument("--output", help="a folder for the table; by default in the study's results")
+    parser.add_argument("--output", type=Path, help="a folder to write the table to")
     parser.add_argument("--accept", action="store_true", help="make the latest repeats the reference")
     parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression too")
     arguments = parser.parse_args()
@@ -40,13 +39,13 @@ def main() -> None:
         _accept(path, found, accepted)
         return
     rows = check.compare(found, accepted)
-    table = check_table(rows, name)
-    output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/check")
-    dataclasses.replace(table, caption=f"study {study.name}: {table.caption}").write_to(output)
+    table = check_table(rows, study.name, name)
     print(table.markdown())
+    if arguments.output:
+        table.write_to(arguments.output)
     regressions = int((rows["verdict"] == check.REGRESSION).sum())
     told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
-    print(f"{told}. Table: {output}/{table.name}.md")
+    print(f"study {study.name} on {name}: {told}")
     sys.exit(1 if regressions and not arguments.only_report else 0)
 
 

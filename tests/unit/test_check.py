@@ -71,7 +71,8 @@ class Machine:
 
     def check(self, *options):
         """(exit code, what was printed)."""
-        line = ["check", "--study", "test", "--machine", "local", "--results-dir", str(self.results), *options]
+        line = ["check", "--study", "test", "--machine", "local", "--results-dir", str(self.results),
+                "--output", str(self.results / "table"), *options]  # fmt: skip
         self.patch.setattr(sys, "argv", line)
         try:
             check.main()
@@ -82,7 +83,7 @@ class Machine:
 
     @property
     def row(self):
-        return pd.read_csv(self.results / "local/studies/test/check/performance_check.csv").iloc[0]
+        return pd.read_csv(self.results / "table/performance_check.csv").iloc[0]
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_accepted_then_unchanged_then_slower(local):
     local.runs(study, [10.02, 9.95, 10.1, 9.97])
     code, text = local.check()
     assert (code, local.row.verdict) == (0, "pass")
-    assert "1 pass. Table: " in text
+    assert text.endswith("study test on local: 1 pass\n")
     assert local.row.ratio_low < 1 < local.row.ratio_high < 1.05
 
     local.runs(study, [seconds * 1.1 for seconds in STEADY])

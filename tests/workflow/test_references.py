@@ -36,9 +36,9 @@ def script(project, name, *arguments):
 
 def check(project, *options):
     """(exit code, the verdicts by quantity) of a check."""
-    done = script(project, "check", "--study", "checked", *options)
+    done = script(project, "check", "--study", "checked", "--output", "table", *options)
     assert not done.stderr, done.stderr
-    table = pd.read_csv(project.root / TABLE.replace(".md", ".csv")).set_index("quantity")
+    table = pd.read_csv(project.root / "table" / "performance_check.csv").set_index("quantity")
     return done.returncode, table["verdict"].to_dict()
 
 
@@ -71,6 +71,8 @@ def test_accepted_values_and_a_changed_one(checked):
     assert checked.plan(TABLE, study="checked") == {"check_references": 1}
     checked.snakemake(TABLE, study="checked")
     assert "| regression" in (checked.root / TABLE).read_text()
+    file.unlink()
+    assert checked.plan(TABLE, study="checked") == {"check_references": 1}, "the accepted values have changed"
 
 
 def test_runs_of_older_code_stay_and_are_compared(checked):

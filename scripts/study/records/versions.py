@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from study.core import code_version, paths, provenance
+from study.core import code_version, paths
 from study.core.files import read_json, written_aside
 from study.experiment import identity
 from study.experiment.study import PlannedRun, Study
@@ -26,6 +26,8 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     Raises:
         StudyError: a file of a run cannot be read, or was changed after the run.
     """
+    from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
+
     packages = provenance.collect()["packages"]
     code = {name: code_version.training_code(name) for name in study.benchmarks}
     for run in study.runs:

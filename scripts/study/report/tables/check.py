@@ -22,12 +22,12 @@ NOTES = {
 }
 
 
-def check_table(rows: pd.DataFrame, machine: str) -> Table:
-    """The rows of `study.records.check.compare` with what they mean. machine: whose runs they are."""
+def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
+    """The rows of `study.records.check.compare` with what they mean. study, machine: whose runs they are."""
     judged = int(rows["ratio"].notna().sum()) if len(rows) else 0
     rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
     caption = (
-        f"performance references on machine {machine}: geometric mean of the latest repeats and the accepted value, "
+        f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
         f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
         f"with a probability of at most {ERROR:.0%}; low and high are the allowed relative changes; regression: the "
         "whole interval of the ratio is beyond them."
