@@ -20,7 +20,7 @@ from study.core.paths import SCRIPTS
 
 VERSION = 1  # raise it when `work` changes: its times are then not comparable with earlier ones
 FILE = "calibration.json"  # in the run's directory
-ROUNDS = 5  # before the run, and as many after it; about 0.2 s each
+ROUNDS = 5  # before the run, and as many after it; a fraction of a second each
 SIZE = 384  # of the multiplied matrices: they stay in a core's cache
 LENGTH = 4_000_000  # float32 elements of the added arrays, 16 MB each: they do not
 TIMEOUT_S = 300
