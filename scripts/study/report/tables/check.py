@@ -29,8 +29,8 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     caption = (
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
         f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
-        f"with a probability of at most {100 * ERROR:g} %; low and high are the allowed relative changes; regression: the "
-        "whole interval of the ratio is beyond them."
+        f"with a probability of at most {100 * ERROR:g} %; low and high are the allowed relative changes; regression: "
+        "the whole interval of the ratio is beyond them."
     )
     counts = rows["verdict"].value_counts()
     notes = [f"{verdict} ({counts[verdict]}): {meaning}" for verdict, meaning in NOTES.items() if verdict in counts]
