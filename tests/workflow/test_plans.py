@@ -191,7 +191,7 @@ def test_data_need_no_account_and_no_batch_system(project):
     project.add_study("apart", TINY.replace("seed: 1", "seed: 2"))
     line = ["--profile", "profiles/summit", "--until", "convert_dataset"]
     done = project.snakemake(*line, study="apart")
-    assert "4 of 4 steps (100%) done" in done.stdout + done.stderr
+    assert "8 of 8 steps (100%) done" in done.stdout + done.stderr, "two datasets of two files, fetched and converted"
     done = project.snakemake("--profile", "profiles/summit", study="apart", check=False)
     assert "bsub is not on PATH here" in done.stdout + done.stderr
 
