@@ -190,8 +190,8 @@ def test_sdm_conda_is_one_line(project):
 def test_data_need_no_account_and_no_batch_system(project):
     project.add_study("apart", TINY.replace("seed: 1", "seed: 2"))
     line = ["--profile", "profiles/summit", "--until", "convert_dataset"]
-    done = project.snakemake(*line, study="apart")
-    assert "8 of 8 steps (100%) done" in done.stdout + done.stderr, "two datasets of two files, fetched and converted"
+    project.snakemake(*line, study="apart")
+    assert len(list(project.root.glob("data/converted/nt3/*seed2/*.npy"))) == 4, "two datasets of two files"
     done = project.snakemake("--profile", "profiles/summit", study="apart", check=False)
     assert "bsub is not on PATH here" in done.stdout + done.stderr
 
