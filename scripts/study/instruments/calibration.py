@@ -4,6 +4,7 @@ A run's time divided by this time hardly changes when other users slow down a sh
 and Python only, so that no change of the study's code changes it.
 """
 
+import functools
 import json
 import os
 import platform
@@ -50,9 +51,9 @@ def measure(processes: int) -> list[float]:
     line = [sys.executable, str(SCRIPTS / "calibrate.py"), "--rounds", str(ROUNDS)]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     variables, pipe = {**os.environ, **one_thread}, subprocess.PIPE
-    workers: list[Any] = [
-        subprocess.Popen(line, env=variables, stdin=pipe, stdout=pipe, text=True) for _ in range(processes)
-    ]
+    # In a session of its own, as the ranks are: Linux shares the processors among sessions (sched_autogroup_enabled).
+    start = functools.partial(subprocess.Popen, line, env=variables, text=True, start_new_session=True)
+    workers: list[Any] = [start(stdin=pipe, stdout=pipe) for _ in range(processes)]
     try:
         for worker in workers:
             worker.stdout.readline()  # it has imported numpy
