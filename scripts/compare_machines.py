@@ -14,7 +14,6 @@ import pandas as pd
 from study.core import paths
 from study.core.errors import StudyError, exit_with_message
 from study.records import tidy
-from study.records.versions import FOLDER as VERSIONS
 from study.report.tables import TABLES
 from study.report.tables.comparison import comparison
 
@@ -63,7 +62,7 @@ def _given(text: str) -> Results:
     if found := LABELLED.fullmatch(text):
         return Results(Path(found["folder"]), found["label"])
     machine = paths.machine_folder(Path(text).resolve() / "runs.csv")
-    return Results(Path(text), machine.name if machine.parent.name == VERSIONS else None)
+    return Results(Path(text), machine.name if machine.parent.name == paths.VERSIONS else None)
 
 
 def _refuse_twice(results: list[Results]) -> None:
@@ -85,7 +84,7 @@ def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: 
     """One tidy table of all results; ``record`` then begins with the machine or label."""
     frames = []
     for each in results:
-        if each.folder.resolve().parents[2].name == VERSIONS and name == "loading.csv":
+        if each.folder.resolve().parents[2].name == paths.VERSIONS and name == "loading.csv":
             continue  # only runs are put aside
         if not (each.folder / name).is_file():
             raise StudyError(

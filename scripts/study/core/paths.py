@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "scripts"
 CONFIG = ROOT / "config"
+VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
 
 
 def published(root: str | Path) -> list[str]:
@@ -36,3 +37,9 @@ def study_folder(folder: str | Path, study: str) -> str:
 def machine_folder(tidy_table: str | Path) -> Path:
     """The folder ``results/<machine>`` that contains a study's ``runs.csv`` or ``loading.csv``."""
     return Path(tidy_table).parents[2]
+
+
+def machine_of(folder: str | Path) -> str:
+    """The machine of a results folder: ``results/<machine>``, or ``results/<machine>/versions/<version>``."""
+    folder = Path(folder).resolve()
+    return folder.parents[1].name if folder.parent.name == VERSIONS else folder.name

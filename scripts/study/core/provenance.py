@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from study.core.files import AnyPath
 from study.core.paths import ROOT
 
@@ -32,6 +30,8 @@ ENVIRONMENT = (
 
 def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Code, software, host and some ``variables`` (of the environment), as a dict for JSON."""
+    import psutil  # here, since every start of Snakemake imports this module
+
     return {
         "git": git_state(),
         "python": platform.python_version(),

@@ -51,7 +51,7 @@ def _points(folder: Path, entry: dict[str, Any]) -> pd.DataFrame:
         {
             "paper": folder.name,
             **{key: entry[key] for key in KEYS},
-            "batch_size": rows.get("batch_size", standard),
+            "batch_size": rows["batch_size"].fillna(standard) if "batch_size" in rows else standard,
             "ranks": ranks,
             "time_per_epoch_s": rows[time] / of_a_rank,
         }

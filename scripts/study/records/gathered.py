@@ -33,7 +33,7 @@ def gather(
     """
     used = [run for run in study.runs if uses(run)]
     code = {name: code_version.training_code(name) for name in {run["benchmark"] for run in used}}
-    peak = machine.load(results.name).get("peak_flop_per_s_per_rank")
+    peak = machine.load(paths.machine_of(results)).get("peak_flop_per_s_per_rank")
     runs = tidy.with_targets(tidy.runs_frame(used, code, results, peak, verify_old=False), used, results)
     files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.loading_code(), results)

@@ -68,7 +68,7 @@ def _run_row(
 ) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
-    _refuse_another(record, run, folder.name, path)
+    _refuse_another(record, run, paths.machine_of(folder), path)
     verify(path.parent, record["files"], None if verify_old else path.stat().st_mtime_ns)
     failure = record["failure"] or {}
     provenance = record["provenance"]

@@ -14,7 +14,6 @@ from study.experiment import identity
 from study.experiment.study import PlannedRun, Study
 from study.records.tidy import runs_frame
 
-FOLDER = "versions"
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -35,10 +34,10 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
         if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
             continue
         found = version(folder)
-        target = Path(paths.run_folder(Path(results) / FOLDER / found, run.directory))
+        target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
         if found != _name(code[run["benchmark"]], packages) and not target.exists():
             _copy(folder, target)
-    return [name for name in _versions(results) if _write_runs(study, code, Path(results) / FOLDER / name)]
+    return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
 
 
 def version(folder: Path) -> str:
@@ -52,7 +51,7 @@ def _name(training_code: str, packages: dict[str, str | None]) -> str:
 
 
 def _versions(results: str | Path) -> list[str]:
-    return sorted(path.name for path in (Path(results) / FOLDER).glob("*") if path.is_dir())
+    return sorted(path.name for path in (Path(results) / paths.VERSIONS).glob("*") if path.is_dir())
 
 
 def _copy(folder: Path, target: Path) -> None:
