@@ -19,9 +19,10 @@ from study.report.tables import TABLES
 
 # What the documents name although the repository does not have it, with the reason.
 ELSEWHERE = {
-    "the reader writes it": "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta",
+    "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta",
     "part of a name that stands whole beside it": "figure21 ci95",
-    "in the papers' code": "TF_Run TextReader",
+    "in the papers' code": "TF_Run TextReader comp_epochs",
+    "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
     "TensorFlow, Keras, pandas, dask or Horovod": "c_parser_wrapper.py callbacks.py horovod/_keras/__init__.py "
     "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
@@ -30,7 +31,7 @@ ELSEWHERE = {
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
     "nvme snakeviz eno2 enp5s0 chrome://tracing",
 }
-PLACEHOLDER = re.compile(r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+")
+PLACEHOLDER = re.compile(r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|VERSION|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+")
 SPAN = re.compile(r"`([^`]+)`")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.S | re.M)
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
@@ -39,8 +40,8 @@ FILE = re.compile(
     r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|jsonl|json|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
 )
 COMMANDS = ("make", "snakemake", "python")
-PREDICTED = ("recommendation", "prediction", "prediction_check", "prediction_curves")
-OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tables", "figures")
+ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check")
+OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "check", "tables", "figures")
 
 
 @functools.cache
@@ -147,7 +148,7 @@ def is_known(word):
     if word.startswith("_"):
         return any(name.endswith(word) for name in words)
     if form := re.fullmatch(r"(\w+)\.(?:csv|md|tex|html|svg|pdf)", word):
-        return form[1] in {*TABLES, *_figures(), *PREDICTED}
+        return form[1] in {*TABLES, *_figures(), *ON_REQUEST}
     if made := re.fullmatch(r"(?:published_(?:summit|theta)|published|ratio)_(\w*)", word):
         return not made[1] or made[1] in words
     if word.endswith("_"):
@@ -231,7 +232,7 @@ def _unknown_arguments(program, words):
             wrong += [] if f"profiles/{word}" in existing() or PLACEHOLDER.fullmatch(word) else [word]
             before = ""
         elif "/" in word:
-            wrong += unknown_path(word)
+            wrong += unknown_path(word.split("=")[-1])  # perhaps LABEL=FOLDER
     return wrong
 
 
@@ -296,6 +297,8 @@ def _wrong_yaml(content):
         if "runs" in content:
             configuration.check(content, schemas.studies(), "a study")
             expansion.expand("example", content, "a study")
+        elif "references" in content:
+            configuration.check(content, "references", "references")
         elif "minimise" in content:
             configuration.check(content, "goal", "a goal")
         else:

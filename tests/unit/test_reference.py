@@ -43,7 +43,8 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
     (run,) = expand()
     folder = make_run(run)
     write_json(folder / "record.json", make_record(folder))
-    made = set(tidy.runs_frame([run], {"nt3": "c0de"}, tmp_path / "local"))
+    results = tmp_path / "local"
+    made = set(tidy.with_targets(tidy.runs_frame([run], {"nt3": "c0de"}, results), [run], results))
     declared = configuration.named_schema("columns")["$defs"]
     sometimes = re.compile("|".join(declared["runs"]["patternProperties"]))
     always = {name for name in made - set(PARAMETERS) if not sometimes.search(name)}
