@@ -19,7 +19,8 @@ from study.report.tables import TABLES
 
 # What the documents name although the repository does not have it, with the reason.
 ELSEWHERE = {
-    "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta",
+    "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new "
+    "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
@@ -31,7 +32,9 @@ ELSEWHERE = {
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
     "nvme snakeviz eno2 enp5s0 chrome://tracing",
 }
-PLACEHOLDER = re.compile(r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|VERSION|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+")
+PLACEHOLDER = re.compile(
+    r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|VERSION|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+"
+)
 SPAN = re.compile(r"`([^`]+)`")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.S | re.M)
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")

@@ -250,7 +250,7 @@ def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):
             "config/studies/tiny.yaml",
             "loader: read_csv,",
             "loder: read_csv,",
-            ["line 7: runs[0].loder", "'loader'"],
+            ["line 9: runs[0].loder", "'loader'"],
         ),
         ("config/studies/tiny.yaml", "gpus: [1, 2]", "gpus: [1, 3]", ["tiny.yaml: runs[0].gpus: 3", "divided evenly"]),
         ("config/benchmarks/nt3.yaml", "batch_size", "batchsize", ["nt3.yaml", "batchsize", "'batch_size'"]),

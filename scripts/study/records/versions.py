@@ -15,7 +15,6 @@ from study.experiment.study import PlannedRun, Study
 from study.records.tidy import runs_frame
 
 
-
 def put_aside(study: Study, results: str | Path) -> list[str]:
     """Copy the study's finished runs of other versions, and write a ``runs.csv`` of each version's runs.
 
