@@ -64,6 +64,7 @@ RESULTS = f"{config['results_dir']}/{MACHINE['name']}"
 RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
 LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
 OF_STUDY = paths.study_folder(RESULTS, STUDY.name)
+TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 PRIORITIES = schedule.priorities(STUDY.runs)
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 RESULT_FILES = [
@@ -129,7 +130,7 @@ def code_and_expectations(runs, loading):
     """What the rows of runs and loads have beside their records: is their code current, may they fail, the targets."""
     return as_json(
         {
-            "peak": MACHINE.get("peak_flop_per_s_per_rank"),
+            "peak": MACHINE.get("peak_flop_per_s_per_rank") if runs else None,
             "targets": {run.dataset.id: str(run.dataset.target) for run in runs},
             "may_fail": {run.directory: run.may_fail for run in runs if run.may_fail},
             "training_code": {name: code_version.training_code(name) for name in {run["benchmark"] for run in runs}},
@@ -170,17 +171,17 @@ onstart:
         raise WorkflowError(
             "give --group-components on the command line, not in a profile: the plan is made from it"
         )
-    # Data are fetched and converted without an account, on a machine that need not be able to start a run.
-    if any(not workflow.is_local(job.rule) for job in workflow.dag.needrun_jobs()):
-        refused = plan.refused(STUDY, MACHINE, PACKED)
-        if refused:
-            raise WorkflowError("\n".join(refused))
-        try:
+    try:
+        # Data are fetched and converted without an account, on a machine that need not be able to start a run.
+        if any(job.rule.name in TIMED for job in workflow.dag.needrun_jobs()):
+            refused = plan.refused(STUDY, MACHINE, PACKED)
+            if refused:
+                raise WorkflowError("\n".join(refused))
             plan.check_account(MACHINE, os.environ)
-            if config.get("keep_versions") and workflow.is_main_process:
-                versions.put_aside(STUDY, RESULTS)
-        except StudyError as error:
-            raise WorkflowError(str(error)) from None
+        if config.get("keep_versions") and workflow.is_main_process:
+            versions.put_aside(STUDY, RESULTS)
+    except StudyError as error:
+        raise WorkflowError(str(error)) from None
 
 
 onerror:

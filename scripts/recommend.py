@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 
 from study.core import code_version, configuration, paths
-from study.core.errors import exit_with_message
+from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.experiment.expansion import load_study
 from study.machines import machine
@@ -35,6 +35,8 @@ def main() -> None:
     goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
     results = Path(arguments.results_dir) / chosen["name"]
     output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/recommendation/{goal.name}")
+    if arguments.results_dir != config["results_dir"] and not Path(arguments.results_dir).is_dir():
+        raise StudyError(f"--results-dir: there is no folder {arguments.results_dir}")
     done, left = recorded(study.runs, results)
     code = {name: code_version.training_code(name) for name in study.benchmarks}
     runs = runs_frame(done, code, results)
@@ -53,7 +55,8 @@ def main() -> None:
         for name, text in extra_p.texts(selection.used):
             write_text(output / "extra-p" / name, text)
     print(f"Goal {goal.name}: {goal.description}. Study {study.name} on {chosen['name']}.")
-    for line in [*tables[0].notes, *told, *selection.problems] or ["there are no finished runs"]:
+    nothing = [] if found else ["no usable run: measure at least three rank counts of a workload"]
+    for line in [*nothing, *tables[0].notes, *told, *selection.problems]:
         print(f"- {line}")
     print(f"Tables and figure: {output}")
 

@@ -257,10 +257,10 @@ def test_modelled_energy_is_not_mixed_with_measured():
 def test_too_few_counts_are_not_predicted():
     (answer,) = answered(runs((1, 2)))
     assert answer.model is None
-    assert answer.to_measure() == [4]
+    assert answer.to_measure == (4,)
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
-    assert "no prediction from 2 rank count(s); measure on 4 rank(s) too" in table.notes[0]
+    assert "measured on 1, 2; measure on 4 ranks too" in table.notes[0]
 
 
 def recommended(frame, goal):
@@ -311,9 +311,57 @@ def test_a_goal_of_energy_needs_energy():
 
 
 def test_measuring_near_the_recommended_count_narrows_the_answer():
+    """Only new counts are advised, and none too far away."""
     found = recommended(runs(), Goal("g", "", "runtime_s")).candidates.set_index("ranks")["narrows_interval_by"]
-    assert found[192] > found[1]
+    assert found[192] > found[8]
     assert math.isnan(found[384])
+    assert math.isnan(found[1])
+
+
+def test_limits_of_draws_and_of_accuracy_hold_together():
+    frame = runs()
+    frame["test_accuracy"] = np.where(frame["gpus"] <= 6, 1.0, 0.5)
+    limits = (Limit("efficiency", None, 0.5), Limit("runtime_s", 3600.0, None), Limit("test_accuracy", None, 0.9))
+    assert recommended(frame, Goal("g", "", "runtime_s", limits)).pick == 6
+
+
+def test_an_accuracy_that_no_run_has_gives_no_recommendation():
+    frame = runs().assign(test_accuracy=math.nan)
+    found = recommended(frame, Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)))
+    assert found.pick is None
+    assert found.reason == "no recommendation: test_accuracy is unknown, because no run has it"
+
+
+def test_counts_that_a_study_refuses_are_no_candidates():
+    """P1B1 needs four epochs per rank; nine epochs cannot be divided by two ranks."""
+    series = answered(runs())[0].observations.iloc[0]
+    assert settings.at(series, [1, 96, 128, 192], 6, least_epochs=4)["ranks"].tolist() == [1, 96]
+    (answer,) = answered(runs((1,)).assign(epochs=9, epochs_per_rank=9))
+    assert answer.to_measure == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("time_per_epoch_steady_s", 0.0, "its time_per_epoch_steady_s is 0.0"),
+        ("time_per_epoch_steady_s", 1e5, "an epoch of 1e+05 s"),
+        ("load_s", math.nan, "it has no load_s"),
+        ("energy_job_j", -5.0, "its energy_job_j is -5.0"),
+    ],
+)
+def test_a_run_with_an_impossible_value_is_left_out(column, value, words):
+    frame = with_energy(runs())
+    frame.loc[0, column] = value
+    found = settings.select(frame)
+    assert len(found.used) == len(frame) - 1
+    assert words in found.problems[0]
+
+
+def test_measured_runtimes_that_the_model_does_not_fit_are_named():
+    frame = runs()
+    frame.loc[frame["gpus"] == 6, ["runtime_s"]] *= 5
+    notes = tables.prediction_table(answered(frame)).notes
+    assert any("does not fit these measured runtimes" in note and "s on 6" in note for note in notes)
 
 
 def test_held_out_points_are_compared_with_naive_fits():

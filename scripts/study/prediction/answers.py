@@ -9,10 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from study.core import configuration
+from study.core.errors import StudyError
 from study.prediction import settings
 from study.prediction.model import LEAST_POINTS, Model, Prediction, fit_model, predict
 
 FARTHEST_SHOWN = 32  # times the largest measured count
+MOST_ASKED = 128  # ranks that a user is asked to measure first
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Answer:
         packages: the library versions of its runs, each as in the column ``packages``.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
+        to_measure: without a model, rank counts whose runs would make one possible.
     """
 
     workload: dict[str, Any]
@@ -35,6 +39,7 @@ class Answer:
     packages: frozenset[str]
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
+    to_measure: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,11 +52,6 @@ class Answer:
         if self.model is None:
             return {}
         return {series: predict(self.model, settings) for series, settings in self.candidates.items()}
-
-    def to_measure(self) -> list[int]:
-        """Without a model: rank counts whose runs would make one possible."""
-        known = set(self.observations["ranks"].astype(int))
-        return [count for count in _doublings(1, 128) if count not in known][: LEAST_POINTS - len(known)]
 
 
 def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machine: dict[str, Any]) -> Iterator[Answer]:
@@ -73,12 +73,40 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
             **{name: workload[name] for name in ("sharding", "learning_rate_scaling")},
             train_samples=group["train_samples"].iloc[0],
         )
-        model = fit_model(observations) if observations["ranks"].nunique() >= LEAST_POINTS else None
+        least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"]["minimum_per_rank"]
         candidates = {
-            tuple(series): settings.at(rows.iloc[0], _counts(rows, observations, planned, workload, machine), per_node)
+            tuple(series): settings.at(
+                rows.iloc[0], _counts(rows, observations, planned, workload, machine), per_node, least
+            )
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
-        yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates)
+        model, asked = None, ()
+        if observations["ranks"].nunique() >= LEAST_POINTS:
+            model = _fitted(observations, workload)
+        else:
+            asked = _to_measure(observations, machine, least)
+        yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates, asked)
+
+
+def _fitted(observations: pd.DataFrame, workload: dict[str, Any]) -> Model:
+    try:
+        return fit_model(observations)
+    except StudyError as error:
+        where = f"{workload['benchmark']} {workload['dataset']} {workload['loader']}"
+        raise StudyError(
+            f"{where}: {error}; look for a wrong value in {', '.join(observations['records'])}, or delete the folder "
+            "of that run to run it again"
+        ) from None
+
+
+def _to_measure(observations: pd.DataFrame, machine: dict[str, Any], least: int) -> tuple[int, ...]:
+    """Counts that the study would accept on this machine, doublings of one first; as many as a model lacks."""
+    known = set(observations["ranks"].astype(int))
+    most = min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
+    possible = settings.at(observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least)
+    counts = [int(count) for count in possible.get("ranks", ()) if count not in known]
+    counts.sort(key=lambda count: (count & (count - 1) != 0, count))
+    return tuple(sorted(counts[: LEAST_POINTS - len(known)]))
 
 
 def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:

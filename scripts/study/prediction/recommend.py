@@ -10,6 +10,7 @@ import pandas as pd
 from study.prediction.accuracy import MET, UNKNOWN, verdicts
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
+from study.prediction.settings import SERIES
 
 ACCURACIES = ("accuracy", "test_accuracy")
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
@@ -46,26 +47,37 @@ def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendatio
     """
     settings = prediction.settings
     known = quantities(settings, prediction.draws, goal.price)
-    missing = [
-        name
-        for name in (goal.minimise, *(limit.quantity for limit in goal.limits))
-        if name not in (*known, *ACCURACIES)
-    ]
+    wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
+    missing = [name for name in wanted if name not in known and not _has_accuracy(model, name)]
     candidates = _candidates(model, settings, known, goal)
     if settings["scaling"].iloc[0] == "weak":
         return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
     if missing:
-        return Recommendation(candidates, None, f"no recommendation: no run has energy, so {missing[0]} is unknown")
+        why = "no run has it" if missing[0] in ACCURACIES else "too few of the runs have energy"
+        return Recommendation(candidates, None, f"no recommendation: {missing[0]} is unknown, because {why}")
     eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
     among = eligible if eligible.any() else near
     best = int(candidates.index[among][np.argmin(np.median(known[goal.minimise][among.to_numpy()], axis=1))])
     target = quantities(settings, prediction.means, goal.price)[goal.minimise][best]
     narrows = narrowing(prediction.draws["runtime_s"], target)
-    candidates["narrows_interval_by"] = np.where(near, narrows, np.nan)
+    # One run more at a measured count changes its mean only, so it is not advised.
+    is_new = ~candidates["ranks"].isin(_measured_counts(model, settings))
+    candidates["narrows_interval_by"] = np.where(near & is_new, narrows, np.nan)
     if not eligible.any():
         return Recommendation(candidates, None, f"no count meets the goal: {_excluded(candidates)}")
     candidates["recommended"] = candidates.index == best
     return Recommendation(candidates, int(candidates["ranks"][best]), _reason(candidates, known, goal, best, eligible))
+
+
+def _has_accuracy(model: Model, quantity: str) -> bool:
+    """Whether ``quantity`` is an accuracy that some run has."""
+    return quantity in ACCURACIES and bool(model.measured[quantity].notna().any())
+
+
+def _measured_counts(model: Model, settings: pd.DataFrame) -> set[int]:
+    """The counts at which the series of ``settings`` was measured."""
+    rows = model.measured
+    return set(rows.loc[(rows[SERIES] == settings[SERIES].iloc[0]).all(axis=1), "ranks"].astype(int))
 
 
 def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal) -> pd.DataFrame:
@@ -78,7 +90,9 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
     held |= _accuracies(model, settings, goal)
     unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *ACCURACIES)]
     held |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
-    together = np.logical_and.reduce(list(held.values())) if held else np.ones((len(frame), 1), dtype=bool)
+    together = np.ones((len(frame), 1), dtype=bool)
+    for holds in held.values():  # of each draw, or of all draws at once
+        together = together & holds
     frame["probability_of_limits"] = together.mean(axis=1)
     frame["excluded_by"] = [
         _exclusion(place, frame["ratio_to_largest"].iloc[place], frame["probability_of_limits"].iloc[place], held, goal)

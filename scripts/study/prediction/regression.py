@@ -192,7 +192,10 @@ def _draws_of_set(
         each[..., 0] / error**2 for each in _normal_equations(products, chosen[:, None], scales[:, None])
     )
     precision, right = gram + np.eye(len(gram)), projected
-    root, mean = np.linalg.cholesky(precision), np.linalg.solve(precision, right)
+    try:
+        root, mean = np.linalg.cholesky(precision), np.linalg.solve(precision, right)
+    except np.linalg.LinAlgError:  # coefficients of sizes too far apart for double precision: not a likely set
+        return np.zeros((0, terms))
     sample = mean + np.linalg.solve(root.T, rng.standard_normal((len(mean), TRIES))).T
     active = chosen >= 0
     sample = sample[(sample[:, active] >= 0).all(axis=1)] * scales

@@ -6,7 +6,7 @@ epoch), gradient_mb (of a step), link_mbit_per_s and learning_rate (with the sca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit
 SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
 WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
 ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as much
+AGAIN = "delete its folder to run again"
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
@@ -65,11 +66,22 @@ def _problem(run: pd.Series) -> str | None:
     """Why a finished run's times cannot be used, in a line; None if they can."""
     runtime, epoch = run["runtime_s"], run["time_per_epoch_s"]
     if not _is_time(runtime) or not _is_time(epoch):
-        return f"{run['record']}: runtime_s is {runtime}, time_per_epoch_s {epoch}; delete its folder to run again"
+        return f"{run['record']}: left out, its runtime_s is {runtime}, time_per_epoch_s {epoch}; {AGAIN}"
+    for name in ("time_per_epoch_steady_s", "energy_job_j", "energy_per_gpu_j"):
+        if pd.notna(run.get(name)) and run[name] <= 0:
+            return f"{run['record']}: left out, its {name} is {run[name]}; {AGAIN}"
+    if pd.isna(run["load_s"]):
+        return f"{run['record']}: left out, it has no load_s; {AGAIN}"
+    steady = run["time_per_epoch_steady_s"]
+    if pd.notna(steady) and steady > (1 + ROUNDING) * run["epochs_per_rank"] * epoch:
+        return (
+            f"{run['record']}: left out, because an epoch of {steady:.4g} s (time_per_epoch_steady_s) is longer than "
+            f"all {run['epochs_per_rank']} epochs, {run['epochs_per_rank'] * epoch:.4g} s; {AGAIN}"
+        )
     if _known_s(run) > (1 + ROUNDING) * runtime:
         return (
             f"{run['record']}: left out, because {run['epochs_per_rank']} epochs x {epoch:.4g} s + {run['load_s']:.4g} "
-            f"s of loading are longer than its runtime of {runtime:.4g} s; delete its folder to run again"
+            f"s of loading are longer than its runtime of {runtime:.4g} s; {AGAIN}"
         )
     return None
 
@@ -161,17 +173,26 @@ def _energy_per_rank(run: pd.Series) -> float:
     return job / run["gpus"] if pd.notna(job) else run.get("energy_per_gpu_j", np.nan)
 
 
-def at(series: pd.Series, counts: list[int], ranks_per_node: int) -> pd.DataFrame:
-    """The settings of a series at other rank counts, one row per feasible count.
+def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epochs: int = 1) -> pd.DataFrame:
+    """The settings of a series at other rank counts, one row per count that a study would accept.
+
+    Under strong scaling a count must divide the epochs and leave each rank ``least_epochs``; a batch must not be larger
+    than a rank's samples (`study.experiment.feasibility`).
 
     Args:
         series: a row of `observations`, for what does not depend on the ranks.
-        counts: of ranks. Under strong scaling a count must divide the epochs.
+        counts: of ranks.
         ranks_per_node: of the machine.
+        least_epochs: of a rank, ``minimum_per_rank`` of the benchmark.
     """
     strong = series["scaling"] == "strong"
-    chosen = [count for count in counts if not strong or series["epochs"] % count == 0]
-    return pd.DataFrame([_setting_at(series, count, ranks_per_node) for count in chosen])
+    chosen = [
+        count
+        for count in counts
+        if not strong or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
+    ]
+    found = [_setting_at(series, count, ranks_per_node) for count in chosen]
+    return pd.DataFrame([each for each in found if each.pop("batch") <= each["samples"]])
 
 
 def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
@@ -187,6 +208,7 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
         "nodes": nodes,
         "ranks_per_node": rounded_up(ranks, nodes),
         "epochs_per_rank": total // ranks if series["scaling"] == "strong" else total,
+        "batch": batch,
         "steps": rounded_up(samples, batch),
         "samples": samples,
         "gradient_mb": series["gradient_mb"],

@@ -123,7 +123,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             following = next_measurement(result.candidates)
             if following is not None:
                 notes.append(
-                    f"{where}: next, measure on {following['ranks']} rank(s) ({following['predicted_node_hours']:.3g} "
+                    f"{where}: next, measure on {following['ranks']} ranks ({following['predicted_node_hours']:.3g} "
                     f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
                     f"{following['narrows_interval_by']:.0%}"
                 )
@@ -151,14 +151,35 @@ def _series_words(series: tuple[Any, ...]) -> str:
     return told + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
 
 
+def _without_model(answer: Answer) -> str:
+    counts = ", ".join(map(str, sorted(answer.observations["ranks"].astype(int).unique())))
+    more = " and ".join(map(str, answer.to_measure))
+    advice = f"measure on {more} ranks too" if more else "the machine and the study allow no others"
+    return f"{answer.name}: no prediction, for which three rank counts are needed; measured on {counts}; {advice}"
+
+
+def _outside(answer: Answer) -> Iterable[str]:
+    """A line for each series with measured runtimes outside their own interval: there the model does not fit."""
+    for series, prediction in answer.predictions.items():
+        here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
+        low, _, high = prediction.interval("runtime_s")
+        places = {ranks: place for place, ranks in enumerate(prediction.settings["ranks"].astype(int))}
+        wrong = [
+            f"{runtime:.4g} s on {ranks} (predicted {low[places[ranks]]:.4g} to {high[places[ranks]]:.4g})"
+            for ranks, runtime in here["runtime_s"].items()
+            if ranks in places and not low[places[ranks]] <= runtime <= high[places[ranks]]
+        ]
+        if wrong:
+            yield (
+                f"{answer.name}, {_series_words(series)}: the model does not fit these measured runtimes, so its "
+                f"predictions are doubtful: {'; '.join(wrong)}"
+            )
+
+
 def _notes(found: Iterable[Answer]) -> list[str]:
     """Workloads without a prediction, modelled power, other library versions, and runs of older code."""
-    notes = [
-        f"{answer.name}: no prediction from {answer.observations['ranks'].nunique()} rank count(s); measure "
-        f"on {' and '.join(map(str, answer.to_measure()))} rank(s) too"
-        for answer in found
-        if answer.model is None
-    ]
+    notes = [_without_model(answer) for answer in found if answer.model is None]
+    notes += [line for answer in found for line in _outside(answer)]
     if any(answer.energy_source == "modelled" for answer in found):
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
