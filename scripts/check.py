@@ -1,10 +1,11 @@
-"""Compare the latest runs of a study with its performance references; exit code 1 for a regression.
+"""Compare the latest runs of a study with its performance references. Reads the records that exist; starts no run.
 
-Reads the records that exist; starts no run.
+Exit code: 1 for a regression, 2 if there was no check because of a mistake or an error, otherwise 0.
 """
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 
 from study import plan
@@ -13,11 +14,13 @@ from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.records import check, references
-from study.report.tables.check import check_table
+from study.report.tables.check import NOTES, check_table
+
+REGRESSION, MISTAKE = 1, 2  # exit codes; argparse's is 2 too
 
 
-def main() -> None:
-    """Read the command line and do it."""
+def main() -> bool:
+    """Read the command line and do it; whether a regression was found that counts."""
     config = configuration.load(configuration.CONFIG / "config.yaml", "config")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", default=config["study"])
@@ -31,13 +34,14 @@ def main() -> None:
     plan.check_references(study)
     results, path = Path(arguments.results_dir) / name, references.path_of(name, study.name)
     accepted = references.read(path)
+    check.verify(accepted, study, path)
     found = check.measured(study, results, accepted)
     if not found:
         print(f"study {study.name} declares no references, and {configuration.shown(path)} has none: nothing to check")
-        return
+        return False
     if arguments.accept:
         _accept(path, found, accepted)
-        return
+        return False
     rows = check.compare(found, accepted)
     table = check_table(rows, study.name, name)
     print(table.markdown())
@@ -46,20 +50,35 @@ def main() -> None:
     regressions = int((rows["verdict"] == check.REGRESSION).sum())
     told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
     print(f"study {study.name} on {name}: {told}")
-    sys.exit(1 if regressions and not arguments.only_report else 0)
+    return regressions > 0 and not arguments.only_report
 
 
 def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str], references.Accepted]) -> None:
     """Write the new references; those that cannot be measured now stay."""
     new = list(check.accept(found, accepted))
-    refused = {series.key: series.problem for series in found if series.problem}
-    for (quantity, point), problem in refused.items():
-        print(f"not accepted, {problem}: {quantity} of {point}", file=sys.stderr)
+    refused = [series for series in found if series.problem]
+    for each in refused:
+        print(f"not accepted, {each.problem}: {each.quantity} of {each.point}", file=sys.stderr)
+    for problem in dict.fromkeys(each.problem for each in refused):
+        print(f"{problem}: {NOTES[problem]}", file=sys.stderr)
     if len(refused) == len(found):
         raise StudyError(f"{configuration.shown(path)}: not written, nothing can be accepted; see the lines above")
     references.write(path, new)
     print(f"accepted {len(found) - len(refused)} of {len(found)} references in {configuration.shown(path)}")
 
 
+def run() -> None:
+    """Do `main` and exit; code 1 is for a regression only, so that it can be told from a check that did not happen."""
+    found: list[bool] = []
+    try:
+        exit_with_message(lambda: found.append(main()))
+    except SystemExit as ended:
+        sys.exit(MISTAKE if ended.code == 1 else ended.code)
+    except Exception:  # Python's own code for it is 1
+        traceback.print_exc()
+        sys.exit(MISTAKE)
+    sys.exit(REGRESSION if any(found) else 0)
+
+
 if __name__ == "__main__":
-    exit_with_message(main)
+    run()

@@ -4,14 +4,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import published_times, schemas
 from study.experiment.study import PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
 from study.records import check
-from study.records.tidy import MEASURED
 from study.report import sources
 
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
@@ -193,13 +191,10 @@ def check_references(study: Study) -> None:
     """Raise `StudyError` for a performance reference of a quantity or key that does not exist, or of no point."""
     for index, reference in enumerate(study.references):
         place = f"config/studies/{study.name}.yaml: references[{index}]"
-        quantities = MEASURED if reference.of == "runs" else check.LOAD_QUANTITIES
         keys = schemas.separating() if reference.of == "runs" else check.LOAD_KEYS
-        for what, known in ((reference.quantity, quantities), *((f"{key}", keys) for key in reference.point)):
-            if what not in known:
-                raise StudyError(
-                    f"{place}: {what!r} is not one of {', '.join(known)}{configuration.nearest(what, known)}"
-                )
+        check.require_known(reference.quantity, check.QUANTITIES[reference.of], place)
+        for key in reference.point:
+            check.require_known(key, keys, place)
         if not check.selected(reference, study):
             raise StudyError(f"{place}.point: no point of the study that gives timings has these values")
 

@@ -48,7 +48,7 @@ class Machine:
     def file(self):
         return references.path_of("local", "test")
 
-    def runs(self, study, runtimes, calibrations=None):
+    def runs(self, study, runtimes, calibrations=None, **made):
         """Replace all runs by ones that took so long."""
         self.study = study
         for index, (run, seconds) in enumerate(zip(study.runs, runtimes, strict=False)):
@@ -57,7 +57,7 @@ class Machine:
                 path.unlink()
             if folder.exists():
                 folder.rmdir()
-            folder = self.make_run(run, runtime=seconds, load=(2.0,))
+            folder = self.make_run(run, runtime=seconds, load=(2.0,), **made)
             if calibrations:
                 self.calibrate(folder, calibrations[index])
             write_json(folder / "record.json", make_record(folder))
@@ -70,16 +70,21 @@ class Machine:
         write_json(folder / "outcome.json", outcome)
 
     def check(self, *options):
-        """(exit code, what was printed)."""
+        """(exit code, what was printed). Mistakes are raised."""
+        code = int(self.command(check.main, *options))
+        return code, self.capsys.readouterr().out
+
+    def ended(self, *options):
+        """(exit code, what was printed, error messages) of the script."""
+        with pytest.raises(SystemExit) as ended:
+            self.command(check.run, *options)
+        return ended.value.code, *self.capsys.readouterr()
+
+    def command(self, function, *options):
         line = ["check", "--study", "test", "--machine", "local", "--results-dir", str(self.results),
                 "--output", str(self.results / "table"), *options]  # fmt: skip
         self.patch.setattr(sys, "argv", line)
-        try:
-            check.main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code
-        return code, self.capsys.readouterr().out
+        return function()
 
     @property
     def row(self):
@@ -183,10 +188,110 @@ def test_another_version_of_the_calibration_is_not_compared(local, monkeypatch):
 
 
 def by_hand(local, **entry):
-    point = local.study.runs[0].point
     local.file.parent.mkdir(parents=True, exist_ok=True)
-    content = {"references": [{"quantity": "runtime_s", "point": point, "unit": "s", **entry}]}
+    entry = {"quantity": "runtime_s", "unit": "s", "value": 10.0, **entry}
+    entry.setdefault("point", next((run.point for run in local.study.runs), None))
+    content = {"references": [entry]}
     local.file.write_text(yaml.safe_dump(content))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"quantity": "runtime"}, "'runtime' is not one of runtime_s.*; did you mean 'runtime_s'"),
+        ({"quantity": "host"}, "'host' is not one of runtime_s"),
+        ({"quantity": "dataset"}, "'dataset' is not one of runtime_s"),
+        ({"quantity": "gpus"}, "'gpus' is not one of runtime_s"),
+        ({"quantity": "store_s"}, "'store_s' is not one of runtime_s"),
+        ({"unit": "bananas"}, "unit: unknown unit 'bananas' of runtime_s; write s or calibrations"),
+        ({"point": "elsewhere"}, "point: 'elsewhere' is no point of study test .* or remove the entry$"),
+        ({"high": None}, "is no reference of study test: give it low or high, or remove it"),
+        ({"repeats": 3, "interval": [0.001, 10.0]}, "interval: the value 10 is not the geometric mean of .* is 0.1:"),
+        ({"repeats": 3, "interval": [12.0, 13.0]}, "value: 10 is outside its interval"),
+    ],
+)
+def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
+    local.study = study_with()
+    entry = {name: value for name, value in {"high": 0.5, **entry}.items() if value is not None}
+    by_hand(local, **entry)
+    with pytest.raises(StudyError, match=f"test.yaml: references\\[0\\].*{message}") as refused:
+        local.check()
+    assert "\n" not in str(refused.value)
+
+
+def test_the_nearest_point_is_named(local):
+    local.study = study_with()
+    point = local.study.runs[0].point
+    by_hand(local, point=f"{point}x", high=0.5)
+    with pytest.raises(StudyError) as refused:
+        local.check()
+    assert str(refused.value).endswith(f"; did you mean '{point}'?")
+
+
+def test_a_load_is_not_divided_by_a_calibration(local):
+    loading = [{"benchmark": "nt3", "loader": ["read_csv"], "repeats": 3}]
+    local.study = expansion.expand("test", {**STUDY, "loading": loading}, "test.yaml")
+    point = next(iter(checks.points(local.study, "loads")))
+    by_hand(local, quantity="load_s", point=point, unit="calibrations", high=0.5)
+    with pytest.raises(StudyError, match="unknown unit 'calibrations' of load_s; write s$"):
+        local.check()
+
+
+def test_an_interval_of_rounded_numbers_is_shown_as_it_is(local):
+    local.runs(study_with(), STEADY)
+    by_hand(local, value=0.0719, high=0.5, repeats=5, interval=[0.0705, 0.0733])
+    local.check()
+    assert local.row[["reference", "reference_low", "reference_high"]].tolist() == pytest.approx(
+        [0.0719, 0.0705, 0.0733], rel=1e-3
+    )
+
+
+def test_exit_codes_tell_a_regression_from_a_mistake(local):
+    local.runs(study_with(), STEADY)
+    by_hand(local, value=20.0, high=0.1)
+    assert local.ended()[0] == 0
+    by_hand(local, value=5.0, high=0.1)
+    assert local.ended()[0] == 1
+    assert local.ended("--only-report")[0] == 0
+    (local.results / "no_folder").write_text("")
+    code, _, error = local.ended("--output", str(local.results / "no_folder" / "table"))
+    assert (code, "no_folder" in error, error.count("\n")) == (2, True, 1)
+    local.file.write_text("references: [")
+    code, _, error = local.ended()
+    assert (code, "not valid YAML" in error, error.count("\n")) == (2, True, 1)
+    assert local.ended("--machine", "nowhere")[0] == 2
+    assert local.ended("--no-such-option")[0] == 2
+    local.patch.setattr(check, "load_study", lambda name: 1 / 0)
+    assert local.ended()[0] == 2, "a bug is no regression"
+
+
+def test_runs_without_the_value_are_told_with_the_reason(local):
+    study = study_with({"quantity": "energy_job_j", "high": 0.1}, {"quantity": "loss", "high": 0.1})
+    local.runs(study, STEADY, loss=0.0)
+    assert local.check()[0] == 0
+    table = pd.read_csv(local.results / "table/performance_check.csv").set_index("quantity")
+    assert table["verdict"].to_dict() == {"energy_job_j": "no value", "loss": "no positive value"}
+    assert "no power sensor here" in table.loc["energy_job_j", "reason"]
+    text = (local.results / "table/performance_check.md").read_text()
+    assert "energy_job_j: " in text and "no power sensor here" in text
+    assert "run the study" not in text
+
+
+def test_a_quantity_of_the_target_has_a_reason(local):
+    local.runs(study_with({"quantity": "training_to_target_s", "high": 0.1}), STEADY)
+    local.check()
+    assert local.row.verdict == "no value"
+    assert "not reached" in local.row.reason
+
+
+def test_runs_without_calibration_are_told_before_there_is_a_reference(local):
+    local.runs(study_with({**RUNTIME, "relative_to": "calibration"}), STEADY)
+    _, text = local.check()
+    assert local.row.verdict == "runs without calibration"
+    assert "snakemake --forcerun train" in text and "ACCEPT=1" not in text
+    code, _, error = local.ended("--accept")
+    assert code == 2
+    assert "snakemake --forcerun train" in error
 
 
 def test_a_value_of_one_s_own_is_exact_and_may_have_its_own_limits(local):

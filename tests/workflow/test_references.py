@@ -50,7 +50,7 @@ def test_only_runs_of_a_calibrated_study_have_a_calibration(checked):
 
 def test_accepted_values_and_a_changed_one(checked):
     """Two repeats of a load are too few; a run time that is ten times the accepted one is a regression."""
-    verdicts = {"runtime_s": "no reference", "train_s": "no reference", "load_s": "no reference"}
+    verdicts = {"runtime_s": "no reference", "train_s": "runs without calibration", "load_s": "not enough repeats"}
     assert check(checked) == (0, verdicts)
     done = script(checked, "check", "--study", "checked", "--accept")
     assert (done.returncode, done.stdout) == (0, "accepted 1 of 3 references in config/references/local/checked.yaml\n")
@@ -65,7 +65,7 @@ def test_accepted_values_and_a_changed_one(checked):
     assert check(checked) == (1, verdicts | {"runtime_s": "regression"})
     file.write_text("references: [{quantity: runtime_s}]\n")
     done = script(checked, "check", "--study", "checked")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: config/references/local/checked.yaml: line 1: references[0]: the key 'point'")
     file.write_text(yaml.safe_dump({"references": [changed]}))
     assert checked.plan(TABLE, study="checked") == {"check_references": 1}

@@ -6,7 +6,7 @@ The rule is in docs/performance-references.md: Welch's interval of the ratio of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,22 +14,24 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import code_version, paths
+from study.core import code_version, configuration, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
-from study.records import references, tidy
+from study.records import references, targets, tidy
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
 NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
+NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
 MIXED = "runs of several versions of the code"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
+QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
 
 
@@ -42,6 +44,7 @@ class Series:
         values: one per repeat that succeeded.
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
+        reason: why the records have no value, as far as they say.
         calibration: the version of the calibration that the values are divided by.
         code: the versions of the code that was measured; current: whether it is the present one.
         records: where the values are from.
@@ -54,6 +57,7 @@ class Series:
     low: float | None
     high: float | None
     problem: str | None = None
+    reason: str | None = None
     calibration: str | None = None
     code: str | None = None
     current: bool = True
@@ -95,12 +99,47 @@ def selected(reference: Reference, study: Study) -> list[str]:
     ]
 
 
+def require_known(what: str, known: Iterable[str], place: str) -> None:
+    """Raise `StudyError`, with the nearest name, if ``what`` is not one of ``known``. place: where it stands."""
+    known = list(known)
+    if what not in known:
+        raise StudyError(f"{place}: {what!r} is not one of {', '.join(known)}{configuration.nearest(what, known)}")
+
+
+def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) -> None:
+    """Raise `StudyError` for an accepted value that cannot be compared with anything that the study measures.
+
+    accepted: the content of the file ``path``, in its order.
+    """
+    there = {of: points(study, of) for of in QUANTITIES}
+    declared = {(reference.quantity, point) for reference in study.references for point in selected(reference, study)}
+    for index, own in enumerate(accepted.values()):
+        place = f"{configuration.shown(path)}: references[{index}]"
+        of = next((each for each, names in there.items() if own.point in names), None)
+        require_known(own.quantity, QUANTITIES[of] if of else dict.fromkeys(sum(QUANTITIES.values(), ())), place)
+        if of is None:
+            nearest = configuration.nearest(own.point, [name for names in there.values() for name in names])
+            raise StudyError(
+                f"{place}.point: {own.point!r} is no point of study {study.name} that gives timings: correct it, or "
+                f"remove the entry{nearest}"
+            )
+        units = [references.unit(own.quantity, False), *([CALIBRATIONS] if of == "runs" else [])]
+        if own.unit not in units:
+            raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {' or '.join(units)}")
+        if own.key not in declared and not references.has_limits(own):
+            raise StudyError(
+                f"{place}: {own.quantity} of {own.point} is no reference of study {study.name}: give it low or high, "
+                "or remove it"
+            )
+
+
 def measured(study: Study, results: Path, accepted: dict[tuple[str, str], Accepted]) -> list[Series]:
     """The series of all references of a study, then those that only the file of accepted values has.
 
-    results: ``results/<machine>``. Only records that exist are read; no run is started.
+    results: ``results/<machine>``. Only records that exist are read; no run is started. accepted: checked by `verify`.
     """
-    frames = {"runs": _runs(study, results), "loads": _loads(study, results)}
+    wanted = {reference.quantity for reference in study.references} | {quantity for quantity, _ in accepted}
+    frames = {"runs": _runs(study, results, wanted), "loads": _loads(study, results)}
     found: dict[tuple[str, str], Series] = {}
     for reference in study.references:
         for point in selected(reference, study):
@@ -118,19 +157,17 @@ def measured(study: Study, results: Path, accepted: dict[tuple[str, str], Accept
 
 def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
     """The series of an accepted value that the study does not declare."""
-    place = f"{own.quantity} of {own.point}, an accepted value,"
-    if not references.has_limits(own):
-        raise StudyError(f"{place} is no reference of study {study.name}: give it low or high, or remove it")
-    of = next((each for each in frames if own.point in points(study, each)), None)
-    if of is None:
-        raise StudyError(f"{place} is of no point of study {study.name} that gives timings; remove it")
+    of = next(each for each in frames if own.point in points(study, each))
     return _series(Reference(own.quantity, of, {}, own.unit == CALIBRATIONS, own.low, own.high), own.point, frames[of])
 
 
-def _runs(study: Study, results: Path) -> pd.DataFrame:
+def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
+    """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
     there = [run for run in study.runs if Path(paths.record(results, run.directory)).exists()]
     code = {name: code_version.training_code(name) for name in study.benchmarks}
     frame = tidy.runs_frame(there, code, results)
+    if there and wanted & set(targets.MEASURES):
+        frame = tidy.with_targets(frame, there, results)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
 
 
@@ -151,12 +188,16 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     empty = Series(
         quantity, point, references.unit(quantity, calibrated), [], reference.low, reference.high, problem=NO_RUNS
     )
-    if frame.empty or quantity not in frame:
+    if frame.empty:
         return empty
-    good = frame[(frame["point"] == point) & (frame["status"] == "ok")]
-    good = good[pd.to_numeric(good[quantity]) > 0]
+    finished = frame[(frame["point"] == point) & (frame["status"] == "ok")]
+    if finished.empty:
+        return empty
+    numbers = finished[quantity].astype(float)
+    good = finished[numbers > 0]
     if good.empty:
-        return empty
+        problem = NOT_POSITIVE if numbers.notna().any() else NO_VALUE
+        return dataclasses.replace(empty, problem=problem, reason=_reason(quantity, finished))
     values, versions = good[quantity].astype(float), None
     if calibrated:
         versions = good["calibration_version"].unique().tolist()
@@ -170,6 +211,17 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         current=bool(good["code_is_current"].all()),
         records="; ".join(good["record"].unique()),
     )
+
+
+def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
+    """Why finished runs have no value of a quantity, as their records say; None if they do not."""
+    columns = ["target_reason", "target_energy_reason"] if quantity in targets.MEASURES else []
+    if quantity.endswith(("_w", "_j", "_js")):
+        columns.append("power_reason")
+    told = [text for column in columns if column in finished for text in finished[column].dropna()]
+    if "resumed_after_epoch" in finished and finished["resumed_after_epoch"].astype(float).gt(0).all():
+        told.insert(0, "trained in several pieces, resumed from a checkpoint")
+    return "; ".join(dict.fromkeys(told)) or None
 
 
 def _problem(good: pd.DataFrame, versions: list[Any] | None) -> str | None:
@@ -195,14 +247,12 @@ def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> p
 
 def _why_not(series: Series, own: Accepted | None) -> str | None:
     """Why there is no verdict, or None."""
-    if series.problem == NO_RUNS:
-        return NO_RUNS
+    if series.problem:  # first: such values cannot be accepted either
+        return series.problem
     if own is None:
         return NO_REFERENCE
     if own.unit != series.unit:
         return OTHER_UNIT
-    if series.problem:
-        return series.problem
     if own.calibration not in (None, series.calibration):
         return OTHER_CALIBRATION
     return OWN if own.fingerprint == series.fingerprint else None
@@ -214,6 +264,7 @@ def _row(series: Series, own: Accepted | None, problem: str | None, error: float
     sample = log_sample(series.values) if series.values else None
     row |= _columns("measured", sample) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
+    row |= {"reason": series.reason}
     if problem or own is None or sample is None:
         return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
     ratio, low, high = ratio_interval(sample, own.sample, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
     """The accepted values by quantity and point; empty without the file.
 
     Raises:
-        StudyError: the file violates its schema, has a value twice, or a value outside its interval.
+        StudyError: the file violates its schema, has a value twice, or an interval that is not that of its value.
     """
     if not path.exists():
         return {}
@@ -76,13 +77,29 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
         each, place = Accepted(**entry), f"{configuration.shown(path)}: references[{index}]"
         if each.key in found:
             raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")
-        if each.interval and not each.interval[0] <= each.value <= each.interval[1]:
-            raise StudyError(
-                f"{place}.value: {each.value:g} is outside its interval {each.interval}; for a value of your own, "
-                "remove repeats and interval"
-            )
+        _check_interval(each, place)
         found[each.key] = each
     return found
+
+
+def _check_interval(own: Accepted, place: str) -> None:
+    """Raise `StudyError` for an interval that is not around the value; see `Accepted.sample`, which has its width only.
+
+    The value may be off the interval's geometric mean by rounding: a tenth of its half-width, or the rounding of
+    `write`.
+    """
+    if not own.interval:
+        return
+    low, high = own.interval
+    remedy = "for a value of your own, remove repeats and interval"
+    if not low <= own.value <= high:
+        raise StudyError(f"{place}.value: {own.value:g} is outside its interval {own.interval}; {remedy}")
+    middle, half = math.sqrt(low * high), math.log(high / low) / 2
+    if abs(math.log(own.value / middle)) > max(half / 10, 2e-5):
+        raise StudyError(
+            f"{place}.interval: the value {own.value:g} is not the geometric mean of {own.interval}, which is "
+            f"{middle:.4g}: the interval is that of a geometric mean; {remedy}"
+        )
 
 
 def write(path: Path, entries: Iterable[Accepted]) -> None:

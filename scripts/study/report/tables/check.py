@@ -11,13 +11,18 @@ SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_h
 NOTES = {
     check.UNCERTAIN: "the interval of the ratio includes a limit: more repeats narrow it",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
-    check.NO_RUNS: "no finished run or load of the point has this quantity: run the study",
+    check.NO_RUNS: "the point has no finished run or load: run the study",
+    check.NO_VALUE: "runs or loads have finished, but their records have no such value",
+    check.NOT_POSITIVE: "the values of the finished runs or loads are 0 or negative, and have no ratio: check another "
+    "quantity",
     check.NO_REFERENCE: "no accepted value: make check ACCEPT=1 accepts the present ones",
     check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
     check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
     check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
-    "only where ranks run on the launching host: snakemake --forcerun train",
-    check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run again, or accept anew",
+    "only where ranks run on the launching host: train again with relative_to: calibration in this study's references, "
+    "with snakemake --forcerun train",
+    check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run again, with snakemake "
+    "--forcerun train, then accept anew",
     check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept anew",
 }
 
@@ -33,8 +38,18 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
         "the whole interval of the ratio is beyond them."
     )
     counts = rows["verdict"].value_counts()
-    notes = [f"{verdict} ({counts[verdict]}): {meaning}" for verdict, meaning in NOTES.items() if verdict in counts]
+    notes = [
+        f"{verdict} ({counts[verdict]}): {meaning}{_reasons(rows[rows['verdict'] == verdict])}"
+        for verdict, meaning in NOTES.items()
+        if verdict in counts
+    ]
     old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0
     if old:
         notes.append(f"{old} rows are of runs or loads by another version of the code than the present one")
     return Table("performance_check", caption, rows, SHOWN, ("reference_low", "reference_high", "low", "high"), notes)
+
+
+def _reasons(rows: pd.DataFrame) -> str:
+    """What the records say about missing values, by quantity."""
+    told = rows[["quantity", "reason"]].dropna().drop_duplicates()
+    return "".join(f"; {quantity}: {reason}" for quantity, reason in told.itertuples(index=False))
