@@ -59,7 +59,7 @@ def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str
     refused = [series for series in found if series.problem]
     for each in refused:
         print(f"not accepted, {each.problem}: {each.quantity} of {each.point}", file=sys.stderr)
-    for problem in dict.fromkeys(each.problem for each in refused):
+    for problem in dict.fromkeys(each.problem for each in refused if each.problem):
         print(f"{problem}: {NOTES[problem]}", file=sys.stderr)
     if len(refused) == len(found):
         raise StudyError(f"{configuration.shown(path)}: not written, nothing can be accepted; see the lines above")

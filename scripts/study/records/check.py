@@ -196,8 +196,9 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     numbers = finished[quantity].astype(float)
     good = finished[numbers > 0]
     if good.empty:
-        problem = NOT_POSITIVE if numbers.notna().any() else NO_VALUE
-        return dataclasses.replace(empty, problem=problem, reason=_reason(quantity, finished))
+        if numbers.notna().any():
+            return dataclasses.replace(empty, problem=NOT_POSITIVE)
+        return dataclasses.replace(empty, problem=NO_VALUE, reason=_reason(quantity, finished))
     values, versions = good[quantity].astype(float), None
     if calibrated:
         versions = good["calibration_version"].unique().tolist()
