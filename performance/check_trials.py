@@ -2,7 +2,7 @@
 
 Each try is a few short runs, compared with one reference that is accepted at the beginning. The slow-down is a sleep
 after each step, injected by slowed/train.py. Every run is a row of check_trials.csv; a command that was stopped goes on
-where it was. Estimated 25 minutes on two idle cores. --report evaluates the rows that exist and starts no run.
+where it was. About 20 minutes on two idle cores. --report evaluates the rows that exist and starts no run.
 """
 
 import argparse
