@@ -80,11 +80,9 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
             )
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
-        model, asked = None, ()
-        if observations["ranks"].nunique() >= LEAST_POINTS:
-            model = _fitted(observations, workload)
-        else:
-            asked = _to_measure(observations, machine, least)
+        enough = observations["ranks"].nunique() >= LEAST_POINTS
+        model = _fitted(observations, workload) if enough else None
+        asked = () if enough else _to_measure(observations, machine, least)
         yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates, asked)
 
 

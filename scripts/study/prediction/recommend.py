@@ -53,8 +53,7 @@ def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendatio
     if settings["scaling"].iloc[0] == "weak":
         return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
     if missing:
-        why = "no run has it" if missing[0] in ACCURACIES else "too few of the runs have energy"
-        return Recommendation(candidates, None, f"no recommendation: {missing[0]} is unknown, because {why}")
+        return Recommendation(candidates, None, f"no recommendation: {_why_unknown(model, missing[0])}")
     eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
     among = eligible if eligible.any() else near
     best = int(candidates.index[among][np.argmin(np.median(known[goal.minimise][among.to_numpy()], axis=1))])
@@ -72,6 +71,13 @@ def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendatio
 def _has_accuracy(model: Model, quantity: str) -> bool:
     """Whether ``quantity`` is an accuracy that some run has."""
     return quantity in ACCURACIES and bool(model.measured[quantity].notna().any())
+
+
+def _why_unknown(model: Model, quantity: str) -> str:
+    if quantity in ACCURACIES:
+        return f"no run has {quantity}"
+    number = "too few runs have" if model.measured["energy_per_rank_j"].notna().any() else "no run has"
+    return f"{number} energy, so {quantity} is unknown"
 
 
 def _measured_counts(model: Model, settings: pd.DataFrame) -> set[int]:
