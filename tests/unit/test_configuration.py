@@ -67,7 +67,7 @@ def test_derived_schemas_are_schemas(schema):
 
 def test_a_machine_has_what_its_base_has_but_its_own():
     theta, flat = (configuration.load_named("machines", name) for name in ("theta", "theta_flat"))
-    assert {key for key in theta if theta[key] != flat[key]} == {"description", "job_options"}
+    assert {key for key in theta if theta[key] != flat[key]} == {"description", "memory_mode", "job_options"}
     assert "base" not in flat
     assert machine.load("theta_flat")["base"] == "theta"
 

@@ -11,7 +11,8 @@ from study.report.tables.network import allreduce, network
 SIZES = (4096, 8 << 20)
 RUN = {
     **{name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default},
-    "machine": "lab", "benchmark": "nt3", "dataset": "d", "scaling": "weak", "epochs": 3, "gpus": 2, "batch_size": 2,
+    "machine": "lab", "memory_mode": "none",
+    "benchmark": "nt3", "dataset": "d", "scaling": "weak", "epochs": 3, "gpus": 2, "batch_size": 2,
     "loader": "npy", "epochs_per_rank": 3, "batch_size_per_rank": 2, "train_samples": 40, "features": 60,
     "status": "ok", "failure_kind": None, "may_fail": None, "resumed_after_epoch": None, "power_source": None,
     "power_reason": "none", "oversubscribed": False, "code_is_current": True, "runtime_s": 10.0,

@@ -40,6 +40,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
             **{key: machine[key] for key in MACHINE_KEYS},
             **{key: value for key, value in settings.items() if value != MACHINE_DEFAULTS[key]},
             **on_hosts,
+            **_memory_mode(machine),
         },
     }
     return RunDefinition(
@@ -66,6 +67,11 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
     others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
     in_use = [[name, ranks] for name, ranks in placed.items()]
     return {"hosts": in_use, "ranks_per_node": max(placed.values(), default=1), **others}
+
+
+def _memory_mode(machine: dict[str, Any]) -> dict[str, Any]:
+    """The machine's memory mode; nothing if its file declares none, so that runs of other machines stay the same."""
+    return {name: machine[name] for name in ("memory_mode",) if name in machine}
 
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 from typing import Any
 
 from study.core import configuration
@@ -11,6 +12,7 @@ from study.machines import host_file, launchers
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import LAUNCHERS
 
+MCDRAM = re.compile(r"\bmcdram=([^:,\s]+)")
 SLURM = "slurm"  # through Snakemake's own plugin
 
 
@@ -23,6 +25,7 @@ def load(name: str) -> dict[str, Any]:
     base = _checked_base(name)
     content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
+        _check_memory_mode(content)
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
@@ -42,6 +45,20 @@ def _checked_base(name: str) -> str | None:
     configuration.load(folder / f"{base}.yaml", {"type": "object", "properties": {**found["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
+
+
+def _check_memory_mode(content: dict[str, Any]) -> None:
+    """Refuse batch options that request another memory mode than the one that the records will name.
+
+    On Theta the option is ``--attrs mcdram=cache:numa=quad`` (sc18, section 3).
+    """
+    requested = {found for option in content.get("job_options", []) for found in MCDRAM.findall(option)}
+    declared = content.get("memory_mode")
+    if requested and requested != {declared}:
+        raise StudyError(
+            f"memory_mode: {declared or 'is missing'}, but job_options request mcdram={', '.join(sorted(requested))}; "
+            "give both the same mode"
+        )
 
 
 @functools.cache

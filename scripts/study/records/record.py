@@ -22,7 +22,7 @@ CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
-                         "job_options": None, "calibration": None}  # fmt: skip
+                         "job_options": None, "calibration": None, "memory_mode": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -67,6 +67,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
+        "memory_mode": run.machine.get("memory_mode"),
         "parameters": identity.filled(run.parameters),
         "derived": vars(run.derived),
         "block": run["repeat"],

@@ -18,6 +18,9 @@ from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
 from study.records import targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
+COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
+NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
+
 
 def runs_frame(
     runs: Iterable[PlannedRun],
@@ -76,6 +79,7 @@ def _run_row(
     nothing = dict.fromkeys
     row = {
         "machine": record["machine"],
+        "memory_mode": record["memory_mode"] or NO_MODE,
         **record["parameters"],
         **record["derived"],
         "learning_rate": record["parameters"]["base_learning_rate"] or record["benchmark"]["learning_rate"],
@@ -158,9 +162,30 @@ def _power(record: dict[str, Any]) -> dict[str, Any]:
         "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
         "samples_per_j": samples / job if job and samples else None,
         **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
+        **_node_power(record),
+        **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
         "power_gap_s": max(gaps, default=None),
         "power_source": power["source"],
         "power_reason": power["reason"],
+    }
+
+
+def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
+    """Mean power of a node and of its parts from load to evaluate (W), and energy from power (J).
+
+    As in sc18, Table 1: the mean of the power readings. A sensor without readings of power has the energy of its
+    counter / time. ``node_power_time_j`` is mean power x time, of all nodes; ``node_energy_j`` is the counter's energy.
+    """
+    power, nodes = record["power"], record["derived"]["nodes"]
+    seconds, parts = power.get("energy_window_s"), power["components"]
+
+    def watts(part: dict[str, Any]) -> float | None:
+        joules = part["energy_j"] if part["trapezoid_j"] is None else part["trapezoid_j"]
+        return None if joules is None or not seconds else joules / nodes / seconds
+
+    return {
+        **{f"{kind}_power_w": watts(parts[kind]) for kind in ("node", "cpu", "memory")},
+        "node_power_time_j": parts["node"]["trapezoid_j"],
     }
 
 
@@ -221,7 +246,8 @@ MEASURED = (
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
     *TRAINING, *utilisation.COLUMNS[:-1], *targets.MEASURES, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
-    "power_per_gpu_w", "power_per_gpu_training_w", "energy_per_gpu_j", "energy_job_j", "energy_delay_product_js",
+    "power_per_gpu_w", "power_per_gpu_training_w", "node_power_w", "cpu_power_w", "memory_power_w", "energy_per_gpu_j",
+    "energy_job_j", "energy_delay_product_js",
     "samples_per_j",
 )  # fmt: skip
 
@@ -239,6 +265,8 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
             for old, new in R2_NAMES.items():
                 frame[new], frame[old] = frame[old].where(is_p1b3), frame[old].mask(is_p1b3)
         frame = frame.assign(**{name: math.nan for name in QUALITY if name not in frame})
+        if "memory_mode" not in frame:
+            frame["memory_mode"] = NO_MODE
         for name, parameter in PARAMETERS.items():
             if name not in frame and parameter.has_default:
                 frame[name] = parameter.default

@@ -126,7 +126,7 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
 
 def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) -> Panel:
     # A line must not mix different experiments: any other difference between the runs splits the lines too.
-    others = [column for column in columns() if column in rows and column not in panel["by"]]
+    others = [column for column in ("memory_mode", *columns()) if column in rows and column not in panel["by"]]
     also = [column for column in others if rows[column].nunique(dropna=False) > 1]
     by = [*panel["by"], *also]
     series = _series(rows, by, description.labels)

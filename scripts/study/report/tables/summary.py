@@ -10,17 +10,21 @@ from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
+from study.records.tidy import COVERED, QUALITY
 from study.report.tables.layout import ci95_name, text
 
-# Columns that identify a row of a table of runs: the machine and every grid key except the repeat.
-IDENTITY = ("machine", *schemas.separating())
+# Columns that identify a row of a table of runs: the machine, its memory mode and every grid key except the repeat.
+IDENTITY = ("machine", "memory_mode", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
 # Measures of power and energy, each measured or modelled as a whole run is.
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
-OF_POWER = (*POWER, "load_to_target_j")
+# The same of a node and its parts, and of each phase.
+NODE_POWER = ["node_power_w", "cpu_power_w", "memory_power_w", "node_energy_j", "node_power_time_j"]
+PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
+OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j")
 NO_MEAN = "measured in some repeats, modelled in others: no mean"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
@@ -117,10 +121,29 @@ def beside_published(
     comparable = table["ratio_reason"].isna()
     real = ~table["dataset"].str.startswith("synthetic")
     for measure in measures:
-        meant = comparable & real if measure == "accuracy" else comparable  # synthetic data differ in difficulty
+        meant = comparable & real if measure in QUALITY else comparable  # synthetic data differ in difficulty
         column = (ours or {}).get(measure, measure)
         table[f"ratio_{label}{column}"] = (table[column] / table[f"published_{label}{measure}"]).where(meant)
     return table
+
+
+def with_unmeasured(table: pd.DataFrame, file: str, keys: list[str], measures: list[str]) -> pd.DataFrame:
+    """Add a row for each published row that no row of ``table`` matches, so that every published value is shown.
+
+    table: the result of `beside_published` with the same arguments.
+    """
+    paper = published(file)
+    known = set(table[keys].itertuples(index=False, name=None))
+    absent = paper[[row not in known for row in paper[keys].itertuples(index=False, name=None)]]
+    if absent.empty:
+        return table
+    beside = absent[measures].add_prefix("published_")
+    told = {"repeats_ok": 0, "repeats_resumed": 0, "repeats_failed": 0, "oversubscribed": False,
+            "code_is_current": True, "ratio_reason": "no run of this point"}  # fmt: skip
+    rows = pd.concat([absent[keys], beside], axis=1).assign(**told)
+    whole = [name for name in table if pd.api.types.is_integer_dtype(table[name])]
+    both = pd.concat([table.astype(dict.fromkeys(whole, "Int64")), rows.reset_index(drop=True)], ignore_index=True)
+    return both.astype(dict.fromkeys(whole, "Int64") | {"oversubscribed": bool, "code_is_current": bool})
 
 
 @functools.cache
