@@ -26,7 +26,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
-from study.records import references, versions
+from study.records import gathered, references, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -49,6 +49,7 @@ try:
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = expansion.load_study(config["study"])
     MACHINE = machine.load(config["machine"])
+    ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
     plan.check_files(STUDY)
     mechanisms.declared()
@@ -116,7 +117,7 @@ def measurement_of(wildcards):
 def sources_of(of, name):
     """What the study's table or figure ``name`` is made from. of: `sources.of_table` or `sources.of_figure`."""
     try:
-        return of(STUDY, name)
+        return of(STUDY, name, ELSEWHERE)
     except StudyError as error:
         raise WorkflowError(str(error)) from None
 
@@ -126,17 +127,34 @@ def measurements(loading):
     return [paths.loading(RESULTS, measurement.directory) for measurement in loading]
 
 
-def code_and_expectations(runs, loading):
-    """What the rows of runs and loads have beside their records: is their code current, may they fail, the targets."""
+def code_and_expectations(runs, loading, further=None):
+    """What the rows of runs and loads have beside their records: is their code current, may they fail, the targets.
+
+    further: {another machine: its runs}.
+    """
+    others = {name: expected_of(each, machine.load(name)) for name, each in (further or {}).items()}
     return as_json(
         {
-            "peak": MACHINE.get("peak_flop_per_s_per_rank") if runs else None,
-            "targets": {run.dataset.id: str(run.dataset.target) for run in runs},
-            "may_fail": {run.directory: run.may_fail for run in runs if run.may_fail},
-            "training_code": {name: code_version.training_code(name) for name in {run["benchmark"] for run in runs}},
+            **expected_of(runs, MACHINE),
+            **({"further": others} if others else {}),
             "loading_code": code_version.loading_code() if loading else None,
         }
     )
+
+
+def expected_of(runs, machine_settings):
+    """What the rows of one machine's runs have beside their records."""
+    return {
+        "peak": machine_settings.get("peak_flop_per_s_per_rank") if runs else None,
+        "targets": {run.dataset.id: str(run.dataset.target) for run in runs},
+        "may_fail": {run.directory: run.may_fail for run in runs if run.may_fail},
+        "training_code": {name: code_version.training_code(name) for name in {run["benchmark"] for run in runs}},
+    }
+
+
+def records_of(name, runs):
+    """The records of another machine's runs."""
+    return [paths.record(paths.beside(RESULTS, name), run.directory) for run in runs]
 
 
 def made_from(of, name):
@@ -145,6 +163,8 @@ def made_from(of, name):
     return {
         "records": [paths.record(RESULTS, run.directory) for run in found.runs],
         "loading": measurements(found.loading),
+        # Of other machines: those that are there, so that none is started.
+        "further": [record for each in found.further for record in records_of(each, found.further[each])],
         "activity": [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in found.traced],
     }
 
@@ -152,7 +172,7 @@ def made_from(of, name):
 def rows_of(of, name):
     """`code_and_expectations` of what a table or figure is made from."""
     found = sources_of(of, name)
-    return code_and_expectations(found.runs, found.loading)
+    return code_and_expectations(found.runs, found.loading, found.further)
 
 
 def as_json(value):

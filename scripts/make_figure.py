@@ -22,7 +22,8 @@ def main() -> None:
     arguments = parser.parse_args()
     study, description = load_study(arguments.study), describe(arguments.figure)
     kind, results = KINDS[description.kind], paths.machine_folder(Path(arguments.svg).parent)
-    runs, loading = gather(study, results, partial(kind.uses, description), kind.uses_loading)
+    uses = partial(kind.uses, description)
+    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further)
     kind.draw(description, Inputs(runs, loading, study.name, results), arguments.svg, arguments.pdf)
 
 

@@ -58,6 +58,16 @@ def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> di
     schema: used instead of the kind's schema in config/schemas. A machine with a ``base`` inherits all keys of that
     other machine, except those that it sets itself.
     """
+    folder, known = CONFIG / kind, check_name(kind, name)
+    content, tree = _read(folder / f"{name}.yaml")
+    if kind == "machines" and isinstance(content, dict) and "base" in content:
+        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
+    check(content, schema or kind, shown(folder / f"{name}.yaml"), tree)
+    return content
+
+
+def check_name(kind: str, name: str) -> list[str]:
+    """The names of all files ``config/<kind>/<name>.yaml``; raises `StudyError` if ``name`` is not one of them."""
     folder = CONFIG / kind
     known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
     if name not in known:
@@ -65,11 +75,7 @@ def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> di
             f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
             f"known {kind}: {', '.join(known)}"
         )
-    content, tree = _read(folder / f"{name}.yaml")
-    if kind == "machines" and isinstance(content, dict) and "base" in content:
-        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
-    check(content, schema or kind, shown(folder / f"{name}.yaml"), tree)
-    return content
+    return known
 
 
 def _over_base(content: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:

@@ -39,6 +39,11 @@ def machine_folder(tidy_table: str | Path) -> Path:
     return Path(tidy_table).parents[2]
 
 
+def beside(folder: str | Path, machine: str) -> Path:
+    """The results folder of another machine. folder: of a machine, ``results/<machine>``."""
+    return Path(folder).parent / machine
+
+
 def machine_of(folder: str | Path) -> str:
     """The machine of a results folder: ``results/<machine>``, or ``results/<machine>/versions/<version>``."""
     folder = Path(folder).resolve()

@@ -11,7 +11,7 @@ from study.experiment import feasibility, schemas
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import FromBenchmark, Number
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Reference, Study
+from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
 
 MOST_RUNS = 20_000
 
@@ -40,6 +40,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         tuple(content["tables"]),
         tuple(content.get("figures", ())),
         _references(content.get("references", []), where),
+        _further(content.get("further_results", []), where),
     )
 
 
@@ -53,6 +54,17 @@ def _refuse_two_targets(used: list[Dataset], where: str) -> None:
                 f"{where}: datasets.{each.key}.target_quality: '{other.key}' is the same dataset with another target; "
                 "give both the same"
             )
+
+
+def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
+    """The further results; raises `StudyError` if a machine or study does not exist. The studies are not expanded."""
+    for index, entry in enumerate(entries):
+        for key, kind in (("machine", "machines"), ("study", "studies")):
+            try:
+                configuration.check_name(kind, entry[key])
+            except StudyError as error:
+                raise StudyError(f"{where}: further_results[{index}].{key}: {error}") from None
+    return tuple(Further(entry["machine"], entry["study"]) for entry in entries)
 
 
 def _runs(grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[PlannedRun, ...]:

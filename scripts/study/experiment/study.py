@@ -185,8 +185,19 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Further:
+    """The finished runs of a study on a machine, by their names."""
+
+    machine: str
+    study: str
+
+
+@dataclass(frozen=True)
 class Study:
-    """A study's YAML, expanded. datasets: (benchmark, id) to `Dataset`, only those in use."""
+    """A study's YAML, expanded.
+
+    datasets: (benchmark, id) to `Dataset`, only those in use. further: whose finished runs its tables may show too.
+    """
 
     name: str
     description: str
@@ -196,6 +207,7 @@ class Study:
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
+    further: tuple[Further, ...] = ()
 
     @property
     def benchmarks(self) -> list[str]:
@@ -206,6 +218,10 @@ class Study:
     def is_calibrated(self) -> bool:
         """Whether a calibration is timed beside each of its runs."""
         return any(reference.calibrated for reference in self.references)
+
+    def elsewhere(self, machine: str) -> list[Further]:
+        """The further results that are not of the machine on which the study itself runs."""
+        return [each for each in self.further if each.machine != machine]
 
     @functools.cached_property
     def run_at(self) -> dict[str, PlannedRun]:

@@ -1,24 +1,42 @@
 """The rows of the tidy tables that one table or figure uses, straight from the run records of a study.
 
 A table is made from the records of its runs, not from ``runs.csv``: it can then be made before the study's other runs
-are, and it is the same as the one that is made after them.
+are, and it is the same as the one that is made after them. Of a study's ``further_results`` it has the runs that are
+finished.
 """
 
 import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from study.core import code_version, paths
-from study.experiment.study import Study
+from study.experiment.expansion import load_study
+from study.experiment.study import PlannedRun, Study
 from study.machines import machine
 from study.records import tidy
 
 
+Uses = Callable[[Any], bool]
+
+
+def elsewhere(study: Study, results: Path) -> dict[str, list[PlannedRun]]:
+    """The finished runs of the study's ``further_results`` by machine, in the results folders beside ``results``.
+
+    Raises `StudyError` if a file of such a study or its machine is broken.
+    """
+    found: dict[str, list[PlannedRun]] = {}
+    for each in study.elsewhere(paths.machine_of(results)):
+        done, _ = tidy.recorded(load_study(each.study).runs, paths.beside(results, each.machine))
+        found[each.machine] = list({run.directory: run for run in (*found.get(each.machine, []), *done)}.values())
+    return found
+
+
 def gather(
-    study: Study, results: Path, uses: Callable[[Any], bool], uses_loading: bool
+    study: Study, results: Path, uses: Uses, uses_loading: bool, reads_further: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tidy tables (runs, loading) as read from their CSV files, with only what is used.
 
@@ -27,17 +45,29 @@ def gather(
         results: the machine's results folder.
         uses: whether a run is used.
         uses_loading: whether the loading measurements are used.
+        reads_further: whether the runs of `elsewhere` follow; the column ``record`` leads from ``results`` to theirs.
 
     Raises:
         StudyError: a record is missing or broken, or a file of a run was changed after its record was made.
     """
-    used = [run for run in study.runs if uses(run)]
-    code = {name: code_version.training_code(name) for name in {run["benchmark"] for run in used}}
-    peak = machine.load(paths.machine_of(results)).get("peak_flop_per_s_per_rank")
-    runs = tidy.with_targets(tidy.runs_frame(used, code, results, peak, verify_old=False), used, results)
+    frames = [_runs(filter(uses, study.runs), results)]
+    for name, found in elsewhere(study, results).items() if reads_further else ():
+        folder = paths.beside(results, name)
+        frame = _runs(filter(uses, found), folder)
+        if len(frame):
+            frames.append(frame.assign(record=f"{os.path.relpath(folder, results)}/" + frame["record"]))
+    runs = frames[0] if len(frames) == 1 else pd.concat([each for each in frames if len(each)], ignore_index=True)
     files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.loading_code(), results)
     return tidy.read_runs(_csv(runs)), tidy.read_loading(_csv(loading))
+
+
+def _runs(runs: Iterable[PlannedRun], results: Path) -> pd.DataFrame:
+    """The tidy table of these runs of one machine."""
+    used = list(runs)
+    code = {name: code_version.training_code(name) for name in {run["benchmark"] for run in used}}
+    peak = machine.load(paths.machine_of(results)).get("peak_flop_per_s_per_rank")
+    return tidy.with_targets(tidy.runs_frame(used, code, results, peak, verify_old=False), used, results)
 
 
 def _csv(frame: pd.DataFrame) -> io.StringIO:

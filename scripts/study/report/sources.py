@@ -1,6 +1,9 @@
 """What each table and figure of a study is made from: the runs and loading measurements that it uses, and no others."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from study.core import configuration
 from study.core.errors import StudyError
@@ -9,29 +12,43 @@ from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
 from study.report.tables import TABLES
 
+Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
+NOTHING: Elsewhere = {}
+
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a table or figure. traced: the runs whose timelines it reads."""
+    """The sources of a table or figure.
+
+    traced: the runs whose timelines it reads. further: the finished runs of other machines that it also shows.
+    """
 
     runs: tuple[PlannedRun, ...]
     loading: tuple[LoadingMeasurement, ...]
     traced: tuple[PlannedRun, ...] = ()
+    further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
 
 
-def of_table(study: Study, name: str) -> Sources:
-    """The `Sources` of a table; raises `StudyError` if there is no such table or the study has nothing for it."""
+def of_table(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Sources:
+    """The `Sources` of a table; raises `StudyError` if there is no such table or the study has nothing for it.
+
+    elsewhere: see `study.records.gathered.elsewhere`.
+    """
     where = f"config/studies/{study.name}.yaml: tables"
     if name not in TABLES:
         raise StudyError(f"{where}: {name!r} is not one of {', '.join(TABLES)}{configuration.nearest(name, TABLES)}")
     kind = TABLES[name]
     if not kind.is_there(study):
         raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
-    return Sources(tuple(filter(kind.uses, study.runs)), study.loading if kind.uses_loading else ())
+    further = _used(elsewhere if kind.reads_further else NOTHING, kind.uses)
+    return Sources(tuple(filter(kind.uses, study.runs)), study.loading if kind.uses_loading else (), further=further)
 
 
-def of_figure(study: Study, name: str) -> Sources:
-    """The `Sources` of a figure; raises `StudyError` if there is no such figure or the study has nothing for it."""
+def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Sources:
+    """The `Sources` of a figure; raises `StudyError` if there is no such figure or the study has nothing for it.
+
+    elsewhere: as for `of_table`.
+    """
     where = f"config/studies/{study.name}.yaml: figures"
     try:
         description = describe(name)
@@ -45,5 +62,11 @@ def of_figure(study: Study, name: str) -> Sources:
     kind = KINDS[description.kind]
     if not kind.is_there(description, study):
         raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")
-    runs = tuple(run for run in study.runs if kind.uses(description, run))
-    return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else ())
+    uses = partial(kind.uses, description)
+    runs = tuple(filter(uses, study.runs))
+    further = _used(elsewhere if kind.reads_further else NOTHING, uses)
+    return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else (), further)
+
+
+def _used(elsewhere: Elsewhere, uses: Callable[[Any], bool]) -> dict[str, tuple[PlannedRun, ...]]:
+    return {machine: tuple(filter(uses, runs)) for machine, runs in elsewhere.items()}

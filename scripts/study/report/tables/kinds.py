@@ -28,6 +28,7 @@ class Kind:
         uses_loading: whether it is made from the loading measurements.
         is_there: whether a study has what it needs.
         compares_runs: whether it compares runs of one machine; then several machines cannot share one table.
+        reads_further: whether it also shows the study's ``further_results``, runs of other machines.
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 
@@ -38,6 +39,7 @@ class Kind:
     uses_loading: bool
     is_there: Callable[[Study], bool]
     compares_runs: bool
+    reads_further: bool
     make: Make
 
 
@@ -63,6 +65,7 @@ def table(
     uses_loading: bool = False,
     is_there: Callable[[Study], bool] | None = None,
     compares_runs: bool = False,
+    reads_further: bool = False,
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
 
@@ -79,7 +82,7 @@ def table(
             return make(selected(runs, uses), loading)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              make_of_used))  # fmt: skip
+                              reads_further, make_of_used))  # fmt: skip
         return make_of_used
 
     return register

@@ -34,6 +34,7 @@ class Kind(Protocol):
 
     reads_timelines: bool  # whether it reads the activity from traced runs' timelines
     uses_loading: bool  # whether it is made from the loading measurements
+    reads_further: bool  # whether it also shows the study's ``further_results``, runs of other machines
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""

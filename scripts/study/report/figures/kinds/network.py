@@ -14,6 +14,7 @@ class Network:
 
     reads_timelines = False
     uses_loading = False
+    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""

@@ -13,6 +13,7 @@ class Points:
 
     reads_timelines = False
     uses_loading = False
+    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
