@@ -136,7 +136,7 @@ def test_failed_and_further_runs_are_told(tmp_path):
 def test_only_failed_runs_still_make_a_figure(tmp_path):
     data = selected(tmp_path, {**ROW, "status": "failed", "record": "none"})
     write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
-    assert "no traced run came to its end" in (tmp_path / "f.svg").read_text()
+    assert "no run came to its end" in (tmp_path / "f.svg").read_text()
 
 
 def test_a_study_without_traced_runs_is_refused(tmp_path):

@@ -43,6 +43,7 @@ def schema() -> dict[str, Any]:
     """The schema of these files, with the columns that tell experiments apart and those that may be drawn."""
     found = copy.deepcopy(configuration.named_schema("figures"))
     found["$defs"]["column"] = {"enum": columns()}
+    found["$defs"]["filter"] = {"enum": ["gpus", *columns()]}
     found["$defs"]["quantity"] = {"enum": list(tidy.MEASURED)}
     return found
 

@@ -1,4 +1,4 @@
-"""The data of a figure over time: power, phases and communication of traced runs, on one clock. Nothing here draws."""
+"""The data of a figure over time: power, phases and communication of runs, on one clock. Nothing here draws."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,9 @@ from study.core.files import AnyPath
 from study.instruments import phases
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
+from study.records.tidy import NO_MODE
 from study.report.figures.description import Description, filters
+from study.report.tables.summary import timed
 
 MOST_RUNS = 6
 MOST_LANES = 4  # ranks; if there are more, only the first and the last to have its data
@@ -70,33 +72,37 @@ class TimelineData:
     runs: tuple[RunOverTime, ...]
 
 
-def select(description: Description, runs: pd.DataFrame, study: str, folder: AnyPath) -> TimelineData:
+def select(
+    description: Description, runs: pd.DataFrame, study: str, folder: AnyPath, traced: bool = True
+) -> TimelineData:
     """The `TimelineData` of a figure.
 
-    runs: the tidy table of runs. study: its name. folder: to which the table's column ``record`` is relative. Raises
-    `StudyError` if no traced run succeeded.
+    runs: the tidy table of runs. study: its name. folder: to which the table's column ``record`` is relative. traced:
+    whether it shows traced runs, with their communication, or those that give timings. Raises `StudyError` if there is
+    no such run.
     """
-    chosen = runs[runs["trace"].astype(bool)] if len(runs) else runs
+    kind = "traced runs" if traced else "runs"
+    chosen = (runs[runs["trace"].astype(bool)] if traced else timed(runs)) if len(runs) else runs
     for column, values in description.runs.items():
         chosen = chosen[chosen[column].isin(values)] if len(chosen) else chosen
     if chosen.empty:
-        raise StudyError(f"figure {description.name} needs traced runs{filters(description)}; the study has none")
+        raise StudyError(f"figure {description.name} needs {kind}{filters(description)}; the study has none")
     shown = chosen[(chosen["status"] == "ok") & (chosen["repeat"] == 1)]
     shown = shown.sort_values(["gpus", "scaling", "straggler_loads", "loader"], ascending=[True, True, True, False])
     drawn = tuple(_run(row, Path(folder), description) for _, row in shown[:MOST_RUNS].iterrows())
     subtitle = f"study {study}, machine {', '.join(chosen['machine'].unique())}"
     return TimelineData(
-        description.name, description.title, subtitle, _notes(chosen, shown), description.caption, drawn
+        description.name, description.title, subtitle, _notes(chosen, shown, kind), description.caption, drawn
     )
 
 
-def _notes(chosen: pd.DataFrame, shown: pd.DataFrame) -> tuple[str, ...]:
+def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, ...]:
     notes = []
     failed = (chosen["status"] != "ok").sum()
     if failed:
-        notes.append(f"{failed} traced runs failed and are not shown")
+        notes.append(f"{failed} {kind} failed and are not shown")
     if len(shown) > MOST_RUNS:
-        notes.append(f"{len(shown) - MOST_RUNS} more traced runs are not shown")
+        notes.append(f"{len(shown) - MOST_RUNS} more {kind} are not shown")
     if shown["power_source"].eq(MODELLED).any():
         notes.append("power is modelled from CPU utilisation (power_model), not measured")
     several = shown["nodes"] > 1
@@ -113,7 +119,10 @@ def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
     end = max(end for lane in lanes for _, _, end in lane.spans)
     power = _power(directory / "telemetry.csv", started, end)
-    seconds, communication = _communication(directory / "activity.csv", started, end)
+    communication: dict[str, Values] = {}
+    seconds = np.zeros(0)
+    if row["trace"]:
+        seconds, communication = _communication(directory / "activity.csv", started, end)
     reason = None if power else row["power_reason"]
     return RunOverTime(_title(row, description.labels), lanes, power, reason, seconds, communication, end)
 
@@ -122,7 +131,10 @@ def _title(row: pd.Series, labels: Labels) -> str:
     loader = labels.get("loader", {}).get(row["loader"], row["loader"])
     uneven = f", last rank loads {1 + row['straggler_loads']} times" if row["straggler_loads"] else ""
     way = "" if row["staging"] == "none" else f", {labels.get('staging', {}).get(row['staging'], row['staging'])}"
-    return f"{row['benchmark'].upper()}, {row['gpus']} ranks, {row['scaling']} scaling, {loader}{way}{uneven}"
+    mode = row.get("memory_mode", NO_MODE)
+    told = "" if mode == NO_MODE else f", memory mode {mode}"
+    ranks = "1 rank" if row["gpus"] == 1 else f"{row['gpus']} ranks"
+    return f"{row['benchmark'].upper()}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
 
 
 def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:

@@ -1,7 +1,7 @@
-"""Draw traced runs over time: for each run its power above its phases and communication, all on one clock."""
+"""Draw runs over time: for each run its power above its phases and communication, all on one clock."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import matplotlib
 import numpy as np
@@ -45,7 +45,7 @@ def draw(data: TimelineData) -> Figure:
         figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout=layout)
         figure.suptitle("\n".join(heading))
         if not data.runs:
-            figure.text(0.5, 0.3, "no traced run came to its end", ha="center", color=style.GREY)
+            figure.text(0.5, 0.3, "no run came to its end", ha="center", color=style.GREY)
             return figure
         axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
         end = max(run.end for run in data.runs)
@@ -104,13 +104,14 @@ def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_legend(figure: Figure, runs: Iterable[RunOverTime]) -> None:
+def _draw_legend(figure: Figure, runs: Collection[RunOverTime]) -> None:
     seen = {phase for run in runs for lane in run.lanes for phase, _, _ in lane.spans}
     entries = [
         Patch(facecolor=PHASE_COLOURS[phase], edgecolor="black", linewidth=0.3, label=phase)
         for phase in PHASES
         if phase in seen
     ]
-    entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]
+    if any(run.communication for run in runs):
+        entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]
     figure.legend(handles=entries, loc="outside lower center", ncols=(len(entries) + 1) // 2, frameon=False,
                   handlelength=1.2)  # fmt: skip

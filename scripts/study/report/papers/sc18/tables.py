@@ -1,22 +1,74 @@
-"""Tables 2 and 3 of the SC18 workshop paper (see `study.instruments.profiler`), from this study's profiled runs."""
+"""Tables 1 to 6 of the SC18 workshop paper, as measured by this study's runs, and its comparison of memory modes."""
+
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core import configuration
-from study.instruments.profiler import COLUMNS
+from study.report.papers.sc18.points import POWER, PROFILE, QUALITY, SOURCES, lookup_mode
+from study.report.papers.sc18.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import (
-    IDENTITY,
-    beside_published,
-    declared_differences,
-    difference,
-    notes,
-    optional_columns,
-    points,
+from study.report.tables.summary import IDENTITY, beside_published, notes, optional_columns, with_unmeasured
+
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+WINDOW = (
+    "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
+    "(energy_window_s)"
 )
 
-EPOCHS = 1  # per node (sc18, section IV)
+UNLIKE = (*POWER, "energy_j")
+
+
+@kinds.table(
+    "sc18_table1",
+    title="Runtime, power and energy by batch size",
+    look_for="Whether a larger batch size saves time and energy: the paper found 6.7 % less time and 6.0 % less "
+    "energy with 200 than with 20. Without a power sensor the columns are empty.",
+    needs="weak-scaling runs on one rank",
+    uses=SOURCES["table1"].uses,
+    reads_further=True,
+)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table 1: runtime, mean power of node, CPU and memory, and energy of one node, by batch size.
+
+    ``energy_j`` is the counter's, ``node_power_time_j`` mean power x time in the same window, and ``power_runtime_j``
+    mean power x runtime, which is how the paper's energy was computed. The paper's power is of the whole run.
+    """
+    keys = ["benchmark", "scaling", "memory_mode", "batch_size", "gpus"]
+    table = _beside("table1", runs, keys, ["runtime_s", *POWER, "energy_j"], _of_its_batch_size)
+    table = table.sort_values(["benchmark", "memory_mode", "batch_size"], ignore_index=True)
+    shown = ["benchmark", "memory_mode", "batch_size", "runtime_s", "published_runtime_s", "ratio_runtime_s",
+             *_pairs(POWER), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
+             "published_energy_j", *TOLD]  # fmt: skip
+    caption = (
+        "one epoch on one node: runtime, mean power of the node, its CPU and its memory from load to evaluate "
+        "(energy_window_s), and the node's energy: by its counter (energy), mean power x that time (node_power_time), "
+        "and mean power x runtime, the paper's formula (power_runtime); published: sc18, Table 1 (Theta, cache mode)."
+    )
+    return _of_runs("sc18_table1", caption, table, shown, [WINDOW])
+
+
+@kinds.table(
+    "sc18_memory_modes",
+    title="Memory modes on one node",
+    look_for="Whether the fast memory serves better as a cache or as memory of its own: the paper found 2.6 % more "
+    "time and 41 % more memory power in flat mode.",
+    needs="weak-scaling runs on one rank with the benchmark's batch size",
+    uses=SOURCES["memory_modes"].uses,
+    reads_further=True,
+)
+def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Section 4.1 and Figures 3 and 4: runtime and mean power of one node in cache mode and in flat mode."""
+    keys = ["benchmark", "scaling", "memory_mode", "gpus"]
+    table = _beside("memory_modes", runs, keys, ["runtime_s", *POWER])
+    table = table.sort_values(["benchmark", "memory_mode"], ignore_index=True)
+    shown = ["machine", "benchmark", "memory_mode", "runtime_s", "published_runtime_s", "ratio_runtime_s",
+             *_pairs(POWER), "energy_window_s", *TOLD]  # fmt: skip
+    caption = (
+        "one epoch on one node by memory mode, none where the machine's file declares none: runtime, and mean power of "
+        "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 (Theta)."
+    )
+    return _of_runs("sc18_memory_modes", caption, table, shown, [WINDOW])
 
 
 @kinds.table(
@@ -25,18 +77,14 @@ EPOCHS = 1  # per node (sc18, section IV)
     look_for="Data loading and TensorFlow take the time; what Horovod does in Python hardly grows with the ranks. "
     "The profile does not see communication within TensorFlow: the timeline does.",
     needs="profiled runs (profile: true)",
-    uses=kinds.runs(observed="profile"),
+    uses=SOURCES["table2_3"].uses,
 )
 def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: seconds of rank 0 in the paper's columns, for each learning rate scaling."""
-    measures = [f"profile_{name}" for name in ("total_s", *COLUMNS)]
-    table = points(runs, measures).rename(columns=lambda name: name.removeprefix("profile_"))
-    measures = [name.removeprefix("profile_") for name in measures]
-    table = table.drop(columns=["power_source", "power_reason"])
+    keys = ["benchmark", "scaling", "memory_mode", "learning_rate_scaling", "gpus"]
+    table = _beside("table2_3", runs, keys, PROFILE, whole=False).drop(columns=["power_source", "power_reason"])
     table = table.sort_values(["benchmark", "scaling", "learning_rate_scaling", "gpus"], ignore_index=True)
-    keys = ["benchmark", "scaling", "learning_rate_scaling", "gpus"]
-    table = beside_published(table, "sc18_table2_3_nt3_weak_profile.csv", keys, measures, _difference)
-    beside = [column for name in measures for column in (name, f"published_{name}", f"ratio_{name}")]
+    beside = [column for name in PROFILE for column in (name, f"published_{name}", f"ratio_{name}")]
     shown = ["benchmark", "scaling", "learning_rate_scaling", "loader", "gpus", *beside, "repeats_ok", "repeats_failed",
              "failures", "oversubscribed"]  # fmt: skip
     caption = (
@@ -48,17 +96,70 @@ def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     return Table("sc18_table2_3", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
-def _difference(row: pd.Series) -> str | None:
-    """How a run differs from sc18's, or None."""
-    if not row["repeats_ok"]:
-        return "no repeat succeeded"
-    spec = configuration.load_named("benchmarks", row["benchmark"])
-    return difference(
-        {
-            "training samples": (row["train_samples"], spec["workload"]["train_samples"]),
-            "features": (row["features"], spec["workload"]["features"]),
-            "epochs": (row["epochs"], EPOCHS),
-            "batch size a rank": (row["batch_size_per_rank"], spec["batch_size"]),
-            **declared_differences(row, "sc18"),
-        }
+@kinds.table(
+    "sc18_table4_5_6",
+    title="Strong scaling by learning rate and memory mode",
+    look_for="Whether accuracy falls with the epochs of a rank or with a scaled learning rate: compare the rows of "
+    "one rank count.",
+    needs="strong-scaling runs",
+    uses=SOURCES["table4_5_6"].uses,
+    reads_further=True,
+)
+def table4_5_6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Tables 4, 5 and 6: model.fit, loss and accuracy of training and validation, by learning rate and memory mode.
+
+    ``model_fit_s`` is the slowest rank's phase ``train``, which includes validation, as the paper's model.fit.
+    """
+    keys = ["benchmark", "scaling", "memory_mode", "learning_rate_scaling", "gpus"]
+    table = _beside("table4_5_6", runs, keys, ["model_fit_s", *QUALITY])
+    order = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus"]
+    table = table.sort_values(order, ascending=[True, True, True, False], ignore_index=True)
+    beside = [
+        column
+        for name in ("model_fit_s", *QUALITY)
+        for column in (name, f"published_{name}", *([] if "loss" in name else [f"ratio_{name}"]))
+    ]
+    shown = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus", "epochs_per_rank", *beside, *TOLD]
+    caption = (
+        "strong scaling: model.fit (training with its validation, the slowest rank's), loss and accuracy of the last "
+        "epoch's training and validation; learning_rate_scaling linear is the paper's increased learning rate; "
+        "published: sc18, Tables 4 and 5 (cache mode) and 6 (flat mode; over 3 hours on 25 nodes, so without values)."
     )
+    return _of_runs("sc18_table4_5_6", caption, table, shown, [])
+
+
+def _beside(
+    source: str,
+    runs: pd.DataFrame,
+    keys: list[str],
+    measures: list[str],
+    differences: Callable[[pd.Series], str | None] = workload_difference,
+    whole: bool = True,
+) -> pd.DataFrame:
+    """Our points of a `Source` beside the published ones of their memory mode. whole: also what we did not run.
+
+    Power and energy have no ratio, see `WINDOW`.
+    """
+    points, file = SOURCES[source].ours(runs), SOURCES[source].file
+    table = beside_published(lookup_mode(points), file, keys, measures, differences)
+    if whole:
+        table = with_unmeasured(table, file, keys, measures)
+    modes = pd.concat([points["memory_mode"], table["memory_mode"].iloc[len(points) :]], ignore_index=True)
+    return table.assign(memory_mode=modes).drop(columns=[f"ratio_{name}" for name in measures if name in UNLIKE])
+
+
+def _of_its_batch_size(row: pd.Series) -> str | None:
+    """Differences from the point of Table 1 with the same batch size."""
+    return workload_difference(row, row["batch_size"])
+
+
+def _pairs(measures: Iterable[str]) -> list[str]:
+    return [column for name in measures for column in (name, f"published_{name}")]
+
+
+def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], more: list[str]) -> Table:
+    """A finished table of runs; with the columns that are always shown."""
+    always = {"memory_mode", "learning_rate_scaling"}
+    optional = tuple(column for column in optional_columns(shown) if column not in always)
+    first = table[[*shown, *(column for column in table if column not in shown)]]
+    return Table(name, caption, first, shown, optional, [*notes(table, "values"), *more], IDENTITY)

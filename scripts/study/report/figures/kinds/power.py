@@ -1,0 +1,38 @@
+"""Figures of power over time, of the runs that give timings (sc18, Figures 3, 4, 5 and 7)."""
+
+from typing import Any
+
+from study.core.files import AnyPath
+from study.experiment.study import Study
+from study.report.figures.description import Description, draws, filters
+from study.report.figures.kinds.base import KINDS, Inputs
+
+
+class PowerFigure:
+    """Power and phases of runs over time; several machines' runs stand on one time axis."""
+
+    reads_timelines = False
+    uses_loading = False
+    reads_further = True
+
+    def needs(self, description: Description) -> str:
+        """What a study must have for the figure, in words."""
+        return f"runs{filters(description)}"
+
+    def uses(self, description: Description, run: Any) -> bool:
+        """The runs that give timings and pass the description's filters."""
+        return draws(description, run)
+
+    def is_there(self, description: Description, study: Study) -> bool:
+        """Whether a study has it."""
+        return any(self.uses(description, run) for run in study.runs)
+
+    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
+        """Draw the figure and write both files."""
+        from study.report.figures import timeline, timeline_drawing
+
+        data = timeline.select(description, inputs.runs, inputs.study, inputs.folder, traced=False)
+        timeline_drawing.write(data, svg, pdf)
+
+
+KINDS.add("power", PowerFigure())

@@ -1,0 +1,211 @@
+"""Numbers that follow from the SC18 paper's tables, from its own values and from this study's runs by one formula.
+
+``config/papers/sc18/sc18_claims.csv`` declares them. ``form`` is the formula, of the measure of two points that differ
+only in ``one`` and ``other``:
+
+- ratio: one / other
+- change_pct: 100 x (one / other - 1)
+- difference: one - other; of several points, the mean
+- difference_pct: 100 x the sum of the differences / the sum of the others
+- value: the measure itself; of several points, the mean
+
+``at`` restricts the points. ``stated`` is what the text says, ``contradiction`` where the paper contradicts itself.
+"""
+
+import functools
+import math
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.records import pairing
+from study.report.papers.sc18.points import SOURCES, Source
+from study.report.papers.sc18.workload import is_the_papers_method, workload_difference
+from study.report.tables.layout import Table
+from study.report.tables.summary import POINT, WORKLOAD, joined_records, notes, published
+
+FILE = "sc18_claims.csv"
+FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
+SHOWN = ["quantity", "measure", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high", "pairing",
+         "repeats", "published_value", "published_lowest", "published_highest", "stated", "source", "paper_section",
+         "contradiction", "missing"]  # fmt: skip
+NOTHING: dict[str, Any] = {
+    "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
+    "pairing": None, "repeats": None, "missing": None, "workload_difference": None, "code_is_current": True,
+    "records": None,
+}  # fmt: skip
+
+
+@kinds.table(
+    "sc18_claims",
+    title="What follows from the paper's tables, recomputed",
+    look_for="Each derived number from the published tables and from these runs by the same formula, and where the "
+    "paper contradicts itself.",
+    needs="runs of the paper's tables",
+    uses=lambda run: any(source.uses(run) for source in SOURCES.values()),
+    compares_runs=True,
+    reads_further=True,
+)
+def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per derived number: from our runs, from the published tables, and what the text states.
+
+    Points count if they have the paper's value of every grid key; data and epochs may differ, which
+    ``workload_difference`` says. If there are several datasets, that with the most features counts. An interval is
+    that of the ratio of one pair of points over their blocks.
+    """
+    ours = {name: _in_the_papers_way(source.ours(runs)) for name, source in SOURCES.items()}
+    rows = [_row(claim, ours, runs) for _, claim in _declared().iterrows()]
+    frame = pd.DataFrame(rows).astype({"repeats": "Int64"})
+    caption = (
+        "numbers that follow from the paper's tables: published_value from the published tables, value from this "
+        "study's runs, by the same formula; lowest and highest: over several points; interval: 95 %, of a ratio over "
+        "the blocks (repeats) if both were run interleaved; stated: in the paper's text; energy of our runs is the "
+        "node counter's from load to evaluate, and its rest is that over mean power x the same time; "
+        "source: where the numbers are from; published: sc18."
+    )
+    differences = frame["workload_difference"].dropna().unique()
+    remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
+    optional = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "contradiction")
+    return Table("sc18_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
+
+
+def _in_the_papers_way(points: pd.DataFrame) -> pd.DataFrame:
+    if points.empty:
+        return points
+    good = points[(points["repeats_ok"] > 0) & (points["benchmark"] == "nt3")]
+    return good[[is_the_papers_method(row) for _, row in good.iterrows()]]
+
+
+def _declared() -> pd.DataFrame:
+    table = published(FILE)
+    return table.astype(object).where(table.notna(), None)
+
+
+def _row(claim: pd.Series, ours: dict[str, pd.DataFrame], runs: pd.DataFrame) -> dict[str, Any]:
+    labels = {
+        "quantity": claim["quantity"],
+        "measure": claim["measure"],
+        "at": claim["at"],
+        "unit": claim["unit"],
+        "stated": claim["stated"],
+        "paper_section": claim["section"],
+        "contradiction": claim["contradiction"],
+    }
+    if claim["table"] is None:
+        return {**labels, **NOTHING, **_theirs(None), "source": "published: text", "missing": "not measured by itself"}
+    source = SOURCES[claim["table"]]
+    found = _of_runs(claim, ours[claim["table"]], source, runs)
+    told = f"published: {source.what}"
+    return {**labels, **found, **_theirs(claim), "source": f"runs; {told}" if found["missing"] is None else told}
+
+
+def _theirs(claim: pd.Series | None) -> dict[str, float]:
+    """The number from the published tables; all NaN if they do not have it."""
+    values = (math.nan, math.nan, math.nan)
+    if claim is not None:
+        pairs = _pairs(claim, SOURCES[claim["table"]].theirs())
+        values = _number(claim, pairs)
+    return dict(zip(("published_value", "published_lowest", "published_highest"), values, strict=True))
+
+
+def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.DataFrame) -> dict[str, Any]:
+    """Our number and its origin, or what is missing for it."""
+    pairs = _pairs(claim, points) if len(points) else points
+    if pairs.empty:
+        return NOTHING | {"missing": _missing(claim, points)}
+    value, lowest, highest = _number(claim, pairs)
+    used = [pairs["records"]] + ([pairs["records_other"]] if "records_other" in pairs else [])
+    repeats = pairs[[name for name in ("repeats_ok", "repeats_ok_other") if name in pairs]].to_numpy().min()
+    current = pairs[[name for name in ("code_is_current", "code_is_current_other") if name in pairs]].to_numpy().all()
+    measured = {"value": value, "lowest": lowest, "highest": highest, **_interval(claim, pairs, source, runs)}
+    origin = {
+        "repeats": int(repeats),
+        "workload_difference": _difference(pairs, claim),
+        "code_is_current": bool(current),
+        "records": joined_records(record for each in used for record in each),
+    }
+    return NOTHING | measured | origin
+
+
+def _pairs(claim: pd.Series, points: pd.DataFrame) -> pd.DataFrame:
+    """The points that a claim is of, in pairs if it compares two; the column of the other is ``<measure>_other``."""
+    measure, one, other = claim["measure"], _values(claim["one"]), _values(claim["other"])
+    known = _where(points, _values(claim["at"]))
+    known = known[known[measure].notna()]
+    if not one:
+        return _of_one_workload(known)
+    axes = {name for axis in one for name in (axis, *FOLLOWS.get(axis, []))}
+    same = [name for name in (*POINT, *WORKLOAD) if name in known and name not in axes]
+    return _of_one_workload(_where(known, one).merge(_where(known, other), on=same, suffixes=("", "_other")))
+
+
+def _of_one_workload(points: pd.DataFrame) -> pd.DataFrame:
+    """The points of the machine, dataset and epochs with the most features; all published ones are of one."""
+    names = [name for name in ("machine", "dataset", "epochs", "features") if name in points]
+    if points.empty or "dataset" not in names:
+        return points
+    first = points.sort_values("features", ascending=False, kind="stable").iloc[0]
+    return points[(points[names] == first[names]).all(axis=1)]
+
+
+def _number(claim: pd.Series, pairs: pd.DataFrame) -> tuple[float, float, float]:
+    """(value, lowest, highest); the last two only of several points."""
+    if pairs.empty:
+        return math.nan, math.nan, math.nan
+    one = pairs[claim["measure"]].astype(float)
+    other = pairs[f"{claim['measure']}_other"].astype(float) if claim["one"] else one
+    each = {
+        "ratio": one / other,
+        "change_pct": 100 * (one / other - 1),
+        "difference": one - other,
+        "difference_pct": 100 * (one / other - 1),
+        "value": one,
+    }[claim["form"]]
+    value = 100 * (one - other).sum() / other.sum() if claim["form"] == "difference_pct" else each.mean()
+    several = len(each) > 1
+    return float(value), float(each.min()) if several else math.nan, float(each.max()) if several else math.nan
+
+
+def _interval(claim: pd.Series, pairs: pd.DataFrame, source: Source, runs: pd.DataFrame) -> dict[str, Any]:
+    """The 95 % interval of a ratio of two points, and whether they were run interleaved; empty for other forms."""
+    column = source.columns.get(claim["measure"])
+    if claim["form"] not in ("ratio", "change_pct") or column is None or len(pairs) > 1:
+        return {}
+    pair = pairs.iloc[0]
+    found = pairing.between(runs, pair["records"], pair["records_other"], column)
+    low, high = found.low, found.high
+    if claim["form"] == "change_pct":
+        low, high = 100 * (low - 1), 100 * (high - 1)
+    return {"interval_low": low, "interval_high": high, "pairing": found.pairing}
+
+
+def _difference(pairs: pd.DataFrame, claim: pd.Series) -> str | None:
+    """How the workload differs from the paper's; of two batch sizes, each counts as its own."""
+    rows = [row for _, row in pairs.iterrows()]
+    sizes = "batch_size" in f"{claim['one']}{claim['at']}"
+    told = [workload_difference(row, row["batch_size"] if sizes and "batch_size" in row else None) for row in rows]
+    return "; or ".join(dict.fromkeys(filter(None, told))) or None
+
+
+def _missing(claim: pd.Series, points: pd.DataFrame) -> str:
+    """The runs, or the measurement in existing runs, that a claim would need."""
+    needed = [f"({text.replace(';', ', ').replace('=', ' ')})" for text in (claim["one"], claim["other"]) if text]
+    at = f" at {claim['at'].replace(';', ', ').replace('=', ' ')}" if claim["at"] else ""
+    if len(points) and claim["measure"] in points and points[claim["measure"]].isna().all():
+        reasons = "; ".join(points["power_reason"].dropna().unique())
+        return f"{claim['measure']} of these runs: {reasons or 'not measured'}"
+    return f"runs of {SOURCES[claim['table']].what}{' with ' if needed else ''}{' and '.join(needed)}{at}"
+
+
+@functools.cache
+def _values(text: str | None) -> dict[str, Any]:
+    """``gpus=400;memory_mode=flat`` as a dict."""
+    parts = [part.split("=") for part in (text or "").split(";") if part]
+    return {name: int(value) if value.isdigit() else value for name, value in parts}
+
+
+def _where(points: pd.DataFrame, values: dict[str, Any]) -> pd.DataFrame:
+    for name, value in values.items():
+        points = points[points[name] == value]
+    return points

@@ -1,0 +1,109 @@
+"""Our own table: whether a batch size with the lowest energy, or the shortest time, exists, and how sure that is."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.experiment.study import Study
+from study.records import pairing
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points, timed
+
+OF = {"energy_job_j": "energy", "runtime_s": "runtime"}
+SERIES = [name for name in POINT if name not in ("batch_size", "batch_size_per_rank")]
+LOWEST, HIGHER, OPEN = "lowest", "higher", "not told apart"
+
+
+def _several_batch_sizes(study: Study) -> bool:
+    sizes: dict[tuple[str, int], set[int]] = {}
+    for run in filter(kinds.runs(), study.runs):
+        sizes.setdefault((run.dataset.id, run.gpus), set()).add(run["batch_size"])
+    return any(len(each) > 1 for each in sizes.values())
+
+
+@kinds.table(
+    "batch_size_optimum",
+    title="Which batch size needs the least energy and time",
+    look_for="Whether one batch size is best: its row says lowest, and the others higher. A batch size whose interval "
+    "includes 1 cannot be told from the best. One repeat gives no interval and no verdict.",
+    needs="runs with several batch sizes",
+    uses=kinds.runs(),
+    is_there=_several_batch_sizes,
+    compares_runs=True,
+)
+def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.
+
+    The interval is that of the ratios within blocks (`study.records.pairing`), each by itself: with many batch sizes,
+    some are told apart by chance. There is a verdict only where there is an interval.
+    """
+    table = points(timed(runs), list(OF))
+    groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
+    found = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
+    found = found.sort_values([*SERIES, "batch_size"], ignore_index=True)
+    shown = ["benchmark", "scaling", "gpus", "batch_size"]
+    shown += [column for of, what in OF.items() for column in (of, *(f"{what}{end}" for end in ENDS))]
+    shown += ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+    caption = (
+        "energy of the job and runtime by batch size; to_lowest: relative to the batch size with the lowest mean, low "
+        "and high its 95 % interval over the blocks (repeats); verdict: lowest if the intervals of all others lie "
+        f"above 1, else {OPEN}."
+    )
+    remarks = [*notes(found, "values"), *_findings(found)]
+    return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)
+
+
+ENDS = ("_to_lowest", "_to_lowest_low", "_to_lowest_high", "_verdict")
+
+
+def _nothing() -> dict[str, Any]:
+    return {f"{what}{end}": None for what in OF.values() for end in ENDS}
+
+
+def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """A series with its columns of comparison, for energy and for runtime."""
+    for measure, what in OF.items():
+        if series[measure].isna().all():
+            series = series.assign(**{f"{what}{end}": np.nan for end in ENDS[:-1]}, **{f"{what}_verdict": None})
+            continue
+        best = series.loc[series[measure].idxmin()]
+        ratios = [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
+        itself = (series.index == best.name) | series[measure].isna()
+        low, high = (np.where(itself, np.nan, [getattr(each, end) for each in ratios]) for end in ("low", "high"))
+        series = series.assign(
+            **{f"{what}_to_lowest": series[measure] / best[measure]},
+            **{f"{what}_to_lowest_low": low, f"{what}_to_lowest_high": high},
+            **{f"{what}_verdict": _verdicts(series[measure], low, series.index == best.name)},
+        )
+    return series
+
+
+def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
+    """A verdict for each batch size; the best one has one if all others with a value have an interval."""
+    found: list[str | None] = [None if np.isnan(each) else HIGHER if each > 1 else OPEN for each in low]
+    others = [verdict for verdict, value, own in zip(found, values, best, strict=True) if not own and value == value]
+    sure = None if not others or None in others else LOWEST if set(others) == {HIGHER} else OPEN
+    return [sure if own else verdict for verdict, own in zip(found, best, strict=True)]
+
+
+def _findings(table: pd.DataFrame) -> list[str]:
+    """One line per series and measure: whether there is a best batch size among those tried."""
+    lines = []
+    for _, series in table.groupby([*SERIES, *WORKLOAD], sort=False, dropna=False):
+        for measure, what in OF.items():
+            known = series[series[measure].notna()]
+            if known.empty:
+                continue
+            best = known.loc[known[measure].idxmin()]
+            where = f"{best['benchmark']}, {best['gpus']} ranks: {what}"
+            edge = ", the largest tried" if best["batch_size"] == known["batch_size"].max() else ""
+            if best[f"{what}_verdict"] is None:
+                lines.append(f"{where}: no verdict, which needs interleaved repeats")
+            elif best[f"{what}_verdict"] == LOWEST:
+                lines.append(f"{where}: lowest with batch size {best['batch_size']}{edge}")
+            else:
+                alike = known.loc[known[f"{what}_verdict"] == OPEN, "batch_size"]
+                lines.append(f"{where}: batch sizes {', '.join(map(str, alike))} cannot be told apart")
+    return lines

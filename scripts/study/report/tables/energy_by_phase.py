@@ -1,0 +1,37 @@
+"""Our own table: the energy of each phase of a run."""
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, PHASE_ENERGY, notes, optional_columns, points, timed
+
+
+@kinds.table(
+    "energy_by_phase",
+    title="Energy by phase",
+    look_for="How much of the energy goes into loading and into waiting, and so what faster loading can save. Without "
+    "a power sensor the columns are empty.",
+    needs="runs",
+    uses=kinds.runs(),
+    reads_further=True,
+)
+def energy_by_phase(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: energy of the job by phase, and the shares of loading and training.
+
+    A phase lasts from its first rank's begin to its last rank's end, so phases overlap where ranks differ, and their
+    sum may exceed the job's energy.
+    """
+    table = points(timed(runs), ["energy_job_j", *PHASE_ENERGY])
+    table = table.assign(
+        load_share=table["load_energy_j"] / table["energy_job_j"],
+        train_share=table["train_energy_j"] / table["energy_job_j"],
+    )
+    table = table.sort_values(["benchmark", "dataset", "scaling", "batch_size", "gpus"], ignore_index=True)
+    shown = ["machine", "memory_mode", "benchmark", "scaling", "gpus", "batch_size", "loader", "energy_job_j",
+             *PHASE_ENERGY, "load_share", "train_share", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
+    caption = (
+        "energy of the job from load to evaluate, and in each phase, from its first rank's begin to its last rank's "
+        "end: phases of different ranks may overlap."
+    )
+    return Table("energy_by_phase", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
