@@ -1,6 +1,8 @@
 """What Snakemake plans after a change: what depends on the change, and no more."""
 
+import json
 import resource
+import shutil
 import subprocess
 
 import pandas as pd
@@ -321,3 +323,26 @@ def test_a_missing_file_of_the_user_s_own_is_named(project):
     done = project.snakemake("--dry-run", study="mine", check=False)
     assert "config/studies/mine.yaml: datasets" in done.stdout + done.stderr
     assert "datasets.nt3.train: there is no file no/train.csv" in done.stdout + done.stderr
+
+
+def test_finished_runs_of_another_machine_stand_in_one_table(project):
+    """A second machine's results, copied here as from a cluster; nothing runs for them, and not all are there."""
+    other, there = "local_mpi", project.root / "results" / "local_mpi"
+    shutil.copytree(project.results / "runs", there / "runs")
+    records = {path.parent.name: path for path in there.rglob("record.json")}
+    for path in records.values():
+        path.write_text(json.dumps({**json.loads(path.read_text()), "machine": other}))
+    records["strong+epochs~4+gpus~2+loader~read_csv"].unlink()
+    also = f"tables: [scaling, energy_by_phase]\nfurther_results:\n  - {{machine: {other}, study: tiny}}\n"
+    project.add_study("one", ONE_OF_TINY.replace("tables: [scaling]\n", also))
+    project.snakemake(study="one")
+    assert set(pd.read_csv(project.made / "tables" / "scaling.csv")["machine"]) == {"local"}, "the study's own"
+    table = pd.read_csv(project.made / "tables" / "energy_by_phase.csv")
+    same = table[(table["scaling"] == "weak") & (table["loader"] == "read_csv")].set_index("machine")
+    assert same["repeats_ok"].to_dict() == {"local": 1, other: 1}
+    strong = table[(table["scaling"] == "strong") & (table["gpus"] == 2)].iloc[0]
+    assert (strong.machine, strong.repeats_ok) == (other, 1), "of its two repeats one has no record"
+    assert (project.results / strong.records).exists()
+    assert project.plan(study="one") == {}
+    records["strong+epochs~4+gpus~1+loader~read_csv"].unlink()
+    assert project.plan(study="one") == {"make_table": 1}

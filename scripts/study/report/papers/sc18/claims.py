@@ -170,12 +170,12 @@ def _number(claim: pd.Series, pairs: pd.DataFrame) -> tuple[float, float, float]
 def _interval(claim: pd.Series, pairs: pd.DataFrame, source: Source, runs: pd.DataFrame) -> dict[str, Any]:
     """The 95 % interval of a ratio of two points, and whether they were run interleaved; empty for other forms."""
     column = source.columns.get(claim["measure"])
-    if claim["form"] not in ("ratio", "change_pct") or column is None or len(pairs) > 1:
+    if claim["form"] not in ("ratio", "change_pct", "difference_pct") or column is None or len(pairs) > 1:
         return {}
     pair = pairs.iloc[0]
     found = pairing.between(runs, pair["records"], pair["records_other"], column)
     low, high = found.low, found.high
-    if claim["form"] == "change_pct":
+    if claim["form"] != "ratio":
         low, high = 100 * (low - 1), 100 * (high - 1)
     return {"interval_low": low, "interval_high": high, "pairing": found.pairing}
 

@@ -78,6 +78,7 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     "The profile does not see communication within TensorFlow: the timeline does.",
     needs="profiled runs (profile: true)",
     uses=SOURCES["table2_3"].uses,
+    reads_further=True,
 )
 def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: seconds of rank 0 in the paper's columns, for each learning rate scaling."""
@@ -112,6 +113,7 @@ def table4_5_6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """
     keys = ["benchmark", "scaling", "memory_mode", "learning_rate_scaling", "gpus"]
     table = _beside("table4_5_6", runs, keys, ["model_fit_s", *QUALITY])
+    table = table.drop(columns=["power_source", "power_reason"])
     order = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus"]
     table = table.sort_values(order, ascending=[True, True, True, False], ignore_index=True)
     beside = [
