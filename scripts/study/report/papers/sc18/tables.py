@@ -42,8 +42,9 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "published_energy_j", *TOLD]  # fmt: skip
     caption = (
         "one epoch on one node: runtime, mean power of the node, its CPU and its memory from load to evaluate "
-        "(energy_window_s), and the node's energy: by its counter (energy), mean power x that time (node_power_time), "
-        "and mean power x runtime, the paper's formula (power_runtime); published: sc18, Table 1 (Theta, cache mode)."
+        "(energy_window_s), and the node's energy: by its counter if it has one (energy), mean power x that time "
+        "(node_power_time), and mean power x runtime, the paper's formula (power_runtime); published: sc18, Table 1 "
+        "(Theta, cache mode)."
     )
     return _of_runs("sc18_table1", caption, table, shown, [WINDOW])
 
