@@ -14,14 +14,16 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.experiment import expansion, schemas
-from study.experiment.study import Further
+from study.experiment.study import Further, Study
 from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
 from study.machines import machine
+from study.records import gathered
 from study.records.record import make_record, read_record
-from study.records.tidy import further_frame, loading_frame, read_runs, runs_frame
+from study.records.tidy import loading_frame, read_runs, runs_frame
+from study.report import sources
 from study.report.figures import timeline, timeline_drawing
-from study.report.figures.description import describe, has_runs
+from study.report.figures.description import describe
 from study.report.papers.sc18.projection import loading_factor
 from study.report.tables import TABLES
 from study.report.tables.summary import NODE_POWER
@@ -209,7 +211,7 @@ def test_a_record_knows_its_memory_mode_and_one_without_it_is_read(make_run):
     record = make_record(folder)
     assert record["memory_mode"] == "flat"
     older = {name: value for name, value in record.items() if name != "memory_mode"}
-    for name in ("window_s", "energy_by_phase_j"):
+    for name in ("energy_window_s", "energy_by_phase_j"):
         older["power"] = {key: value for key, value in older["power"].items() if key != name}
     write_json(folder / "record.json", older)
     assert read_record(folder / "record.json")["memory_mode"] is None
@@ -218,15 +220,18 @@ def test_a_record_knows_its_memory_mode_and_one_without_it_is_read(make_run):
 
 
 @pytest.fixture
-def both_modes(frame, tmp_path):
+def both_modes(frame, tmp_path, monkeypatch):
     """Tidy table of theta's runs, followed by those of theta_flat, of which one has no record yet."""
-    here = frame(*((run, {"runtime": 1567.0}) for run in one_node()), on="theta")
-    there = [*one_node(), *one_node(epochs=2)]
+    here, there = one_node(), (*one_node(), *one_node(epochs=2))
+    frame((here[0], {"runtime": 1567.0}), on="theta")
     frame((there[0], {"runtime": 1608.0, "session": "another"}), on="theta_flat")
-    further = further_frame([(tmp_path / "theta_flat", there)], CODE, tmp_path / "theta")
-    further.to_csv(tmp_path / "theta" / "further_runs.csv", index=False)
-    found = read_runs(tmp_path / "theta" / "runs.csv", [tmp_path / "theta" / "further_runs.csv"])
-    assert len(here) == 1 and len(found) == 2
+    monkeypatch.setattr(gathered, "load_study", lambda name: Study(name, "", {}, there))
+    study = Study("sc18", "", {}, here, further=(Further("theta_flat", "sc18_flat"), Further("theta", "sc18")))
+    assert gathered.elsewhere(study, tmp_path / "theta") == {"theta_flat": [there[0]]}
+    uses = TABLES["sc18_memory_modes"].uses
+    alone, _ = gathered.gather(study, tmp_path / "theta", uses, uses_loading=False)
+    found, _ = gathered.gather(study, tmp_path / "theta", uses, uses_loading=False, reads_further=True)
+    assert (alone["machine"].tolist(), found["machine"].tolist()) == (["theta"], ["theta", "theta_flat"])
     return found
 
 
@@ -328,7 +333,7 @@ def test_table1_from_cray_counters(measured):
     runs = measured(run)
     row = TABLES["sc18_table1"].make(runs, NO_LOADING).frame.iloc[0]
     window = SECONDS - 10
-    assert (row.batch_size, row.memory_mode, row.runtime_s, row.power_window_s) == (20, "cache", SECONDS, window)
+    assert (row.batch_size, row.memory_mode, row.runtime_s, row.energy_window_s) == (20, "cache", SECONDS, window)
     assert (row.node_power_w, row.cpu_power_w, row.memory_power_w) == pytest.approx((NODE, CPU, MEMORY), rel=1e-3)
     assert row.energy_j == pytest.approx(1.005 * NODE * window, rel=1e-3), "the counter"
     assert row.node_power_time_j == pytest.approx(NODE * window, rel=1e-3), "mean power x time"
@@ -364,7 +369,9 @@ def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "busy share" not in (tmp_path / "f.svg").read_text()
     study = expansion.load_study("sc18")
-    assert has_runs(describe("sc18_figure3_4"), study.runs) and has_runs(describe("sc18_figure6"), study.runs, True)
+    first, sixth = (sources.of_figure(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))
+    assert [(run.gpus, run["batch_size"], run["trace"]) for run in first] == [(1, 20, False)]
+    assert [(run.gpus, run["trace"]) for run in sixth] == [(400, True)]
 
 
 def test_measured_and_modelled_node_power_have_no_mean(frame):

@@ -19,7 +19,6 @@ from study.experiment.study import PlannedRun, Study
 from study.machines import machine
 from study.records import tidy
 
-
 Uses = Callable[[Any], bool]
 
 

@@ -164,6 +164,7 @@ def _power(
     per_gpu, why = _of_the_gpus(whole, machine)
     one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
     training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), machine)
+    any_energy = any(part["energy_j"] is not None for part in whole.values())
     return {
         "source": source if per_gpu is not None else None,
         "reason": None if per_gpu is not None else "; ".join(dict.fromkeys(filter(None, [absent, why]))),
@@ -173,7 +174,7 @@ def _power(
         "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
         "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,
         "energy_job_j": _job(whole, machine),
-        "energy_window_s": _length(windows, RUN) if any(part["energy_j"] is not None for part in whole.values()) else None,
+        "energy_window_s": _length(windows, RUN) if any_energy else None,
         "energy_by_phase_j": {phase: _job(found[phase], machine) for phase in PHASES if phase in found},
         "components": whole,
         "phases": {phase: found[phase] for phase in PHASES if phase in found},

@@ -114,6 +114,7 @@ SOURCES = {
     ),
     "table4_5_6": Source(
         "sc18_table4_5_6_nt3_strong.csv", "Tables 4, 5 and 6",
-        {"model_fit_s": "train_s", **{name: name for name in QUALITY}}, kinds.runs("strong"), _per_epoch, _our_per_epoch,
+        {"model_fit_s": "train_s", **{name: name for name in QUALITY}}, kinds.runs("strong"),
+        _per_epoch, _our_per_epoch,
     ),
 }  # fmt: skip

@@ -67,7 +67,8 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *_pairs(POWER), "energy_window_s", *TOLD]  # fmt: skip
     caption = (
         "one epoch on one node by memory mode, none where the machine's file declares none: runtime, and mean power of "
-        "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 (Theta)."
+        "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 "
+        "(Theta)."
     )
     return _of_runs("sc18_memory_modes", caption, table, shown, [WINDOW])
 
