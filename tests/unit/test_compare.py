@@ -46,6 +46,12 @@ def test_each_machine_has_its_row(compared):
     assert table.loc["local_mpi"].records.startswith("local_mpi/runs/")
 
 
+def test_machines_of_different_memory_modes_have_a_ratio(compared):
+    folder = compared({"theta": 10.0, "theta_flat": 20.0})
+    assert pd.read_csv(folder / "scaling.csv").set_index("memory_mode").runtime_s.to_dict() == {"cache": 10, "flat": 20}
+    assert pd.read_csv(folder / "comparison.csv").set_index("quantity").loc["runtime_s", "ratio"] == 2
+
+
 def test_the_machine_is_shown(compared):
     text = (compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.md").read_text()
     assert "| machine " in text

@@ -11,7 +11,7 @@ from study.report.tables.layout import Table
 from study.report.tables.summary import POINT, joined_records, timed
 
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
-KEYS = [name for name in POINT if name != "machine"]
+KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
 CALIBRATED = "calibrated"
 ERROR = 0.025  # on each side
 

@@ -30,7 +30,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
     table = points(runs.assign(achieved_gflop_per_s=runs["flop_per_s"].astype(float) / 1e9), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
-    table["load_share"] = table["load_s"] / table["runtime_s"]
+    table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
              "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
