@@ -223,8 +223,8 @@ def test_a_record_knows_its_memory_mode_and_one_without_it_is_read(make_run):
 def both_modes(frame, tmp_path, monkeypatch):
     """Tidy table of theta's runs, followed by those of theta_flat, of which one has no record yet."""
     here, there = one_node(), (*one_node(), *one_node(epochs=2))
-    frame((here[0], {"runtime": 1567.0}), on="theta")
-    frame((there[0], {"runtime": 1608.0, "session": "another"}), on="theta_flat")
+    frame((here[0], {"runtime": 1567.0, "load": (2.0,)}), on="theta")
+    frame((there[0], {"runtime": 1608.0, "load": (2.0,), "session": "another"}), on="theta_flat")
     monkeypatch.setattr(gathered, "load_study", lambda name: Study(name, "", {}, there))
     study = Study("sc18", "", {}, here, further=(Further("theta_flat", "sc18_flat"), Further("theta", "sc18")))
     assert gathered.elsewhere(study, tmp_path / "theta") == {"theta_flat": [there[0]]}
@@ -246,6 +246,11 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     assert (row.pairing, row.missing) == ("unpaired", None)
     assert math.isnan(row.interval_low), "two machines are never interleaved"
     assert row.source == "runs; published: section 4.1"
+
+
+def test_both_modes_stand_in_one_figure(both_modes, tmp_path):
+    data = timeline.select(describe("sc18_figure3_4"), both_modes, "test", tmp_path / "theta", traced=False)
+    assert [run.title.rpartition(" ")[2] for run in data.runs] == ["cache", "flat"]
 
 
 def test_a_mode_is_compared_with_its_own_published_points_only(frame):
