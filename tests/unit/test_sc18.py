@@ -19,6 +19,7 @@ from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
 from study.machines import machine
 from study.records import gathered
+from study.records.power import NODE_POWER
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
@@ -26,7 +27,6 @@ from study.report.figures import timeline, timeline_drawing
 from study.report.figures.description import describe
 from study.report.papers.sc18.projection import loading_factor
 from study.report.tables import TABLES
-from study.report.tables.summary import NODE_POWER
 
 NO_LOADING = loading_frame([], "c0de", Path("."))
 CODE = {"nt3": "c0de"}

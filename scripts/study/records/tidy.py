@@ -15,10 +15,9 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records import targets, utilisation
+from study.records import power, targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
-COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 
 
@@ -112,7 +111,7 @@ def _run_row(
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
-        **_power(record),
+        **power.power_columns(record),
         **_communication(record["communication"]),
         **_profile(record["profile"]),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
@@ -140,53 +139,6 @@ def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path:
                 f"{path}: is a record with {name} {found[name]!r}, but {expected!r} is expected here; move its folder "
                 "to where it belongs, or delete it to run again"
             )
-
-
-def _power(record: dict[str, Any]) -> dict[str, Any]:
-    """Power and energy columns: per GPU, of the job, of each kind of device, and derived values."""
-    power, training = record["power"], record["training"]
-    job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
-    if training:
-        derived, workload = record["derived"], record["workload"]
-        ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
-        samples = workload["samples_per_rank"] * ranks * derived["epochs_per_rank"]
-    gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
-    return {
-        "power_per_gpu_w": power["power_per_gpu_w"],
-        "power_per_gpu_training_w": power["power_per_gpu_training_w"],
-        "power_per_gpu_one_hz_w": power["power_per_gpu_one_hz_w"],
-        "energy_per_gpu_j": power["energy_per_gpu_j"],
-        "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
-        "energy_job_j": job,
-        "energy_window_s": window,
-        "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
-        "samples_per_j": samples / job if job and samples else None,
-        **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
-        **_node_power(record),
-        **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
-        "power_gap_s": max(gaps, default=None),
-        "power_source": power["source"],
-        "power_reason": power["reason"],
-    }
-
-
-def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
-    """Mean power of a node and of its parts from load to evaluate (W), and energy from power (J).
-
-    As in sc18, Table 1: the mean of the power readings. A sensor without readings of power has the energy of its
-    counter / time. ``node_power_time_j`` is mean power x time, of all nodes; ``node_energy_j`` is the counter's energy.
-    """
-    power, nodes = record["power"], record["derived"]["nodes"]
-    seconds, parts = power.get("energy_window_s"), power["components"]
-
-    def watts(part: dict[str, Any]) -> float | None:
-        joules = part["energy_j"] if part["trapezoid_j"] is None else part["trapezoid_j"]
-        return None if joules is None or not seconds else joules / nodes / seconds
-
-    return {
-        **{f"{kind}_power_w": watts(parts[kind]) for kind in ("node", "cpu", "memory")},
-        "node_power_time_j": parts["node"]["trapezoid_j"],
-    }
 
 
 def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
@@ -246,9 +198,7 @@ MEASURED = (
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
     *TRAINING, *utilisation.COLUMNS[:-1], *targets.MEASURES, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
-    "power_per_gpu_w", "power_per_gpu_training_w", "node_power_w", "cpu_power_w", "memory_power_w", "energy_per_gpu_j",
-    "energy_job_j", "energy_delay_product_js",
-    "samples_per_j",
+    *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS,
 )  # fmt: skip
 
 

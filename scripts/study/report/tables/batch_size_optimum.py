@@ -9,7 +9,7 @@ import study.report.tables.kinds as kinds
 from study.experiment.study import Study
 from study.records import pairing
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points
 
 OF = {"energy_job_j": "energy", "runtime_s": "runtime"}
 SERIES = [name for name in POINT if name not in ("batch_size", "batch_size_per_rank")]
@@ -39,7 +39,7 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     The interval is that of the ratios within blocks (`study.records.pairing`), each by itself: with many batch sizes,
     some are told apart by chance. There is a verdict only where there is an interval.
     """
-    table = points(timed(runs), list(OF))
+    table = points(runs, list(OF))
     groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
     found = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
     found = found.sort_values([*SERIES, "batch_size"], ignore_index=True)

@@ -3,8 +3,9 @@
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.records.power import PHASE_ENERGY
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, PHASE_ENERGY, notes, optional_columns, points, timed
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
 
 @kinds.table(
@@ -22,7 +23,7 @@ def energy_by_phase(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     A phase lasts from its first rank's begin to its last rank's end, so phases overlap where ranks differ, and their
     sum may exceed the job's energy.
     """
-    table = points(timed(runs), ["energy_job_j", *PHASE_ENERGY])
+    table = points(runs, ["energy_job_j", *PHASE_ENERGY])
     table = table.assign(
         load_share=table["load_energy_j"] / table["energy_job_j"],
         train_share=table["train_energy_j"] / table["energy_job_j"],

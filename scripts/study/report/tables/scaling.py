@@ -6,8 +6,9 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
+from study.records.power import POWER
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, POWER, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points
 
 FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",

@@ -10,7 +10,8 @@ from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
-from study.records.tidy import COVERED, QUALITY
+from study.records.power import NO_MEAN, has_no_mean
+from study.records.tidy import QUALITY
 from study.report.tables.layout import ci95_name, text
 
 # Columns that identify a row of a table of runs: the machine, its memory mode and every grid key except the repeat.
@@ -18,14 +19,6 @@ IDENTITY = ("machine", "memory_mode", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
-# Measures of power and energy, each measured or modelled as a whole run is.
-POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
-         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
-# The same of a node and its parts, and of each phase.
-NODE_POWER = ["node_power_w", "cpu_power_w", "memory_power_w", "node_energy_j", "node_power_time_j"]
-PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
-OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j")
-NO_MEAN = "measured in some repeats, modelled in others: no mean"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
@@ -62,8 +55,7 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
         point[name] = ok[name].iloc[0] if len(ok) else None
     sources = list(ok["power_source"].dropna().unique())
     for measure in measures:
-        unlike = len(sources) > 1 and measure in OF_POWER
-        sample = summarize(ok[measure].iloc[:0] if unlike else ok[measure])
+        sample = summarize(ok[measure].iloc[:0] if has_no_mean(ok, measure) else ok[measure])
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
     point["repeats_resumed"] = int(ok["resumed_after_epoch"].notna().sum())

@@ -9,9 +9,10 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
+from study.records.power import has_no_mean
 from study.records.targets import MEASURES
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, OF_POWER, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
 # MLPerf Training rules, "Benchmark Results": five runs of a vision benchmark, ten of a language benchmark.
 LEAST_REPEATS = 5
@@ -70,10 +71,9 @@ def _convergence(group: pd.DataFrame) -> dict[str, Any]:
     few = len(told) < LEAST_REPEATS
     found: dict[str, Any] = dict(zip(COUNTS, (reached, missed, len(ok) - reached - missed), strict=True))
     found["quality_target"] = "; ".join(group["quality_target"].unique())
-    mixed = ok["power_source"].nunique() > 1  # measured in some repeats, modelled in others
     for measure, name in OLYMPIC.items():
         values = told[measure].astype(float).mask(told["target_reached"].eq(False), np.inf)
-        found[name] = np.nan if few or (mixed and measure in OF_POWER) else olympic_mean(values)
+        found[name] = np.nan if few or has_no_mean(ok, measure) else olympic_mean(values)
     remarks = [f"too few repeats ({len(told)} of {LEAST_REPEATS})"] if few else []
     if missed:
         remarks.append(f"{missed} did not reach the target")

@@ -10,16 +10,13 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core import configuration
 from study.experiment.parameters import is_observed
-from study.instruments.profiler import COLUMNS
-from study.records.tidy import NO_MODE
+from study.records.power import NODE_MEANS, NODE_POWER
+from study.records.tidy import NO_MODE, PROFILE
 from study.report.papers.sc18.workload import EPOCHS
 from study.report.tables.layout import ci95_name
-from study.report.tables.summary import NODE_POWER, points, published
+from study.report.tables.summary import points, published
 
-KEYS = ["benchmark", "scaling", "memory_mode"]
-PROFILE = ["total_s", *COLUMNS]
 QUALITY = ["loss", "accuracy", "validation_loss", "validation_accuracy"]
-POWER = ["node_power_w", "cpu_power_w", "memory_power_w"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def _our_per_epoch(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(model_fit_per_epoch_s=table["model_fit_s"] / table["epochs_per_rank"])
 
 
-_RUNTIME_AND_POWER = {name: name for name in ("runtime_s", *POWER)}
+_RUNTIME_AND_POWER = {name: name for name in ("runtime_s", *NODE_MEANS)}
 SOURCES = {
     "table1": Source(
         "sc18_table1_nt3_batch_size.csv", "Table 1", {**_RUNTIME_AND_POWER, "energy_j": "node_energy_j"}, _one_rank,

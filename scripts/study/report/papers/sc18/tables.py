@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.report.papers.sc18.points import POWER, PROFILE, QUALITY, SOURCES, lookup_mode
+from study.records.power import NODE_MEANS
+from study.records.tidy import PROFILE
+from study.report.papers.sc18.points import QUALITY, SOURCES, lookup_mode
 from study.report.papers.sc18.workload import workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, beside_published, notes, optional_columns, with_unmeasured
@@ -15,8 +17,7 @@ WINDOW = (
     "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
     "(energy_window_s)"
 )
-
-UNLIKE = (*POWER, "energy_j")
+UNLIKE = (*NODE_MEANS, "energy_j")
 
 
 @kinds.table(
@@ -35,10 +36,10 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     mean power x runtime, which is how the paper's energy was computed. The paper's power is of the whole run.
     """
     keys = ["benchmark", "scaling", "memory_mode", "batch_size", "gpus"]
-    table = _beside("table1", runs, keys, ["runtime_s", *POWER, "energy_j"], _of_its_batch_size)
+    table = _beside("table1", runs, keys, ["runtime_s", *NODE_MEANS, "energy_j"], _of_its_batch_size)
     table = table.sort_values(["benchmark", "memory_mode", "batch_size"], ignore_index=True)
     shown = ["benchmark", "memory_mode", "batch_size", "runtime_s", "published_runtime_s", "ratio_runtime_s",
-             *_pairs(POWER), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
+             *_pairs(NODE_MEANS), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
              "published_energy_j", *TOLD]  # fmt: skip
     caption = (
         "one epoch on one node: runtime, mean power of the node, its CPU and its memory from load to evaluate "
@@ -61,10 +62,10 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Section 4.1 and Figures 3 and 4: runtime and mean power of one node in cache mode and in flat mode."""
     keys = ["benchmark", "scaling", "memory_mode", "gpus"]
-    table = _beside("memory_modes", runs, keys, ["runtime_s", *POWER])
+    table = _beside("memory_modes", runs, keys, ["runtime_s", *NODE_MEANS])
     table = table.sort_values(["benchmark", "memory_mode"], ignore_index=True)
     shown = ["machine", "benchmark", "memory_mode", "runtime_s", "published_runtime_s", "ratio_runtime_s",
-             *_pairs(POWER), "energy_window_s", *TOLD]  # fmt: skip
+             *_pairs(NODE_MEANS), "energy_window_s", *TOLD]  # fmt: skip
     caption = (
         "one epoch on one node by memory mode, none where the machine's file declares none: runtime, and mean power of "
         "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 "
@@ -85,7 +86,7 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: seconds of rank 0 in the paper's columns, for each learning rate scaling."""
     keys = ["benchmark", "scaling", "memory_mode", "learning_rate_scaling", "gpus"]
-    table = _beside("table2_3", runs, keys, PROFILE, whole=False).drop(columns=["power_source", "power_reason"])
+    table = _beside("table2_3", runs, keys, list(PROFILE), whole=False).drop(columns=["power_source", "power_reason"])
     table = table.sort_values(["benchmark", "scaling", "learning_rate_scaling", "gpus"], ignore_index=True)
     beside = [column for name in PROFILE for column in (name, f"published_{name}", f"ratio_{name}")]
     shown = ["benchmark", "scaling", "learning_rate_scaling", "loader", "gpus", *beside, "repeats_ok", "repeats_failed",

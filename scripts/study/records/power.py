@@ -1,0 +1,70 @@
+"""Columns of power and energy in the tidy table of runs: their names, and their values from a run record."""
+
+from typing import Any
+
+import pandas as pd
+
+from study.instruments.phases import PHASES
+
+COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
+# Measures of power and energy, each measured or modelled as a whole run is.
+POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
+         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
+# The same of a node and its parts, and of each phase.
+NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
+NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
+PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
+OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j")
+NO_MEAN = "measured in some repeats, modelled in others: no mean"
+
+
+def has_no_mean(repeats: pd.DataFrame, measure: str) -> bool:
+    """Whether a mean of ``measure`` would be one of measured and modelled power. repeats: rows of the tidy table."""
+    return measure in OF_POWER and repeats["power_source"].nunique() > 1
+
+
+def power_columns(record: dict[str, Any]) -> dict[str, Any]:
+    """Power and energy per GPU, of the job, of each kind of device, and derived values, from a run record."""
+    power, training = record["power"], record["training"]
+    job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
+    if training:
+        derived, workload = record["derived"], record["workload"]
+        ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
+        samples = workload["samples_per_rank"] * ranks * derived["epochs_per_rank"]
+    gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
+    return {
+        "power_per_gpu_w": power["power_per_gpu_w"],
+        "power_per_gpu_training_w": power["power_per_gpu_training_w"],
+        "power_per_gpu_one_hz_w": power["power_per_gpu_one_hz_w"],
+        "energy_per_gpu_j": power["energy_per_gpu_j"],
+        "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
+        "energy_job_j": job,
+        "energy_window_s": window,
+        "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
+        "samples_per_j": samples / job if job and samples else None,
+        **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
+        **_node_power(record),
+        **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
+        "power_gap_s": max(gaps, default=None),
+        "power_source": power["source"],
+        "power_reason": power["reason"],
+    }
+
+
+def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
+    """Mean power of a node and of its parts from load to evaluate (W), and energy from power (J).
+
+    As in sc18, Table 1: the mean of the power readings. A sensor without readings of power has the energy of its
+    counter / time. ``node_power_time_j`` is mean power x time, of all nodes; ``node_energy_j`` is the counter's energy.
+    """
+    power, nodes = record["power"], record["derived"]["nodes"]
+    seconds, parts = power.get("energy_window_s"), power["components"]
+
+    def watts(part: dict[str, Any]) -> float | None:
+        joules = part["energy_j"] if part["trapezoid_j"] is None else part["trapezoid_j"]
+        return None if joules is None or not seconds else joules / nodes / seconds
+
+    return {
+        **{f"{kind}_power_w": watts(parts[kind]) for kind in ("node", "cpu", "memory")},
+        "node_power_time_j": parts["node"]["trapezoid_j"],
+    }
