@@ -277,6 +277,17 @@ def test_runs_without_the_value_are_told_with_the_reason(local):
     assert "run the study" not in text
 
 
+def test_measured_and_modelled_power_are_not_averaged(local):
+    local.runs(study_with({"quantity": "energy_job_j", "high": 0.1}), STEADY)
+    for index, file in enumerate(sorted(local.results.glob("local/runs/**/record.json"))):
+        record = yaml.safe_load(file.read_text())
+        record["power"] |= {"energy_job_j": 50.0, "source": "modelled" if index else "measured"}
+        write_json(file, record)
+    local.check()
+    assert local.row.verdict == "measured and modelled power"
+    assert "modelled in others" in (local.results / "table/performance_check.md").read_text()
+
+
 def test_a_quantity_of_the_target_has_a_reason(local):
     local.runs(study_with({"quantity": "training_to_target_s", "high": 0.1}), STEADY)
     local.check()

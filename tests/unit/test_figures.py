@@ -38,6 +38,7 @@ RUN = {
     "status": "ok", "failure_kind": None, "runtime_s": 20.0, "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5,
     "shared_read_mb": 160.0, "accuracy": 0.9, "validation_growth_sign_accuracy": 0.7, "loss": 0.4,
     "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
+    "power_source": None,
     "oversubscribed": False,
     "code_is_current": True,
 }  # fmt: skip
@@ -164,6 +165,18 @@ def test_modelled_power_is_called_so():
     data = selected("figure11_13", {"power_source": "modelled", "energy_per_gpu_j": 5.0}, {"loader": "chunked"})
     assert any("modelled from CPU utilisation" in note for note in data.notes)
     assert not selected("figure11_13", {"power_source": "measured"}).notes
+
+
+def test_measured_and_modelled_power_have_no_mean():
+    measured = {"power_source": "measured", "energy_per_gpu_j": 5.0, "power_reason": None}
+    modelled = {**measured, "power_source": "modelled", "energy_per_gpu_j": 9.0, "repeat": 2}
+    data = selected("figure11_13", measured, modelled, {**measured, "gpus": 2}, {**modelled, "gpus": 4})
+    (line,) = panel(data, "Energy").lines
+    assert line.mean.tolist() == pytest.approx([math.nan, 5.0, 9.0], nan_ok=True)
+    assert any("energy of some runs are modelled" in note for note in data.notes)
+    alone = selected("figure11_13", measured, modelled)
+    assert panel(alone, "Energy").reason == "measured in some repeats, modelled in others: no mean"
+    assert panel(alone, "Performance").reason is None
 
 
 def test_traced_runs_other_loaders_and_other_scalings_are_left_out():

@@ -105,6 +105,15 @@ def test_modelled_power_is_called_so(tmp_path):
     assert any("modelled" in note for note in data.notes)
 
 
+def test_measured_and_modelled_power_are_not_averaged(tmp_path):
+    row = add_run(tmp_path, "a", power={"bmc": ("node", 100, None), "other": ("node", 70, None)})
+    telemetry = pd.read_csv(tmp_path / "a" / "telemetry.csv")
+    telemetry.loc[telemetry["device"] == "other", "sensor"] = "modelled"
+    telemetry.to_csv(tmp_path / "a" / "telemetry.csv", index=False)
+    lines = {line.label: line.mean[POINTS // 2] for line in selected(tmp_path, row).runs[0].power}
+    assert lines == pytest.approx({"node": 100, "node, modelled": 70})
+
+
 def test_of_many_ranks_the_first_and_the_last_to_load(tmp_path):
     (run,) = selected(tmp_path, add_run(tmp_path, "a", ranks=7)).runs
     assert [lane.label for lane in run.lanes] == ["rank 0, first to load", "rank 6, last to load"]

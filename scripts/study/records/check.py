@@ -20,7 +20,7 @@ from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
-from study.records import references, targets, tidy
+from study.records import power, references, targets, tidy
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
@@ -28,6 +28,7 @@ NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repea
 NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
 MIXED = "runs of several versions of the code"
+UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
@@ -206,7 +207,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     return dataclasses.replace(
         empty,
         values=values.tolist(),
-        problem=_problem(good, versions),
+        problem=_problem(good, quantity, versions),
         calibration=versions[0] if versions else None,
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
@@ -225,10 +226,12 @@ def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
     return "; ".join(dict.fromkeys(told)) or None
 
 
-def _problem(good: pd.DataFrame, versions: list[Any] | None) -> str | None:
+def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> str | None:
     """Why the values of a point are no repeats of each other, or too few; None if they are fine."""
     if good["code"].nunique() > 1:
         return MIXED
+    if power.has_no_mean(good, quantity):
+        return UNLIKE_POWER
     if versions is not None and any(pd.isna(version) for version in versions):
         return NOT_CALIBRATED
     if versions is not None and len(versions) > 1:

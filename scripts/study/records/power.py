@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from study.instruments.phases import PHASES
+from study.instruments.power.readings import MODELLED
 
 COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
 # Measures of power and energy, each measured or modelled as a whole run is.
@@ -21,6 +22,15 @@ NO_MEAN = "measured in some repeats, modelled in others: no mean"
 def has_no_mean(repeats: pd.DataFrame, measure: str) -> bool:
     """Whether a mean of ``measure`` would be one of measured and modelled power. repeats: rows of the tidy table."""
     return measure in OF_POWER and repeats["power_source"].nunique() > 1
+
+
+def modelled_note(sources: pd.Series, subject: str = "power and energy", verb: str = "are") -> list[str]:
+    """A remark if power is modelled, in all or in some of the shown runs. sources: a column ``power_source``."""
+    shown = set(sources.dropna())
+    if MODELLED not in shown:
+        return []
+    some = "" if shown == {MODELLED} else " of some runs"
+    return [f"{subject}{some} {verb} modelled from CPU utilisation (power_model), not measured"]
 
 
 def power_columns(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
-from study.core.statistics import summarize
-from study.instruments.power.readings import MODELLED
+from study.core.statistics import Sample, summarize
+from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, columns, filters, several
 from study.report.tables.summary import published, timed
 
-POWER = ("power_per_gpu_w", "energy_per_gpu_j")
 NOT_MEASURED = "no run of this study has it"
 
 Labels = dict[str, dict[str, str]]  # as in `Description`
@@ -117,8 +116,7 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
     if crowded:
         notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} GPUs")
-    if "power_source" in rows and rows["power_source"].eq(MODELLED).any():
-        notes.append("power and energy are modelled from CPU utilisation (power_model), not measured")
+    notes += modelled_note(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")
     return tuple(notes)
@@ -169,13 +167,17 @@ def _line(
     (number, series_label), (index, quantity_label) = series, quantity
     counts = np.array(sorted(group["gpus"].unique()))
     ok = group[group["status"] == "ok"]
-    values = ok[column] if column in ok else pd.Series(np.nan, index=ok.index)
-    samples = [summarize(values[ok["gpus"] == count]) for count in counts]
+    samples = [_sample(ok[ok["gpus"] == count], column) for count in counts]
     parts = [quantity_label] if len(panel["quantities"]) > 1 or not series_label else []
     return Line(
         ", ".join([*parts, *filter(None, [series_label])]), number, index, counts,
         np.array([sample.mean for sample in samples]), np.array([sample.ci95 for sample in samples]),
     )  # fmt: skip
+
+
+def _sample(repeats: pd.DataFrame, column: str) -> Sample:
+    """The mean of a point's successful repeats; measured and modelled power have none."""
+    return summarize(repeats[column] if column in repeats and not has_no_mean(repeats, column) else [])
 
 
 def _failed(number: int, group: pd.DataFrame) -> Iterator[Failed]:
@@ -225,6 +227,7 @@ def _published_rows(entry: dict[str, Any], description: Description) -> pd.DataF
 
 def _reason(panel: dict[str, Any], rows: pd.DataFrame) -> str:
     """Why a panel has no line: the runs' reason for missing power, or that no run measured it."""
-    if set(panel["quantities"]) <= set(POWER):
-        return "; ".join(rows["power_reason"].dropna().unique()) or NOT_MEASURED
+    if set(panel["quantities"]) <= set(OF_POWER):
+        reasons = [*rows["power_reason"].dropna().unique(), *([NO_MEAN] if rows["power_source"].nunique() > 1 else [])]
+        return "; ".join(reasons) or NOT_MEASURED
     return NOT_MEASURED

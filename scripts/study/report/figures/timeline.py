@@ -15,6 +15,7 @@ from study.core.files import AnyPath
 from study.instruments import phases
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
+from study.records.power import modelled_note
 from study.records.tidy import NO_MODE
 from study.report.figures.description import Description, filters
 from study.report.tables.summary import timed
@@ -103,8 +104,7 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, .
         notes.append(f"{failed} {kind} failed and are not shown")
     if len(shown) > MOST_RUNS:
         notes.append(f"{len(shown) - MOST_RUNS} more {kind} are not shown")
-    if shown["power_source"].eq(MODELLED).any():
-        notes.append("power is modelled from CPU utilisation (power_model), not measured")
+    notes += modelled_note(shown["power_source"], "power", "is")
     several = shown["nodes"] > 1
     if (several & (shown["hosts"] == shown["host"])).any():
         notes.append("the nodes' clocks are taken as they are")
@@ -161,17 +161,20 @@ def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
 
 
 def _power(path: Path, started: int, end: float) -> tuple[PowerLine, ...]:
-    """A `PowerLine` for each kind of device; if a device has only an energy counter, its differences over time."""
+    """A `PowerLine` for each kind of device, measured and modelled apart.
+
+    If a device has only an energy counter, its differences over time.
+    """
     if not path.exists():
         return ()
     frame = pd.read_csv(path, dtype={"host": str, "device": str})
     lines = []
-    for kind, rows in frame.groupby("kind", sort=False):
+    for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
         grid = np.linspace(0, end, POINTS)
         sampled = np.array([_device_power(device, started, grid) for _, device in rows.groupby(["host", "device"])])
         sampled = sampled[~np.isnan(sampled).all(axis=1)]
         if len(sampled):
-            label = f"{kind}, modelled" if rows["sensor"].eq(MODELLED).all() else kind
+            label = f"{kind}, modelled" if is_modelled else kind
             label += f" (mean and range of {len(sampled)})" if len(sampled) > 1 else ""
             lines.append(PowerLine(label, grid, sampled.mean(axis=0), sampled.min(axis=0), sampled.max(axis=0)))
     return tuple(lines)

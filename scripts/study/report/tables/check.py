@@ -18,6 +18,8 @@ NOTES = {
     check.NO_REFERENCE: "no accepted value: make check ACCEPT=1 accepts the present ones",
     check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
     check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
+    check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: snakemake "
+    "--forcerun train",
     check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
     "only where ranks run on the launching host: train again with relative_to: calibration in this study's references, "
     "with snakemake --forcerun train",

@@ -10,7 +10,7 @@ from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
-from study.records.power import NO_MEAN, has_no_mean
+from study.records.power import NO_MEAN, has_no_mean, modelled_note
 from study.records.tidy import QUALITY
 from study.report.tables.layout import ci95_name, text
 
@@ -168,8 +168,8 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
         found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
         found.append(f"no power: {_joined(table['power_reason'].dropna())}")
-    if "power_source" in table and table["power_source"].eq("modelled").any():
-        found.append("power and energy are modelled from CPU utilisation (power_model), not measured")
+    if "power_source" in table:
+        found += modelled_note(table["power_source"])
     if "repeats_failed" in table and table["repeats_failed"].sum():
         found.append(f"{table['repeats_failed'].sum()} failed repeats are not in the means")
     if "oversubscribed" in table and table["oversubscribed"].any():
