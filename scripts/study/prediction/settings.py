@@ -16,6 +16,7 @@ import pandas as pd
 from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
+from study.records.names import join_records
 
 # Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
 VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit_per_s", "repeat")
@@ -123,7 +124,7 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
                 **means.to_dict(),
                 "repeats": len(group),
                 "code_is_current": bool(group["code_is_current"].all()),
-                "records": "; ".join(group["record"]),
+                "records": join_records(group["record"]),
             }
         )
     return pd.DataFrame(rows)

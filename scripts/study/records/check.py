@@ -21,6 +21,7 @@ from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
 from study.records import power, references, targets, tidy
+from study.records.names import join_records
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
@@ -211,7 +212,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         calibration=versions[0] if versions else None,
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
-        records="; ".join(good["record"].unique()),
+        records=join_records(good["record"]),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.statistics import summarize
+from study.records.names import runs_of
 
 PAIRED, UNPAIRED = "paired", "unpaired"
 
@@ -55,8 +56,7 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Ratio:
 
 def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
     """The ratio of two rows of a table. one, other: their ``records``. runs: the tidy table of runs."""
-    one_runs, other_runs = (runs[runs["record"].isin(records.split("; "))] for records in (one, other))
-    return ratio(one_runs, other_runs, measure)
+    return ratio(runs_of(runs, one), runs_of(runs, other), measure)
 
 
 def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:

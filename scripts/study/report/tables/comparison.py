@@ -7,8 +7,9 @@ import pandas as pd
 
 from study.core.statistics import log_sample, ratio_interval
 from study.records import pairing
+from study.records.names import join_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, joined_records, timed
+from study.report.tables.summary import POINT, timed
 
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
 KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
@@ -51,7 +52,7 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
         "base_repeats": len(other),
         **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
         "how": how,
-        "records": joined_records(both["record"]),
+        "records": join_records(both["record"]),
     }
 
 

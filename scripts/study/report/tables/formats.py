@@ -8,8 +8,9 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.data.formats import FORMATS
 from study.experiment.study import Study
+from study.records.names import join_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import joined_records, notes, optional_columns
+from study.report.tables.summary import notes, optional_columns
 
 KEYS = ["machine", "benchmark", "dataset", "file", "rows", "columns", "page_cache", "loader"]
 
@@ -62,5 +63,5 @@ def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row["repeats_ok"], row["repeats_failed"] = len(ok), len(group) - len(ok)
     row["failures"] = "; ".join(group["message"].dropna().unique()) or None
     row["code_is_current"] = bool(group["code_is_current"].all())
-    row["records"] = joined_records(group["record"])
+    row["records"] = join_records(group["record"])
     return row

@@ -9,6 +9,7 @@ import pandas as pd
 
 from study.core.files import AnyPath, write_text, written_aside
 from study.experiment.parameters import PARAMETERS
+from study.records.names import SEPARATOR
 from study.report import html
 
 NOTHING = "–"
@@ -64,7 +65,7 @@ class Table:
         right = [position for position, side in enumerate(self._alignment()) if side == "right"]
         parts = [html.paragraph(self.caption), html.table(self._body(), right), html.items(self.notes)]
         if "records" in self.frame:
-            records = self.frame["records"].fillna("none").str.replace("; ", "\n")
+            records = self.frame["records"].fillna("none").str.replace(SEPARATOR, "\n")
             parts.append(html.folded("The records behind each row, in order", html.items(records, "ol")))
         return html.page(self.name, *parts)
 

@@ -8,8 +8,9 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
+from study.records.names import join_records, split_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, joined_records, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
 MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
 BANDWIDTH = re.compile(r"busbw_(\d+)_gb_per_s")
@@ -56,7 +57,7 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def _any(runs: pd.DataFrame, table: pd.DataFrame, column: str) -> pd.Series:
     """Whether any run behind a row of the table has ``column``."""
     has = runs.set_index("record")[column].eq(True)
-    return table["records"].map(lambda records: any(has.get(each, False) for each in records.split("; ")))
+    return table["records"].map(lambda records: any(has.get(each, False) for each in split_records(records)))
 
 
 def sweeps(run: Any) -> bool:
@@ -107,5 +108,5 @@ def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
         "repeats_ok": len(ok),
         "repeats_failed": len(group) - len(ok),
         "code_is_current": bool(group["code_is_current"].all()),
-        "records": joined_records(group["record"]),
+        "records": join_records(group["record"]),
     }

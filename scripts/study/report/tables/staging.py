@@ -3,6 +3,7 @@
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.records.names import split_records
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
@@ -22,7 +23,7 @@ def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: loading, the part of it in staging, and bytes requested by read() on shared storage."""
     nodes = runs.groupby("record")["nodes"].first()
     table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
-    table["nodes"] = table["records"].map(lambda records: nodes[records.split("; ")[0]])
+    table["nodes"] = table["records"].map(lambda records: nodes[split_records(records)[0]])
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "staging"], ignore_index=True)
     shown = ["benchmark", "dataset", "loader", "gpus", "nodes", "staging", *MEASURES, "repeats_ok",
              "repeats_failed", "failures", "oversubscribed"]  # fmt: skip

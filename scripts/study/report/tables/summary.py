@@ -10,6 +10,7 @@ from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
+from study.records.names import join_records
 from study.records.power import NO_MEAN, has_no_mean, modelled_note
 from study.records.tidy import QUALITY
 from study.report.tables.layout import ci95_name, text
@@ -65,13 +66,8 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
     point["power_reason"] = NO_MEAN if len(sources) > 1 else _only_reason(ok)
     point["oversubscribed"] = bool(group["oversubscribed"].any())
     point["code_is_current"] = bool(group["code_is_current"].all())
-    point["records"] = joined_records(group["record"])
+    point["records"] = join_records(group["record"])
     return point
-
-
-def joined_records(records: Iterable[str]) -> str:
-    """The distinct records of a row as one text, the column ``records`` of every table."""
-    return "; ".join(dict.fromkeys(records))
 
 
 def _only_reason(ok: pd.DataFrame) -> str | None:

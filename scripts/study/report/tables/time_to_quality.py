@@ -9,6 +9,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
+from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.targets import MEASURES
 from study.report.tables.layout import Table
@@ -38,7 +39,7 @@ def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: how many runs reached the target; epochs, seconds and joules until then, by two means."""
     chosen = runs[runs["quality_target"].notna()]
     table = points(chosen, list(MEASURES))
-    of_point = [chosen[chosen["record"].isin(records.split("; "))] for records in table["records"]]
+    of_point = [runs_of(chosen, records) for records in table["records"]]
     table = table.join(pd.DataFrame([_convergence(group) for group in of_point], index=table.index, columns=ADDED))
     order = ["benchmark", "dataset", "scaling", "batch_size", "batch_scaling", "loader", "gpus"]
     table = table.sort_values(order, ignore_index=True)

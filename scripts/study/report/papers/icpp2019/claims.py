@@ -6,6 +6,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core import configuration
+from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
 from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
@@ -13,7 +14,6 @@ from study.report.papers.icpp2019.workload import in_the_papers_way, workload_di
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
-    joined_records,
     notes,
     optional_columns,
     points,
@@ -129,7 +129,7 @@ def _numbers(found: Found) -> dict[str, Any]:
         "measured_gpus": ", ".join(map(str, sorted(used["gpus"].unique()))) if len(used) else None,
         "workload_difference": f"{used['benchmark'].iloc[0]}: {'; or '.join(difference)}" if difference else None,
         "code_is_current": bool(used["code_is_current"].all()) if len(used) else True,
-        "records": joined_records(used["records"]) if len(used) else None,
+        "records": join_records(used["records"]) if len(used) else None,
     }
 
 

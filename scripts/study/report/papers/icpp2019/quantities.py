@@ -14,6 +14,7 @@ import pandas as pd
 
 from study.core.registry import Registry
 from study.records import pairing
+from study.records.names import runs_of
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
 from study.report.tables.layout import ci95_name
 
@@ -278,7 +279,7 @@ def _share_of_failures(case: Case, kind: str | None) -> Found:
         return Found()
     shares = []
     for records in chosen["records"]:
-        repeats = case.runs[case.runs["record"].isin(records.split("; "))]
+        repeats = runs_of(case.runs, records)
         failed = repeats["failure_kind"].eq(kind) if kind else repeats["status"].ne("ok")
         shares.append(100 * float(failed.mean()))
     return Found(*_range(shares), points=chosen, blocks=int((chosen["repeats_ok"] + chosen["repeats_failed"]).min()))

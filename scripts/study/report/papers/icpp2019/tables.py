@@ -9,6 +9,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.data.loaders import TRAINING_LOADERS
 from study.records import pairing
+from study.records.names import join_records
 from study.report.papers.icpp2019.workload import file_difference, workload_difference
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
@@ -16,7 +17,6 @@ from study.report.tables.summary import (
     POINT,
     WORKLOAD,
     beside_published,
-    joined_records,
     notes,
     optional_columns,
     points,
@@ -55,7 +55,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = (
         groups[measures]
         .first()
-        .assign(records=groups["record"].agg(joined_records), code_is_current=groups["code_is_current"].all())
+        .assign(records=groups["record"].agg(join_records), code_is_current=groups["code_is_current"].all())
         .reset_index()
     )
     paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
@@ -189,7 +189,7 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     row["repeats_failed"] = group["repeat"].nunique() - row["repeats_ok"]
     row["cold_reason"] = group["cold_reason"].iloc[0]
     row["code_is_current"] = bool(group["code_is_current"].all())
-    row["records"] = joined_records(group["record"])
+    row["records"] = join_records(group["record"])
     row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
     return row
 
@@ -263,7 +263,7 @@ def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
     changes = pd.DataFrame([_changes(row, runs) for _, row in table.iterrows()], index=table.index)
     sides = {name: table[column] for name, column in _sides().items()}
-    table["records"] = table[["records", "records_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
+    table["records"] = table[["records", "records_other"]].apply(lambda both: join_records(both.dropna()), axis=1)
     table = table.assign(**sides, **{name: changes[name] for name in changes})
     columns = [*same, *WORKLOAD, *sides, *changes]
     columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]

@@ -20,10 +20,11 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.records import pairing
+from study.records.names import join_records
 from study.report.papers.sc18.points import SOURCES, Source
 from study.report.papers.sc18.workload import is_the_papers_method, workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, WORKLOAD, joined_records, notes, published
+from study.report.tables.summary import POINT, WORKLOAD, notes, published
 
 FILE = "sc18_claims.csv"
 FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
@@ -123,7 +124,7 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
         "repeats": int(repeats),
         "workload_difference": _difference(pairs, claim),
         "code_is_current": bool(current),
-        "records": joined_records(record for each in used for record in each),
+        "records": join_records(record for each in used for record in each),
     }
     return NOTHING | measured | origin
 
