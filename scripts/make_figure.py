@@ -8,7 +8,7 @@ from study.core import paths
 from study.core.errors import exit_with_message
 from study.experiment.expansion import load_study
 from study.records.gathered import gather
-from study.report.figures.description import describe
+from study.report.figures.description import describe, draws_targets
 from study.report.figures.kinds import KINDS, Inputs
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     study, description = load_study(arguments.study), describe(arguments.figure)
     kind, results = KINDS[description.kind], paths.machine_folder(Path(arguments.svg).parent)
     uses = partial(kind.uses, description)
-    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further)
+    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))
     kind.draw(description, Inputs(runs, loading, study.name, results), arguments.svg, arguments.pdf)
 
 

@@ -23,7 +23,7 @@ from study.experiment.study import Study
 from study.records.record import make_record
 from study.report.figures import style
 from study.report.figures.axes import readable, set_value_axis
-from study.report.figures.description import columns, describe, draws, figures, filters, schema
+from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
 from study.report.figures.drawing import draw, write
 from study.report.figures.selection import select
 
@@ -427,6 +427,13 @@ def test_no_runs_for_a_figure(runs):
     words = "figure icpp2019_figure11_13 needs runs with benchmark nt3, scaling strong, loader read_csv or chunked"
     with pytest.raises(StudyError, match=words):
         select(describe("icpp2019_figure11_13"), runs, "test")
+
+
+def test_a_figure_of_the_time_to_a_target_reads_targets():
+    figure = describe("icpp2019_figure6")
+    assert not draws_targets(figure)
+    panels = ({**figure.panels[0], "quantities": {"launch_to_target_s": "to the target"}},)
+    assert draws_targets(dataclasses.replace(figure, panels=panels))
 
 
 def test_planning():

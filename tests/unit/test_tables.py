@@ -13,6 +13,7 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
 from study.experiment.study import Study
+from study.records import targets
 from study.records.gathered import gather
 from study.records.record import make_record
 from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
@@ -66,12 +67,25 @@ def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monk
     found, loading = gather(study, tmp_path / "local", uses, uses_loading=False)
     assert loading.empty
     used = (whole["scaling"] == "strong") & (whole["loader"] == "read_csv") & ~whole["trace"]
-    pd.testing.assert_frame_equal(found, whole[used].reset_index(drop=True), check_dtype=False)
+    with_targets, _ = gather(study, tmp_path / "local", uses, uses_loading=False, reads_targets=True)
+    pd.testing.assert_frame_equal(with_targets, whole[used].reset_index(drop=True), check_dtype=False)
+    pd.testing.assert_frame_equal(found, with_targets.drop(columns=list(targets.COLUMNS)))
     assert len(found) == 2
     (tmp_path / "local" / "runs" / runs[0].directory / "history.csv").write_text("epoch\n")
     with pytest.raises(StudyError, match="history.csv: was changed after the run"):
         gather(study, tmp_path / "local", uses, uses_loading=False)
     gather(study, tmp_path / "local", TABLES["icpp2019_table6"].uses, uses_loading=False)
+
+
+def test_every_table_finds_the_columns_that_it_uses(frame, tmp_path, monkeypatch):
+    runs = (*expand(repeats=2), *expand(scaling="weak", gpus=1), *expand(loader="chunked"), *expand(batch_size=50))
+    frame(*((run, {}) for run in (*runs, *expand(trace=True))))
+    monkeypatch.setattr(code_version, "training_code", lambda name: "c0de")
+    study = Study("test", "", {}, (*runs, *expand(trace=True)))
+    made = {name: kind for name, kind in TABLES.items() if kind.is_there(study)}
+    assert {"scaling", "time_to_quality", "batch_size_optimum", "communication", "sc18_table1"} <= set(made)
+    for kind in made.values():
+        kind.make(*gather(study, tmp_path / "local", kind.uses, kind.uses_loading, reads_targets=kind.reads_targets))
 
 
 def by_gpus(table):

@@ -17,7 +17,7 @@ from study.core import code_version, paths
 from study.experiment.expansion import load_study
 from study.experiment.study import PlannedRun, Study
 from study.machines import machine
-from study.records import tidy
+from study.records import targets, tidy
 
 Uses = Callable[[Any], bool]
 
@@ -35,7 +35,12 @@ def elsewhere(study: Study, results: Path) -> dict[str, list[PlannedRun]]:
 
 
 def gather(
-    study: Study, results: Path, uses: Uses, uses_loading: bool, reads_further: bool = False
+    study: Study,
+    results: Path,
+    uses: Uses,
+    uses_loading: bool,
+    reads_further: bool = False,
+    reads_targets: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tidy tables (runs, loading) as read from their CSV files, with only what is used.
 
@@ -45,28 +50,34 @@ def gather(
         uses: whether a run is used.
         uses_loading: whether the loading measurements are used.
         reads_further: whether the runs of `elsewhere` follow; the column ``record`` leads from ``results`` to theirs.
+        reads_targets: whether the columns of `study.records.targets` are used; without, they are absent, and no
+            telemetry is read for them.
 
     Raises:
         StudyError: a record is missing or broken, or a file of a run was changed after its record was made.
     """
-    frames = [_runs(filter(uses, study.runs), results)]
+    frames = [_runs(filter(uses, study.runs), results, reads_targets)]
     for name, found in elsewhere(study, results).items() if reads_further else ():
         folder = paths.beside(results, name)
-        frame = _runs(filter(uses, found), folder)
+        frame = _runs(filter(uses, found), folder, reads_targets)
         if len(frame):
             frames.append(frame.assign(record=f"{os.path.relpath(folder, results)}/" + frame["record"]))
     runs = frames[0] if len(frames) == 1 else pd.concat([each for each in frames if len(each)], ignore_index=True)
     files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.loading_code(), results)
-    return tidy.read_runs(_csv(runs)), tidy.read_loading(_csv(loading))
+    found = tidy.read_runs(_csv(runs))
+    if not reads_targets:
+        found = found.drop(columns=list(targets.COLUMNS), errors="ignore")
+    return found, tidy.read_loading(_csv(loading))
 
 
-def _runs(runs: Iterable[PlannedRun], results: Path) -> pd.DataFrame:
+def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.DataFrame:
     """The tidy table of these runs of one machine."""
     used = list(runs)
     code = {name: code_version.training_code(name) for name in {run["benchmark"] for run in used}}
     peak = machine.load(paths.machine_of(results)).get("peak_flop_per_s_per_rank")
-    return tidy.with_targets(tidy.runs_frame(used, code, results, peak, verify_old=False), used, results)
+    frame = tidy.runs_frame(used, code, results, peak, verify_old=False)
+    return tidy.with_targets(frame, used, results) if reads_targets else frame
 
 
 def _csv(frame: pd.DataFrame) -> io.StringIO:

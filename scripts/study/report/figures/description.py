@@ -11,7 +11,7 @@ from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
 from study.experiment.parameters import is_observed, observing
-from study.records import tidy
+from study.records import targets, tidy
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
 
@@ -93,6 +93,11 @@ def filters(description: Description) -> str:
     """The runs that a figure needs, in words: `` with benchmark nt3, scaling strong``; empty if any run will do."""
     told = [f"{column} {' or '.join(map(str, values))}" for column, values in description.runs.items()]
     return f" with {', '.join(told)}" if told else ""
+
+
+def draws_targets(description: Description) -> bool:
+    """Whether the figure draws a measure of `study.records.targets`."""
+    return any(name in targets.MEASURES for panel in description.panels for name in panel["quantities"])
 
 
 def draws(description: Description, run: Any, traced: bool = False) -> bool:

@@ -29,6 +29,7 @@ class Kind:
         is_there: whether a study has what it needs.
         compares_runs: whether it compares runs of one machine; then several machines cannot share one table.
         reads_further: whether it also shows the study's ``further_results``, runs of other machines.
+        reads_targets: whether it uses the columns of `study.records.targets`.
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 
@@ -40,6 +41,7 @@ class Kind:
     is_there: Callable[[Study], bool]
     compares_runs: bool
     reads_further: bool
+    reads_targets: bool
     make: Make
 
 
@@ -66,6 +68,7 @@ def table(
     is_there: Callable[[Study], bool] | None = None,
     compares_runs: bool = False,
     reads_further: bool = False,
+    reads_targets: bool = False,
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
 
@@ -82,7 +85,7 @@ def table(
             return make(selected(runs, uses), loading)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              reads_further, make_of_used))  # fmt: skip
+                              reads_further, reads_targets, make_of_used))  # fmt: skip
         return make_of_used
 
     return register

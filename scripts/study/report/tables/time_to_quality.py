@@ -34,6 +34,7 @@ def has_target(study: Study) -> bool:
     needs="runs of a benchmark with target_quality",
     uses=kinds.runs(),
     is_there=has_target,
+    reads_targets=True,
 )
 def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: how many runs reached the target; epochs, seconds and joules until then, by two means."""
