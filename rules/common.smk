@@ -127,31 +127,6 @@ def measurements(loading):
     return [paths.loading(RESULTS, measurement.directory) for measurement in loading]
 
 
-def code_and_expectations(runs, loading, further=None):
-    """What the rows of runs and loads have beside their records: is their code current, may they fail, the targets.
-
-    further: {another machine: its runs}.
-    """
-    others = {name: expected_of(each, machine.load(name)) for name, each in (further or {}).items()}
-    return as_json(
-        {
-            **expected_of(runs, MACHINE),
-            **({"further": others} if others else {}),
-            "loading_code": code_version.loading_code() if loading else None,
-        }
-    )
-
-
-def expected_of(runs, machine_settings):
-    """What the rows of one machine's runs have beside their records."""
-    return {
-        "peak": machine_settings.get("peak_flop_per_s_per_rank") if runs else None,
-        "targets": {run.dataset.id: str(run.dataset.target) for run in runs},
-        "may_fail": {run.directory: run.may_fail for run in runs if run.may_fail},
-        "training_code": {name: code_version.training_code(name) for name in {run["benchmark"] for run in runs}},
-    }
-
-
 def records_of(name, runs):
     """The records of another machine's runs."""
     return [paths.record(paths.beside(RESULTS, name), run.directory) for run in runs]
@@ -170,9 +145,9 @@ def made_from(of, name):
 
 
 def rows_of(of, name):
-    """`code_and_expectations` of what a table or figure is made from."""
+    """What the rows of a table or figure have beside their records."""
     found = sources_of(of, name)
-    return code_and_expectations(found.runs, found.loading, found.further)
+    return as_json(gathered.beside_records(found.runs, found.loading, MACHINE, found.further))
 
 
 def as_json(value):

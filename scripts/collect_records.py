@@ -8,7 +8,7 @@ from study.core.errors import exit_with_message
 from study.core.files import written_aside
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records.tidy import loading_frame, runs_frame, with_targets
+from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
 
 
 def main() -> None:
@@ -21,9 +21,8 @@ def main() -> None:
     arguments = parser.parse_args()
     study, results = load_study(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
-    code = {name: code_version.training_code(name) for name in study.benchmarks}
     peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
-    runs = with_targets(runs_frame(study.runs, code, results, peak), study.runs, results)
+    runs = with_targets(runs_frame(study.runs, current_code(study.benchmarks), results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
         with written_aside(path) as aside:

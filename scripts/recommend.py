@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from study.core import code_version, configuration, paths
+from study.core import configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.experiment.expansion import load_study
@@ -15,7 +15,7 @@ from study.machines import machine
 from study.prediction import extra_p, goals
 from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
-from study.records.tidy import recorded, runs_frame
+from study.records.tidy import current_code, recorded, runs_frame
 from study.report.figures import prediction_drawing
 from study.report.tables.layout import Table
 from study.report.tables.prediction import check_table, prediction_table, recommendation_table
@@ -38,8 +38,7 @@ def main() -> None:
     if arguments.results_dir != config["results_dir"] and not Path(arguments.results_dir).is_dir():
         raise StudyError(f"--results-dir: there is no folder {arguments.results_dir}")
     done, left = recorded(study.runs, results)
-    code = {name: code_version.training_code(name) for name in study.benchmarks}
-    runs = runs_frame(done, code, results)
+    runs = runs_frame(done, current_code(study.benchmarks), results)
     selection = select(runs)
     planned: dict = {}
     for run in study.runs:

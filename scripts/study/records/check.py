@@ -165,9 +165,8 @@ def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) ->
 
 def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
-    there = [run for run in study.runs if Path(paths.record(results, run.directory)).exists()]
-    code = {name: code_version.training_code(name) for name in study.benchmarks}
-    frame = tidy.runs_frame(there, code, results)
+    there, _ = tidy.recorded(study.runs, results)
+    frame = tidy.runs_frame(there, tidy.current_code(study.benchmarks), results)
     if there and wanted & set(targets.MEASURES):
         frame = tidy.with_targets(frame, there, results)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame

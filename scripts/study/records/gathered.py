@@ -7,7 +7,7 @@ finished.
 
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import pandas as pd
 
 from study.core import code_version, paths
 from study.experiment.expansion import load_study
-from study.experiment.study import PlannedRun, Study
+from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
 from study.records import targets, tidy
 
 Uses = Callable[[Any], bool]
+Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
+NOWHERE: Elsewhere = {}
 
 
 def elsewhere(study: Study, results: Path) -> dict[str, list[PlannedRun]]:
@@ -71,11 +73,44 @@ def gather(
     return found, tidy.read_loading(_csv(loading))
 
 
+def beside_records(
+    runs: Iterable[PlannedRun],
+    loading: Collection[LoadingMeasurement],
+    machine_settings: Mapping[str, Any],
+    further: Elsewhere = NOWHERE,
+) -> dict[str, Any]:
+    """What the rows of runs and loads have beside their records; if it changes, they are made anew.
+
+    That is: which code is current, which runs may fail, the machine's peak, the target qualities.
+    """
+    others = {name: _beside(each, machine.load(name)) for name, each in further.items()}
+    return {
+        **_beside(runs, machine_settings),
+        **({"further": others} if others else {}),
+        "loading_code": code_version.loading_code() if loading else None,
+    }
+
+
+def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`beside_records` of one machine's runs."""
+    used = list(runs)
+    return {
+        "peak": _peak(machine_settings) if used else None,
+        "targets": {run.dataset.id: str(run.dataset.target) for run in used},
+        "may_fail": {run.directory: run.may_fail for run in used if run.may_fail},
+        "training_code": tidy.current_code({run["benchmark"] for run in used}),
+    }
+
+
+def _peak(machine_settings: Mapping[str, Any]) -> float | None:
+    return machine_settings.get("peak_flop_per_s_per_rank")
+
+
 def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.DataFrame:
     """The tidy table of these runs of one machine."""
     used = list(runs)
-    code = {name: code_version.training_code(name) for name in {run["benchmark"] for run in used}}
-    peak = machine.load(paths.machine_of(results)).get("peak_flop_per_s_per_rank")
+    peak = _peak(machine.load(paths.machine_of(results)))
+    code = tidy.current_code({run["benchmark"] for run in used})
     frame = tidy.runs_frame(used, code, results, peak, verify_old=False)
     return tidy.with_targets(frame, used, results) if reads_targets else frame
 

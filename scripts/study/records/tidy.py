@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import pandas as pd
 
-from study.core import configuration, paths
+from study.core import code_version, configuration, paths
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.data.tabular import paper_size
@@ -32,7 +32,7 @@ def runs_frame(
 
     Args:
         runs: of the study.
-        training_code: {benchmark: digest of the current code}, for the column ``code_is_current``.
+        training_code: see `current_code`, for the column ``code_is_current``.
         folder: the machine's results folder, to which the column ``record`` is relative.
         peak: the machine's ``peak_flop_per_s_per_rank``, if its file declares one.
         verify_old: whether the checksums of all files of a run are compared, or only of those that are newer than its
@@ -41,6 +41,11 @@ def runs_frame(
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
     return pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old) for run in runs])
+
+
+def current_code(benchmarks: Iterable[str]) -> dict[str, str]:
+    """{benchmark: digest of the current training code}."""
+    return {name: code_version.training_code(name) for name in benchmarks}
 
 
 def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:

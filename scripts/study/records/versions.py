@@ -5,14 +5,13 @@ They are copied to ``results/<machine>/versions/<version>``, which has the layou
 
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
-from study.core import code_version, paths
+from study.core import paths
 from study.core.files import read_json, written_aside
 from study.experiment import identity
-from study.experiment.study import PlannedRun, Study
-from study.records.tidy import runs_frame
+from study.experiment.study import Study
+from study.records.tidy import current_code, recorded, runs_frame
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -27,7 +26,7 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
     packages = provenance.collect()["packages"]
-    code = {name: code_version.training_code(name) for name in study.benchmarks}
+    code = current_code(study.benchmarks)
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
         if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
@@ -63,7 +62,7 @@ def _copy(folder: Path, target: Path) -> None:
 
 def _write_runs(study: Study, code: dict[str, str], folder: Path) -> bool:
     """Write ``runs.csv`` of the study's runs in a version's folder; False if it has none."""
-    there: Iterable[PlannedRun] = [run for run in study.runs if Path(paths.record(folder, run.directory)).exists()]
+    there, _ = recorded(study.runs, folder)
     frame = runs_frame(there, code, folder)
     if len(frame):
         with written_aside(Path(paths.study_folder(folder, study.name)) / "runs.csv") as aside:

@@ -1,6 +1,6 @@
 """What each table and figure of a study is made from: the runs and loading measurements that it uses, and no others."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,12 +8,10 @@ from typing import Any
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
+from study.records.gathered import NOWHERE, Elsewhere
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
 from study.report.tables import TABLES
-
-Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
-NOTHING: Elsewhere = {}
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Sources:
     further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
 
 
-def of_table(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Sources:
+def of_table(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
     """The `Sources` of a table; raises `StudyError` if there is no such table or the study has nothing for it.
 
     elsewhere: see `study.records.gathered.elsewhere`.
@@ -40,11 +38,11 @@ def of_table(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Sources
     kind = TABLES[name]
     if not kind.is_there(study):
         raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
-    further = _used(elsewhere if kind.reads_further else NOTHING, kind.uses)
+    further = _used(elsewhere if kind.reads_further else NOWHERE, kind.uses)
     return Sources(tuple(filter(kind.uses, study.runs)), study.loading if kind.uses_loading else (), further=further)
 
 
-def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Sources:
+def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
     """The `Sources` of a figure; raises `StudyError` if there is no such figure or the study has nothing for it.
 
     elsewhere: as for `of_table`.
@@ -64,7 +62,7 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOTHING) -> Source
         raise StudyError(f"{where}: {name} needs {kind.needs(description)}; the study has none")
     uses = partial(kind.uses, description)
     runs = tuple(filter(uses, study.runs))
-    further = _used(elsewhere if kind.reads_further else NOTHING, uses)
+    further = _used(elsewhere if kind.reads_further else NOWHERE, uses)
     return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else (), further)
 
 
