@@ -6,7 +6,7 @@ import make_reference
 import pytest
 from examples import expand
 
-from study.core import configuration
+from study.core import configuration, units
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
@@ -50,3 +50,15 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
     always = {name for name in made - set(PARAMETERS) if not sometimes.search(name)}
     assert always == set(declared["runs"]["properties"])
     assert set(tidy.LOADING) == set(declared["loading"]["properties"])
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("load_s", "s"), ("throughput_samples_per_s", "samples/s"), ("flop_per_s", "FLOP/s"),
+        ("flop_per_s_per_rank", "FLOP/s"), ("energy_delay_product_js", "J s"), ("tcp_sent_mb_per_step", "MB"),
+        ("accuracy", None), ("gpus", None),
+    ],
+)  # fmt: skip
+def test_the_unit_of_a_column(column, unit):
+    assert units.of_column(column) == unit

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from study.core import configuration
+from study.core import configuration, units
 from study.core.errors import StudyError
 from study.core.files import write_text
 from study.core.paths import CONFIG
@@ -120,9 +120,7 @@ def unit(quantity: str, calibrated: bool) -> str:
     """The unit of a column, from the end of its name; 1 for a number without one."""
     if calibrated:
         return CALIBRATIONS
-    units = {"samples_per_s": "samples/s", "samples_per_j": "samples/J", "js": "J s", "s": "s", "w": "W", "j": "J",
-             "mb": "MB"}  # fmt: skip
-    return next((found for end, found in units.items() if quantity.endswith(f"_{end}")), "1")
+    return units.of_column(quantity) or "1"
 
 
 def has_limits(entry: Any) -> bool:

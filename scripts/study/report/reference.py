@@ -4,23 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from study.core import configuration
+from study.core import configuration, units
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 
-UNITS = {
-    "_samples_per_s": "samples/s",
-    "_gb_per_s": "10^9 bytes/s",
-    "_mb_per_step": "10^6 bytes",
-    "samples_per_j": "samples/J",
-    "_js": "J s",
-    "_ns": "ns",
-    "_mb": "10^6 bytes",
-    "_s": "s",
-    "_w": "W",
-    "_j": "J",
-}
+SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s"}  # of units that are also used for multiples of 1024
 KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
 COLUMNS = "| column | unit | meaning |\n|---|---|---|\n"
 
@@ -117,8 +106,8 @@ def _readable(pattern: str) -> str:
 
 
 def _column(name: str, meaning: str) -> str:
-    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
-    return f"| `{name}` | {unit} | {meaning.rstrip('.')} |\n"
+    unit = units.of_column(name) or ""
+    return f"| `{name}` | {SPELLED.get(unit, unit)} | {meaning.rstrip('.')} |\n"
 
 
 def _rows(schema: dict[str, Any], parts: dict[str, Any] | None = None, above: str = "") -> str:

@@ -10,12 +10,12 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core import configuration
 from study.core.registry import Registry
+from study.core.units import MIB
 from study.report.papers.icpp2019.quantities import stays_from
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.tables.layout import Table
 from study.report.tables.summary import published
 
-MIB = 2**20
 CHUNK_ROWS = 2_000_000  # of the paper's listing (section 5)
 LEAST_BYTES = 2  # of a value in a csv file: a digit and a separator
 Derive = Callable[[str], float]

@@ -7,6 +7,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
+from study.core.units import MIB_IN_MB
 from study.data.loaders import TRAINING_LOADERS
 from study.records import pairing
 from study.records.names import join_records
@@ -23,7 +24,6 @@ from study.report.tables.summary import (
     published,
 )
 
-MIB_IN_MB = 2**20 / 1e6
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
