@@ -13,12 +13,12 @@ import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
+import study.report.tables.kinds as kinds
 from study.core.errors import StudyError
 from study.data.randomness import EpochOrder, OrdersByRank
 from study.experiment import identity
 from study.experiment.parameters import PARAMETERS, is_observed, observing
 from study.instruments import phases
-from study.report.tables.summary import timed
 from study.training import checkpoints, learning_rate, rank
 
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -62,8 +62,8 @@ def test_emulated_runs_give_no_timings():
     assert is_observed(usual, None) and not is_observed(emulated, None)
     assert is_observed(emulated, "emulated_ranks")
     runs = pd.DataFrame([usual.parameters, emulated.parameters])
-    assert timed(runs).emulated_ranks.tolist() == [1]
-    assert timed(runs[:0]).columns.tolist() == runs.columns.tolist()
+    assert kinds.selected(runs, kinds.runs()).emulated_ranks.tolist() == [1]
+    assert kinds.selected(runs[:0], kinds.runs()).columns.tolist() == runs.columns.tolist()
 
 
 def test_finished_runs_keep_their_names():

@@ -18,6 +18,7 @@ from study.report.figures.timeline_drawing import draw, write
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
+    **{name: PARAMETERS[name].default for name in observing()},
     "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
     "host": "n1", "hosts": "n1",
     "staging": "none",

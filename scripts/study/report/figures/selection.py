@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.statistics import Sample, summarize
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
-from study.report.figures.description import Description, columns, filters, several
-from study.report.tables.summary import published, timed
+from study.report.figures.description import Description, columns, draws, filters, several
+from study.report.tables.kinds import selected
+from study.report.tables.summary import published
 
 NOT_MEASURED = "no run of this study has it"
 
@@ -92,11 +94,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> FigureDa
 
 
 def _chosen(description: Description, runs: pd.DataFrame) -> pd.DataFrame:
-    rows = runs
-    if len(runs):
-        rows = timed(runs)
-        for column, values in description.runs.items():
-            rows = rows[rows[column].isin(values)]
+    rows = selected(runs, partial(draws, description))
     if rows.empty:
         raise StudyError(f"figure {description.name} needs runs{filters(description)}; the study has none")
     for column in description.smallest:

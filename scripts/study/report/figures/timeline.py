@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
 from study.records.tidy import NO_MODE
-from study.report.figures.description import Description, filters
-from study.report.tables.summary import timed
+from study.report.figures.description import Description, draws, filters
+from study.report.tables.kinds import selected
 
 MOST_RUNS = 6
 MOST_LANES = 4  # ranks; if there are more, only the first and the last to have its data
@@ -83,9 +84,7 @@ def select(
     no such run.
     """
     kind = "traced runs" if traced else "runs"
-    chosen = (runs[runs["trace"].astype(bool)] if traced else timed(runs)) if len(runs) else runs
-    for column, values in description.runs.items():
-        chosen = chosen[chosen[column].isin(values)] if len(chosen) else chosen
+    chosen = selected(runs, partial(draws, description, traced=traced))
     if chosen.empty:
         raise StudyError(f"figure {description.name} needs {kind}{filters(description)}; the study has none")
     shown = chosen[(chosen["status"] == "ok") & (chosen["repeat"] == 1)]

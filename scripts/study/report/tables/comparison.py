@@ -5,11 +5,12 @@ from typing import Any
 
 import pandas as pd
 
+import study.report.tables.kinds as kinds
 from study.core.statistics import log_sample, ratio_interval
 from study.records import pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, timed
+from study.report.tables.summary import POINT
 
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
 KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
@@ -20,7 +21,7 @@ ERROR = 0.025  # on each side
 def comparison(runs: pd.DataFrame, base: str) -> Table:
     """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
     rows: list[dict[str, Any]] = []
-    for point, group in timed(runs).groupby(KEYS, sort=False, dropna=False):
+    for point, group in kinds.selected(runs, kinds.runs()).groupby(KEYS, sort=False, dropna=False):
         arms = dict(list(group.groupby("machine", sort=False)))
         for name, other in arms.items():
             if name != base and base in arms:

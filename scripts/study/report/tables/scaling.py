@@ -69,8 +69,7 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     base = series.iloc[0]
     ranks = series["gpus"] / base["gpus"]
     weak = base["scaling"] == "weak"
-    own = runs[runs["machine"] == base["machine"]]  # records of two machines may have the same name
-    paired = [pairing.between(own, base["records"], records, "runtime_s") for records in series["records"]]
+    paired = [pairing.between(runs, base["records"], records, "runtime_s") for records in series["records"]]
     ratio = pd.Series([each.ratio for each in paired], index=series.index, dtype=float)
     times = ranks if weak else 1
     return series.assign(

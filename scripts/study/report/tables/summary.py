@@ -9,7 +9,7 @@ import pandas as pd
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
-from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.parameters import PARAMETERS
 from study.records.names import join_records
 from study.records.power import NO_MEAN, has_no_mean, modelled_note
 from study.records.tidy import QUALITY
@@ -23,12 +23,6 @@ WORKLOAD = ["train_samples", "features"]
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
-
-
-def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose times are used: without traced, profiled and emulated runs, which are slower."""
-    usual = pd.Series({name: PARAMETERS[name].default for name in observing()}, dtype=object)
-    return runs[runs[list(usual.index)].eq(usual).all(axis=1)]
 
 
 def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
