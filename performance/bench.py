@@ -19,6 +19,7 @@ import pandas as pd
 import psutil
 import sampling
 import whole_runs
+from peers import PEERS
 from ratios import SEED, Ratio, alternate, compared, faster
 
 from study.core import configuration, provenance
@@ -30,8 +31,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 TITLES = {"nt3": "NT3", "p1b1": "P1B1", "p1b2": "P1B2"}
+FILES = {"nt3": "train", "p1b1": "train", "p1b2": "train", "p1b3": "response"}  # P1B3's long, narrow file
 LOADERS = ("read_csv", "chunked", "parallel", "mapped")
 PAIRS = 2
+PEER_ROUNDS = 3
 RANKS = 4
 
 
@@ -55,10 +58,10 @@ def main():
 
 def loading_ratios(folder):
     """From the CSV, by conversion, and from the converted file."""
-    for benchmark, title in TITLES.items():
+    for benchmark, title in {**TITLES, "p1b3": "P1B3's responses"}.items():
         source, matrix = _csv(folder, benchmark), _matrix(folder, benchmark)
         measures = {loader: partial(_load, loader, benchmark, source, matrix) for loader in LOADERS}
-        measures["conversion"] = partial(_child, "convert", source, folder / "scratch.npy", benchmark)
+        measures["conversion"] = partial(_child, "convert", source, folder / "scratch.npy", benchmark, FILES[benchmark])
         samples = alternate(title, PAIRS, measures)
         if len({sample["crc32"] for loader in LOADERS for sample in samples[loader]}) != 1:
             raise SystemExit(f"error: the loaders' arrays of {source} differ")
@@ -79,11 +82,23 @@ def _load(loader, benchmark, source, matrix):
     """A sample of `study.data.loader_timing`, from a warm page cache."""
     path = matrix if loader == "mapped" else source
     page_cache.warm(path)
-    form = configuration.load_named("benchmarks", benchmark)["files"]["train"]
+    form = configuration.load_named("benchmarks", benchmark)["files"][FILES[benchmark]]
     sample = loader_timing.load_in_new_process(loader, path, matrix.with_suffix(".json"), form)
     if sample["status"] != "ok":
         raise SystemExit(f"error: {loader} of {source}: {sample['message']}")
     return sample
+
+
+def peer_ratios(folder):
+    """`parallel` against other libraries, on NT3's file; imports are not counted."""
+    source, matrix = _csv(folder, "nt3"), _matrix(folder, "nt3")
+    measures = {name: partial(_child, "peer", name, source) for name in PEERS}
+    measures |= {loader: partial(_load, loader, "nt3", source, matrix) for loader in ("numpy", "dask", "parallel")}
+    samples = alternate("NT3, peers", PEER_ROUNDS, measures)
+    seconds = {name: [sample["load_s"] for sample in found] for name, found in samples.items()}
+    yield compared("NT3: CSV by parallel", seconds["parallel"], "1 s", [1.0] * PEER_ROUNDS, "s")
+    for name in [*PEERS, "numpy", "dask"]:
+        yield faster("NT3: CSV by parallel", seconds["parallel"], name, seconds[name])
 
 
 def copy_ratios(folder):
@@ -140,7 +155,7 @@ def sampling_ratios(_):
 
 
 PARTS = {
-    "loading": loading_ratios, "copy": copy_ratios, "memory": memory_ratios, "pipeline": pipeline_ratios,
+    "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios, "pipeline": pipeline_ratios,
     "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios, "original": original_ratios,
     "sampling": sampling_ratios,
 }  # fmt: skip
@@ -151,7 +166,7 @@ def _csv(folder, benchmark):
     spec = configuration.load_named("benchmarks", benchmark)
     path = folder / f"{benchmark}.csv"
     if not path.exists():
-        generate(path, benchmark, spec, {"source": "synthetic", **spec["shape"], "seed": SEED}, "train")
+        generate(path, benchmark, spec, {"source": "synthetic", **spec["shape"], "seed": SEED}, FILES[benchmark])
     return path
 
 
@@ -159,7 +174,7 @@ def _matrix(folder, benchmark):
     """The same, converted."""
     path = folder / f"{benchmark}.npy"
     if not path.exists():
-        _child("convert", _csv(folder, benchmark), path, benchmark)
+        _child("convert", _csv(folder, benchmark), path, benchmark, FILES[benchmark])
     return path
 
 

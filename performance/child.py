@@ -12,21 +12,28 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np  # noqa: E402
 
+import peers  # noqa: E402
+
 from study import models  # noqa: E402
 from study.core import configuration  # noqa: E402
 from study.data.loaders import map_matrix, touch  # noqa: E402
 from study.instruments.memory import peak_memory_mb  # noqa: E402
 
 
-def convert(source, matrix, benchmark):
+def convert(source, matrix, benchmark, file):
     """Seconds of a conversion, verification and checksum included."""
     from study.data.conversion import convert
     from study.data.tabular import Form
 
-    form = Form.of(configuration.load_named("benchmarks", benchmark)["files"]["train"])
+    form = Form.of(configuration.load_named("benchmarks", benchmark)["files"][file])
     begun = time.perf_counter()
     convert(source, matrix, matrix.removesuffix(".npy") + ".json", form)
     return {"seconds": time.perf_counter() - begun}
+
+
+def peer(name, source):
+    """Seconds, memory and checksum of another library that reads a file."""
+    return peers.measure(name, source)
 
 
 def copy(matrix, pairs):

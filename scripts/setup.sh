@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
-readonly LOG=$VENV/setup.log STAMP=$VENV/complete
+readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly DISK_MB=5000
 PYTHON=${PYTHON:-python3.11}
 
@@ -59,10 +59,16 @@ horovod_cache() {
   echo "${XDG_CACHE_HOME:-$HOME/.cache}/candle-scaling/horovod-$horovod-tensorflow-$tensorflow-cp311-$(uname -m)-$(horovod_flags)"
 }
 
-# The library in scripts/study, so that every Python of the environment imports it.
+# The library in scripts/study, so that every Python of the environment imports it, with its compiled parser of tables.
 install_library() {
   logged cat "$VENV/bin/pip" install --quiet --no-deps --no-build-isolation --editable .
+  rm -rf build
+  "$VENV/bin/python" -c 'import study.data._numbers' 2>/dev/null ||
+    say "warning: the parser of text tables was not compiled (a C++17 compiler is needed); loader parallel is slower"
+  library_stamp >"$LIBRARY_STAMP"
 }
+
+library_stamp() { cat pyproject.toml setup.py scripts/study/data/_numbers.cpp | sha256sum | cut -d' ' -f1; }
 
 install_horovod() {
   local cache
@@ -123,6 +129,7 @@ BUILD=
 trap 'rm -rf "$BUILD"' EXIT
 link_profiles
 if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
+  [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" = "$(library_stamp)" ] || install_library
   exit 0
 fi
 check_machine

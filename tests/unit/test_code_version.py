@@ -17,7 +17,8 @@ def scripts(tmp_path, monkeypatch):
         "study/__init__.py": "",
         "study/a.py": "def f():\n    from study.deep import b\n",
         "study/deep/__init__.py": "",
-        "study/deep/b.py": "X = 1\n",
+        "study/deep/b.py": "from study.deep import fast\nX = 1\n",
+        "study/deep/fast.cpp": "int x = 1;\n",
         "study/other.py": "Y = 1\n",
     }
     for name, text in files.items():
@@ -35,6 +36,7 @@ def scripts(tmp_path, monkeypatch):
         ("run.py", ["run.py"], False),
         ("study/a.py", ["run.py"], False),
         ("study/deep/b.py", ["run.py"], False),
+        ("study/deep/fast.cpp", ["run.py"], False),
         ("study/other.py", ["run.py"], True),
         ("study/other.py", ["run.py", "study.other"], False),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from study.core.errors import StudyError
 from study.core.files import sha256
-from study.data import conversion, loaders, wide
+from study.data import conversion, loaders, text_table
 from study.data.conversion import convert
 from study.data.loaders import LOADERS, TRAINING_LOADERS, load
 from study.data.tabular import Form
@@ -17,6 +17,19 @@ from study.data.tabular import Form
 SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
 FORM = Form.of(SPEC)
 GOOD = "0,1.5,2\n1,-3,4e-3\n0,5.25,6\n"
+
+
+PARSERS = ("compiled", "arrow", "pandas")
+
+
+def parse_by(name, monkeypatch):
+    """Parse text tables by one of three parsers, which must agree on every number and every refusal."""
+    if name == "compiled":
+        assert text_table.compiled, "make setup builds it"
+    else:
+        monkeypatch.setattr(text_table, "compiled", None)
+    if name == "pandas":
+        monkeypatch.setattr(text_table, "columns", lambda *_: None)
 
 
 def converted(tmp_path, text, form=FORM, name="data.csv", **expected):
@@ -50,13 +63,13 @@ def test_windows_line_ends_are_line_ends(tmp_path):
 
 def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
     whole, _ = converted(tmp_path, GOOD)
-    monkeypatch.setattr(wide, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(text_table, "BLOCK_BYTES", 1)
     pieces, _ = converted(tmp_path, GOOD)
     assert np.array_equal(whole, pieces)
 
 
 @pytest.mark.parametrize("block", [3, 10**6])
-@pytest.mark.parametrize("is_wide", [True, False])
+@pytest.mark.parametrize("by", PARSERS)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -89,11 +102,10 @@ def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
         (b"0,1,2\n1,3\x00,4\n", ["line 2, column 2"]),
     ],
 )
-def test_faults(tmp_path, monkeypatch, block, is_wide, text, words):
+def test_faults(tmp_path, monkeypatch, block, by, text, words):
     monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", block)
-    monkeypatch.setattr(wide, "BLOCK_BYTES", block)
-    if not is_wide:
-        monkeypatch.setattr(wide, "leading_columns", lambda *_: None)
+    monkeypatch.setattr(text_table, "BLOCK_BYTES", block)
+    parse_by(by, monkeypatch)
     with pytest.raises(StudyError) as error:
         converted(tmp_path, text)
     assert str(error.value).startswith(str(tmp_path / "data.csv"))
@@ -124,12 +136,11 @@ def test_names_categories_and_left_out_columns(tmp_path):
     assert sidecar["shape"] == [3, 3]
 
 
-@pytest.mark.parametrize("is_wide", [True, False])
-def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, is_wide):
+@pytest.mark.parametrize("by", PARSERS)
+def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, by):
     monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
-    monkeypatch.setattr(wide, "BLOCK_BYTES", 4)
-    if not is_wide:
-        monkeypatch.setattr(wide, "leading_columns", lambda *_: None)
+    monkeypatch.setattr(text_table, "BLOCK_BYTES", 4)
+    parse_by(by, monkeypatch)
     matrix, sidecar = converted(tmp_path, NAMED_TEXT, NAMED)
     assert sidecar["codes"][0]["values"] == ["breast", "lung"]
     assert matrix[:, 0].tolist() == [1, 0, 1]
@@ -222,14 +233,20 @@ CELLS = ["0", "1", "2.5", "-1e3"]
 STRANGE = ["", " 1", "1 ", "+2", "+-2", "++2", "1E-3", ".5", "5.", "nan", "NaN", "-nan", "inf", "x", "na", "NA", "N/A",
            "None", "1_0", "0x10", "1e400", "1e-400", "1e", "1.2.3", "1,", "\r", '"1"', "\0", "\u00e9", "1;2", "True",
            "false", "1d5", "#1", "1%", "- 1"]  # fmt: skip
-SPECS = [SPEC, NAMED_SPEC, {"header": True, "codes": [], "missing": ["na", ""]}, {"header": False, "codes": []}]
+SPECS = [
+    SPEC,
+    NAMED_SPEC,
+    {"header": True, "codes": [], "missing": ["na", ""]},
+    {"header": False, "codes": []},
+    {"header": True, "codes": [{"column": "type"}], "keep": ["b", "case"], "missing": ["na", ""]},
+]
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_wide_tables_are_taken_and_refused_as_others(tmp_path_factory, data):
-    """Two parsers, one verdict: the same matrix from both, or an error from both."""
+def test_all_parsers_take_and_refuse_the_same(tmp_path_factory, data):
+    """The same matrix from all parsers, or an error from all."""
     spec = data.draw(st.sampled_from(SPECS))
     names = ["case", "type", "a", "b"][: 0 if not spec["header"] else 4]
     cell = st.sampled_from(CELLS * 12 + STRANGE)
@@ -239,17 +256,16 @@ def test_wide_tables_are_taken_and_refused_as_others(tmp_path_factory, data):
     end = data.draw(st.sampled_from(["\n", "\r\n"]))
     text = "".join(",".join(row) + end for row in ([names] if names else []) + rows)
     found = []
-    for is_wide in (True, False):
+    for by in PARSERS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wide, "BLOCK_BYTES", 8)
-            if not is_wide:
-                patch.setattr(wide, "leading_columns", lambda *_: None)
+            patch.setattr(text_table, "BLOCK_BYTES", 8)
+            parse_by(by, patch)
             try:
                 matrix, sidecar = converted(tmp_path_factory.mktemp("either"), text, Form.of(spec))
                 found.append((matrix.tobytes(), sidecar))
             except StudyError:
                 found.append("refused")
-    assert found[0] == found[1], repr(text)
+    assert found[0] == found[1] == found[2], repr(text)
 
 
 @pytest.mark.slow

@@ -61,6 +61,9 @@ def _collect_module(module: str, found: dict[str, bytes]) -> None:
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.exists():
             _collect(path, found)
+    compiled = base.with_suffix(".cpp")
+    if compiled.exists():
+        found[compiled.relative_to(SCRIPTS).as_posix()] = compiled.read_bytes()
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.data import formats, wide
+from study.data import formats, text_table
 from study.data.formats import FORMATS
 from study.data.tabular import Form
 
@@ -105,25 +105,54 @@ def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame:
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options(), low_memory=False)
 
 
-@_loader("parallel", reads="raw", modules=("pyarrow.csv",))
-def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
-    """Our own loader: wide tables in blocks of lines on all cores, straight to float32; others as ``chunked``.
+@_loader("numpy", reads="raw")
+def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """NumPy's ``loadtxt``, straight to float32 on one core; once more for columns of categories, if there are any.
 
-    Returns the matrix; see `study.data.wide`. values: for each code column its list of values.
+    Returns the matrix. values: for each code column its list of values.
     """
-    names = wide.column_names(path, form)
-    leading = wide.leading_columns(form, names)
-    if leading is None:
+    names = text_table.column_names(path, form)
+    numbers = form.numbers(names)
+    places = [names.index(name) for name in numbers]
+    missing = set(form.missing)
+    options: dict[str, Any] = {"delimiter": form.separator, "skiprows": int(form.header), "comments": None, "ndmin": 2}
+    # A converter is a call per value, so it is given only where words stand for missing values.
+    read: Any = (lambda text: np.nan if text in missing else float(text)) if missing else None
+    matrix = np.empty((1, 0), dtype=np.float32)  # broadcasts
+    if places:
+        some: Any = None if len(places) == len(names) else places
+        matrix = np.loadtxt(path, dtype=np.float32, usecols=some, converters=read, encoding="ascii", **options)
+    columns = []
+    for code, allowed, known in zip(form.codes, form.values, values, strict=True):
+        texts = np.loadtxt(path, dtype=object, usecols=names.index(code), encoding="ascii", **options)[:, 0]
+        found = pd.Series(texts, name=code, dtype=object)
+        columns.append(form.positions(found if allowed is None else pd.to_numeric(found), known))
+    if not columns:
+        return matrix
+    whole = np.empty((len(columns[0]), len(columns) + len(places)), dtype=np.float32)
+    whole[:, : len(columns)] = np.stack(columns, axis=1)
+    whole[:, len(columns) :] = matrix
+    return whole
+
+
+@_loader("parallel", reads="raw", modules=("pyarrow.csv",) if text_table.compiled is None else ())
+def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """Our own loader: blocks of lines on all cores, straight to float32; see `study.data.text_table`.
+
+    Returns the matrix. values: for each code column its list of values.
+    """
+    table = text_table.columns(form, text_table.column_names(path, form))
+    if table is None:
         return form.matrix(chunked(path, form, values), values)
-    table = wide.layout(Path(path), form, leading, len(names))
-    codes = len(form.codes)
-    matrix = np.empty((table.rows, codes + len(names) - leading), dtype=np.float32)
+    lines = text_table.layout(Path(path), form)
+    matrix = np.empty((lines.rows, table.categories + table.numbers), dtype=np.float32)
     try:
-        texts = wide.fill(matrix[:, codes:], table, form)
-    except wide.BlockError as error:
+        found = text_table.fill(matrix[:, table.categories :], lines, form, table)
+    except text_table.BlockError as error:
         raise StudyError(f"after row {error.first_row}: {error}") from None
-    for index, (column, known) in enumerate(zip(wide.code_columns(form, names, texts), values, strict=True)):
-        matrix[:, index] = form.positions(column, known)
+    for index, (column, known) in enumerate(zip(found, values, strict=True)):
+        places = form.positions(column.series(form.codes[index], form.values[index]), known)
+        matrix[:, index] = places[column.positions]
     return matrix
 
 

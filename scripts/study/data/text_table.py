@@ -1,0 +1,360 @@
+"""Read text tables straight to float32, in blocks of lines, on all cores and in constant memory.
+
+A block's lines are parsed by compiled code (`study.data._numbers`), which handles every form of table. Where it was not
+built, Arrow parses tables whose numbers are contiguous (`study.data.arrow_blocks`).
+"""
+
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from study.core.files import AnyPath
+from study.data import arrow_blocks
+from study.data.block_faults import BlockFault
+from study.data.tabular import Column, Form
+
+compiled: Any
+try:
+    import study.data._numbers as compiled
+except ImportError:  # there was no C++ compiler, or one older than C++17's from_chars
+    compiled = None
+
+BLOCK_BYTES = 1 << 20  # of text; with its numbers, it stays in a core's cache
+LINE_FEED = ord("\n")
+LEFT_OUT, FIRST_TEXT = -1, -2  # places of columns, see `Columns`
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.float32]
+Positions = NDArray[np.int32]
+# (content, target, codes) -> for each column of categories its texts, in order of appearance. Parses the lines in
+# content into the rows of target and codes; raises `BlockFault`.
+ParseBlock = Callable[[Bytes, Numbers, Positions], list[list[str]]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table.
+
+    names: of all columns; numbers if the table has no header. places: for each column its position among the numbers
+    that are kept, `LEFT_OUT`, or ``FIRST_TEXT - k`` for the k-th column of categories. numbers, categories: how many
+    there are of each.
+    """
+
+    names: Sequence[Column]
+    places: NDArray[np.int32]
+    numbers: int
+    categories: int
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A column of categories: texts, in order of appearance, and each row's position among them."""
+
+    texts: list[str]
+    positions: Positions
+
+    def series(self, name: Column, allowed: Sequence[int] | None) -> pd.Series:
+        """The texts as a series, numeric if ``allowed`` values are numbers and all texts are.
+
+        A text that should be a number but is not stays text, and so matches none of the values.
+        """
+        found = pd.Series(self.texts, name=name, dtype=object)
+        if allowed is None:
+            return found
+        numbers = pd.to_numeric(found, errors="coerce")
+        return numbers if numbers.notna().all() else numbers.astype(object).where(numbers.notna(), found)
+
+
+class BlockError(ValueError):
+    """A block cannot be parsed; first_row: the first line that may be at fault."""
+
+    def __init__(self, message: str, first_row: int) -> None:
+        super().__init__(message)
+        self.first_row = first_row
+
+
+def column_names(path: AnyPath, form: Form) -> Sequence[Column]:
+    """The names of the columns of the table in ``path``; numbers if it has no header."""
+    with open(path, "rb") as handle:
+        return names_in(handle.readline(), form)
+
+
+def names_in(line: bytes, form: Form) -> Sequence[Column]:
+    """The same, from the first line of a table."""
+    if form.header:
+        return line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
+    return list(range(line.count(form.separator.encode()) + 1))
+
+
+def columns(form: Form, names: Sequence[Column]) -> Columns | None:
+    """The `Columns` of a table; None if this module cannot read it."""
+    numbers = form.numbers(names)
+    place = {name: index for index, name in enumerate(numbers)} | {
+        name: FIRST_TEXT - index for index, name in enumerate(form.codes)
+    }
+    if len(place) != len(numbers) + len(form.codes) or not place.keys() <= set(names):
+        return None  # a column with two uses, or one that is not there
+    if compiled is None and arrow_blocks.leading_columns(form, names) is None:
+        return None
+    places = np.array([place.get(name, LEFT_OUT) for name in names], dtype=np.int32)
+    return Columns(names, places, len(numbers), len(form.codes))
+
+
+def block_parser(form: Form, table: Columns) -> ParseBlock:
+    """The function that parses a block of lines of such a table."""
+    if compiled is None:
+        return arrow_blocks.parser(form, table.names)
+    missing, separator = tuple(word.encode() for word in form.missing), form.separator.encode()
+
+    def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
+        try:
+            return compiled.parse(content, separator, table.places, missing, target, codes)
+        except ValueError as error:
+            what, row = error.args
+            raise BlockFault(what, row) from None
+
+    return parse
+
+
+@dataclass
+class Collected:
+    """The categories of blocks, which are added in order."""
+
+    columns: int
+    _seen: list[dict[str, int]] = field(init=False)
+    _positions: list[list[Positions]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seen = [{} for _ in range(self.columns)]
+        self._positions = [[] for _ in range(self.columns)]
+
+    def add(self, texts: list[list[str]], codes: Positions) -> None:
+        """Add a block: the texts of each column, and each row's position among them."""
+        for seen, found, new, block in zip(self._seen, self._positions, texts, codes, strict=True):
+            found.append(np.array([seen.setdefault(text, len(seen)) for text in new], dtype=np.int32)[block])
+
+    def categories(self) -> list[Categories]:
+        """The columns of categories."""
+        return [
+            Categories(list(seen), np.concatenate([np.empty(0, dtype=np.int32), *found]))
+            for seen, found in zip(self._seen, self._positions, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions of the lines of a table: its size in bytes, the begin of its first line, and each line's line feed."""
+
+    path: Path
+    size: int
+    begin: int
+    ends: NDArray[np.int64]
+
+    @property
+    def rows(self) -> int:
+        """The number of lines."""
+        return len(self.ends)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """The bytes from line ``first`` up to, but not including, line ``last``: (begin, end)."""
+        return (int(self.ends[first - 1]) + 1 if first else self.begin), int(self.ends[last - 1])
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """(first, last) of each block of lines; ``last`` is not included."""
+        first = 0
+        while first < self.rows:
+            limit = self.span(first, first + 1)[0] + BLOCK_BYTES
+            last = max(first + 1, int(np.searchsorted(self.ends, limit)))
+            yield first, last
+            first = last
+
+
+def layout(path: Path, form: Form) -> Layout:
+    """The `Layout` of the table in ``path``; reads the file once, on all cores."""
+    size = Path(path).stat().st_size
+    buffers = _Buffers()
+
+    def find(start: int) -> NDArray[np.int64]:
+        return _line_feeds(buffers.read(path, start, min(BLOCK_BYTES, size - start))) + start
+
+    with ThreadPoolExecutor(_cores()) as pool:
+        ends = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(find, range(0, size, BLOCK_BYTES))])
+    if size and (len(ends) == 0 or ends[-1] != size - 1):
+        ends = np.append(ends, size)  # the last line has no line feed
+    begin = int(ends[0]) + 1 if form.header else 0
+    return Layout(path, size, begin, ends[1:] if form.header else ends)
+
+
+def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Categories]:
+    """Parse all ``lines`` of a table into ``target``, float32 of (rows, numbers).
+
+    Each number is the nearest float64, rounded to float32; missing numbers are NaN. Returns the columns of categories.
+    Raises `BlockError` for the first block with a line of another length or a value that is not a number.
+    """
+    parse, buffers, collected = block_parser(form, table), _Buffers(), Collected(table.categories)
+
+    def parse_block(first: int, last: int) -> tuple[list[list[str]], Positions]:
+        begin, end = lines.span(first, last)
+        codes = np.empty((table.categories, last - first), dtype=np.int32)
+        try:
+            return parse(buffers.read(lines.path, begin, end - begin), target[first:last], codes), codes
+        except BlockFault as error:
+            raise BlockError(str(error), first + error.row) from None
+        except ValueError as error:
+            raise BlockError(str(error), first) from None
+
+    with ThreadPoolExecutor(_cores()) as pool:
+        waiting = [pool.submit(parse_block, *block) for block in lines.blocks()]
+        try:
+            for parsed in waiting:
+                collected.add(*parsed.result())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return collected.categories()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table: the number of missing values, and float32 of (rows, categories + numbers).
+
+    The columns of categories are 0: see `Stream`.
+    """
+
+    rows: Numbers
+    missing: int
+
+
+@dataclass
+class Stream:
+    """Reads a table once, from begin to end; the checksum and the parsing, on all cores, overlap with it.
+
+    check: of a block's numbers, their missing values; it raises ValueError if they may not be so. After `blocks`: the
+    number of rows, the size in bytes, the checksum (SHA-256, hexadecimal), and the columns of categories.
+    """
+
+    path: Path
+    form: Form
+    table: Columns
+    check: Callable[[Numbers], int]
+    rows: int = 0
+    size: int = 0
+    checksum: str = ""
+    categories: list[Categories] = field(default_factory=list)
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks, in order; in memory are a few per core.
+
+        Raises `BlockError` for the first fault, also if the last line has no line feed, and OSError.
+        """
+        parse, collected = block_parser(self.form, self.table), Collected(self.table.categories)
+        waiting: deque[Future[tuple[Block, list[list[str]], Positions]]] = deque()
+        found = hashlib.sha256()
+
+        def see(content: memoryview) -> None:
+            found.update(content)
+            self.size += len(content)
+
+        def next_block() -> Block:
+            block, texts, codes = waiting.popleft().result()
+            collected.add(texts, codes)
+            return block
+
+        with ThreadPoolExecutor(_cores()) as pool, open(self.path, "rb", buffering=0) as handle:
+            try:
+                for text, count in _whole_lines(handle, self.form.header, see):
+                    waiting.append(pool.submit(self._parse, parse, text, self.rows, count))
+                    self.rows += count
+                    if len(waiting) > 2 * _cores():
+                        yield next_block()
+                while waiting:
+                    yield next_block()
+            except CutOffError as error:
+                raise BlockError(str(error), self.rows) from None
+            finally:
+                pool.shutdown(cancel_futures=True)
+        self.categories, self.checksum = collected.categories(), found.hexdigest()
+
+    def _parse(
+        self, parse: ParseBlock, text: Bytes, first: int, count: int
+    ) -> tuple[Block, list[list[str]], Positions]:
+        rows = np.zeros((count, self.table.categories + self.table.numbers), dtype=np.float32)
+        codes = np.empty((self.table.categories, count), dtype=np.int32)
+        numbers = rows[:, self.table.categories :]
+        try:
+            texts = parse(text, numbers, codes)
+            return Block(rows, self.check(numbers)), texts, codes
+        except BlockFault as error:
+            raise BlockError(str(error), first + error.row) from None
+        except ValueError as error:
+            raise BlockError(str(error), first) from None
+
+
+class CutOffError(ValueError):
+    """The last line of a table has no line feed."""
+
+
+def _whole_lines(handle: FileIO, header: bool, see: Callable[[memoryview], object]) -> Iterator[tuple[Bytes, int]]:
+    """The lines after the header in blocks, and how many they are; ``see`` gets every byte of the file, in order."""
+    rest = np.empty(0, dtype=np.uint8)
+    while True:
+        content = np.empty(len(rest) + max(BLOCK_BYTES, len(rest)), dtype=np.uint8)
+        content[: len(rest)] = rest
+        got = handle.readinto(content.data[len(rest) :])
+        if not got:
+            break
+        see(content.data[len(rest) : len(rest) + got])
+        content = content[: len(rest) + got]
+        ends = _line_feeds(content)
+        if header and len(ends):
+            content, ends, header = content[ends[0] + 1 :], ends[1:] - ends[0] - 1, False
+        last = int(ends[-1]) + 1 if len(ends) else 0
+        if last:
+            yield content[:last], len(ends)
+        rest = content[last:]
+    if len(rest):
+        raise CutOffError("the file is cut off: its last line has no end")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _line_feeds(content: Bytes) -> NDArray[np.int64]:
+    if compiled is None:
+        return np.flatnonzero(content == LINE_FEED)
+    return np.frombuffer(compiled.line_feeds(content), dtype=np.int64)
+
+
+class _Buffers(threading.local):
+    """A buffer per thread, so that reading a block does not begin with new pages of memory."""
+
+    def __init__(self) -> None:
+        self._buffer: Bytes = np.empty(0, dtype=np.uint8)
+
+    def read(self, path: AnyPath, begin: int, size: int) -> Bytes:
+        """``size`` bytes from ``begin``; valid until the thread reads again."""
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size, dtype=np.uint8)
+        content, done = self._buffer[:size], 0
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            while done < size:
+                got = os.preadv(descriptor, [content.data[done:]], begin + done)
+                if got == 0:
+                    raise ValueError("the file became shorter while it was read")
+                done += got
+        finally:
+            os.close(descriptor)
+        return content

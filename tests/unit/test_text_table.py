@@ -1,0 +1,131 @@
+"""Tables are read by blocks of lines: numbers, categories, and the count of values in each line."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from study.data import arrow_blocks, text_table
+from study.data.tabular import Form
+
+NAMED = Form.of({"header": True, "codes": [{"column": "type"}], "drop": ["case"]})
+
+
+@pytest.fixture(params=["compiled", "arrow"], autouse=True)
+def by(request, monkeypatch):
+    if request.param == "arrow":
+        monkeypatch.setattr(text_table, "compiled", None)
+    else:
+        assert text_table.compiled, "make setup builds it"
+
+
+def read(path, form):
+    """(matrix of the numbers, texts of each column of categories)."""
+    table = text_table.columns(form, text_table.column_names(path, form))
+    lines = text_table.layout(path, form)
+    matrix = np.empty((lines.rows, table.numbers), dtype=np.float32)
+    found = text_table.fill(matrix, lines, form, table)
+    return matrix, [np.array(column.texts, dtype=object)[column.positions].tolist() for column in found]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 40, 10**6])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_whatever_the_blocks(tmp_path, monkeypatch, block_bytes, line_end):
+    monkeypatch.setattr(text_table, "BLOCK_BYTES", block_bytes)
+    expected = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32)
+    lines = [
+        "case,type,a,b,c,d,e",
+        *(f"c{i},t{i % 2}," + ",".join(map(repr, row.tolist())) for i, row in enumerate(expected)),
+    ]
+    (tmp_path / "t.csv").write_bytes("".join(line + line_end for line in lines).encode())
+    matrix, texts = read(tmp_path / "t.csv", NAMED)
+    assert matrix.tobytes() == expected.tobytes()
+    assert texts == [[f"t{i % 2}" for i in range(7)]]
+
+
+def test_names_longer_than_a_look_at_the_line(tmp_path):
+    name = "n" * (2 * arrow_blocks.HEAD_BYTES)
+    (tmp_path / "t.csv").write_text(f"case,type,a\n{name},t,1.5\n")
+    matrix, texts = read(tmp_path / "t.csv", NAMED)
+    assert (matrix.tolist(), texts) == ([[1.5]], [["t"]])
+
+
+def test_numbers_that_arrow_does_not_take_and_pandas_does(tmp_path):
+    (tmp_path / "t.csv").write_text("case,type,a,b\nc,t,+1.5, 2\nc,t,.5,-5.\n")
+    assert read(tmp_path / "t.csv", NAMED)[0].tolist() == [[1.5, 2], [0.5, -5]]
+
+
+def test_missing_values(tmp_path):
+    form = Form.of({"header": True, "codes": [], "missing": ["na", ""]})
+    (tmp_path / "t.csv").write_text("a,b\nna,1\n,2\n3,\n")
+    matrix, _ = read(tmp_path / "t.csv", form)
+    assert np.array_equal(matrix, [[np.nan, 1], [np.nan, 2], [3, np.nan]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "first_row"),
+    [(["c,t,1,2", "c,t,1"], 1), (["c,t,1,2", "c,t,1,2,3", "c,t,1"], 1), (["c,t,1,2"] * 3 + ["c,t,1,x"], 3), (["c"], 0)],
+)
+def test_the_first_block_that_is_wrong_is_told(tmp_path, monkeypatch, lines, first_row):
+    """A short line and a longer one after it are as many values as there should be."""
+    monkeypatch.setattr(text_table, "BLOCK_BYTES", 1)
+    (tmp_path / "t.csv").write_text("\n".join(["case,type,a,b", *lines, ""]))
+    with pytest.raises(text_table.BlockError) as error:
+        read(tmp_path / "t.csv", NAMED)
+    assert error.value.first_row == first_row
+
+
+@pytest.mark.parametrize(
+    ("spec", "names", "leading"),
+    [
+        ({"header": False, "codes": [{"column": 0, "values": [0, 1]}]}, [0, 1, 2], 1),
+        ({"header": True, "codes": [{"column": "type"}], "drop": ["case"]}, ["case", "type", "a"], 2),
+        ({"header": True, "codes": [{"column": "type"}]}, ["a", "type", "b"], None),
+        ({"header": True, "codes": [], "drop": ["b"]}, ["a", "b"], None),
+        ({"header": True, "codes": [], "keep": ["a"]}, ["a"], None),
+        ({"header": True, "codes": [{"column": "a"}]}, ["a"], None),
+    ],
+)
+def test_which_tables_arrow_reads(spec, names, leading):
+    assert arrow_blocks.leading_columns(Form.of(spec), names) == leading
+
+
+def texts_of_numbers(generator):
+    """Endless texts: any float64 and float32, short and long digits, leading and trailing zeros, large exponents."""
+    while True:
+        sign = generator.choice(["", "", "-", "+"])
+        kind = generator.random()
+        if kind < 0.2:
+            yield sign + repr(struct.unpack("d", struct.pack("Q", generator.getrandbits(62)))[0])
+            continue
+        if kind < 0.4:
+            bits = (
+                generator.getrandbits(23) if kind < 0.25 else generator.randrange(0x7F800000)
+            )  # the former: subnormal
+            yield sign + repr(struct.unpack("f", struct.pack("I", bits))[0])
+            continue
+        digits = "".join(generator.choices("0123456789", k=generator.randint(0, 22)))
+        fraction = "".join(generator.choices("0123456789", k=generator.randint(0 if digits else 1, 22)))
+        text = "0" * generator.choice([0, 0, 0, 25]) + digits
+        if fraction or generator.random() < 0.3:
+            text += "." + fraction
+        if generator.random() < 0.5:
+            exponent = generator.choice([30, 400, 10**6])
+            text += f"{generator.choice('eE')}{generator.choice(['', '-', '+'])}{generator.randint(0, exponent)}"
+        yield sign + text
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_numbers_are_those_of_python(seed):
+    """40,000 texts, against float() rounded to float32."""
+    texts = [text for text, _ in zip(texts_of_numbers(random.Random(seed)), range(40_000), strict=False)]
+    with np.errstate(over="ignore"):
+        expected = np.array([float(text) for text in texts]).astype(np.float32)
+    found = np.empty((len(texts), 1), dtype=np.float32)
+    content = np.frombuffer(("\n".join(texts) + "\n").encode(), dtype=np.uint8)
+    form = Form.of({"header": False, "codes": []})
+    table = text_table.columns(form, [0])
+    text_table.block_parser(form, table)(content, found, np.empty((0, len(texts)), dtype=np.int32))
+    different = np.flatnonzero(found[:, 0].view(np.uint32) != expected.view(np.uint32))
+    assert [(texts[row], found[row, 0], expected[row]) for row in different] == []
