@@ -155,9 +155,9 @@ def sampling_ratios(_):
 
 
 PARTS = {
-    "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios, "pipeline": pipeline_ratios,
-    "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios, "original": original_ratios,
-    "sampling": sampling_ratios,
+    "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios,
+    "pipeline": pipeline_ratios, "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios,
+    "original": original_ratios, "sampling": sampling_ratios,
 }  # fmt: skip
 
 

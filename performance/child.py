@@ -11,7 +11,6 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np  # noqa: E402
-
 import peers  # noqa: E402
 
 from study import models  # noqa: E402

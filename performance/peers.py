@@ -34,7 +34,7 @@ def pyarrow(source):
 
 
 def pandas_pyarrow(source):
-    """pandas with ``engine="pyarrow"``."""
+    """Pandas with ``engine="pyarrow"``."""
     import pandas
 
     return lambda: pandas.read_csv(source, header=None, engine="pyarrow").to_numpy(dtype=np.float32)
