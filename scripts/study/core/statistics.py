@@ -49,7 +49,7 @@ class LogSample:
 
     def interval(self, error: float) -> tuple[float, float]:
         """The geometric mean's interval (Student's t) that fails on each side with probability ``error``."""
-        half = _student(self.n - 1, error) * self.deviation / math.sqrt(self.n)
+        half = student(self.n - 1, error) * self.deviation / math.sqrt(self.n)
         return math.exp(self.mean - half), math.exp(self.mean + half)
 
 
@@ -68,7 +68,7 @@ def exact(value: float) -> LogSample:
 def from_interval(n: int, low: float, high: float, error: float) -> LogSample:
     """The `LogSample` whose `LogSample.interval` is (low, high)."""
     half = (math.log(high) - math.log(low)) / 2
-    return LogSample(n, (math.log(high) + math.log(low)) / 2, half * math.sqrt(n) / _student(n - 1, error))
+    return LogSample(n, (math.log(high) + math.log(low)) / 2, half * math.sqrt(n) / student(n - 1, error))
 
 
 def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[float, float, float]:
@@ -85,11 +85,11 @@ def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[floa
     if math.isnan(variance):
         return math.exp(difference), math.nan, math.nan
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = _student(freedom, error) * math.sqrt(variance)
+    half = student(freedom, error) * math.sqrt(variance)
     return math.exp(difference), math.exp(difference - half), math.exp(difference + half)
 
 
-def _student(freedom: float, error: float) -> float:
+def student(freedom: float, error: float) -> float:
     """The quantile of Student's t that is exceeded with probability ``error``."""
     from scipy import special  # imported late, see `summarize`
 
