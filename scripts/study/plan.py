@@ -180,11 +180,12 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
 
 
 def check_results(study: Study) -> None:
-    """Raise `StudyError` for a table or figure that does not exist, or for which the study has nothing."""
+    """Raise `StudyError` for a table, figure or finding that does not exist, or for which the study has nothing."""
     for name in study.tables:
         sources.of_table(study, name)
     for name in study.figures:
         sources.of_figure(study, name)
+    sources.of_findings(study)
 
 
 def check_references(study: Study) -> None:

@@ -41,6 +41,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         tuple(content.get("figures", ())),
         _references(content.get("references", []), where),
         _further(content.get("further_results", []), where),
+        tuple(content.get("findings", ())),
     )
 
 

@@ -208,6 +208,7 @@ class Study:
     figures: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     further: tuple[Further, ...] = ()
+    findings: tuple[str, ...] = ()
 
     @property
     def benchmarks(self) -> list[str]:

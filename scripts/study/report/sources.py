@@ -1,4 +1,4 @@
-"""What each table and figure of a study is made from: the runs and loading measurements that it uses, and no others."""
+"""What tables, figures and findings of a study are made from: the runs and loading measurements that each uses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.records.gathered import NOWHERE, Elsewhere
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
+from study.report.findings import declaration
 from study.report.tables import TABLES
 
 
@@ -64,6 +65,33 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Source
     runs = tuple(filter(uses, study.runs))
     further = _used(elsewhere if kind.reads_further else NOWHERE, uses)
     return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else (), further)
+
+
+def of_findings(study: Study) -> Sources:
+    """The `Sources` of all findings of a study; raises `StudyError` for an unknown one, or one without runs for it."""
+    used: dict[str, PlannedRun] = {}
+    for name in study.findings:
+        where = f"config/studies/{study.name}.yaml: findings"
+        try:
+            configuration.check_name("findings", name)
+        except StudyError as error:
+            raise StudyError(f"{where}: {error}") from None
+        finding = declaration.load(name)
+        _check_shown(finding)
+        for runs in declaration.arms(finding, study).values():
+            used |= {run.directory: run for run in runs}
+    return Sources(tuple(used.values()), ())
+
+
+def _check_shown(finding: declaration.Declared) -> None:
+    """Raise `StudyError` if the figure or table that a finding names does not exist."""
+    place, name = f"config/findings/{finding.name}.yaml", finding.table
+    if name and name not in TABLES:
+        raise StudyError(f"{place}: table: there is no table {name!r}{configuration.nearest(name, TABLES)}")
+    try:
+        describe(finding.figure) if finding.figure else None
+    except StudyError as error:
+        raise StudyError(f"{place}: figure: {error}") from None
 
 
 def _used(elsewhere: Elsewhere, uses: Callable[[Any], bool]) -> dict[str, tuple[PlannedRun, ...]]:

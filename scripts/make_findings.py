@@ -1,0 +1,33 @@
+"""State the findings of a study, as JSON and Markdown, from the records of the runs that they compare."""
+
+import argparse
+
+from study.core import configuration, paths
+from study.core.errors import exit_with_message
+from study.core.files import write_json, write_text
+from study.experiment.expansion import load_study
+from study.records.gathered import gather
+from study.report import sources
+from study.report.findings import outcome
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", required=True)
+    parser.add_argument("--json", required=True, help="findings.json, in a study's folder")
+    parser.add_argument("--markdown", required=True, help="the same for reading")
+    arguments = parser.parse_args()
+    study, results = load_study(arguments.study), paths.machine_folder(arguments.json)
+    used = {run.directory for run in sources.of_findings(study).runs}
+    runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
+    machine = paths.machine_of(results)
+    found = outcome.outcomes(study, runs)
+    content = outcome.as_json(study, machine, found)
+    configuration.check(content, "study_findings", arguments.json)
+    write_text(arguments.markdown, outcome.markdown(study, machine, found))
+    write_json(arguments.json, content)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

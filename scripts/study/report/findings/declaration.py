@@ -1,0 +1,193 @@
+"""A finding as declared in config/findings/NAME.yaml, and the runs of a study that it compares."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment import schemas
+from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.study import PlannedRun, Study
+from study.records import tidy
+from study.records.references import unit
+from study.report.findings.kinds import KINDS, Kind
+
+COLUMNS = (*tidy.MEASURED, *(name for name in tidy.COMMUNICATION if name.endswith("_s")))
+POINTS = "percentage points"  # the unit of a difference of shares
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of runs.csv, less another one if given, as a share of a third one if given."""
+
+    column: str
+    minus: str | None = None
+    share_of: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it is made from."""
+        return [name for name in (self.column, self.minus, self.share_of) if name]
+
+    @property
+    def unit(self) -> str:
+        """The unit of a difference of two values."""
+        return POINTS if self.share_of else unit(self.column, calibrated=False)
+
+    def __str__(self) -> str:
+        text = f"{self.column} - {self.minus}" if self.minus else self.column
+        return (
+            text if not self.share_of else f"({text}) / {self.share_of}" if self.minus else f"{text} / {self.share_of}"
+        )
+
+    def of(self, rows: Any) -> Any:
+        """The values of rows of runs.csv; a share in %."""
+        values = rows[self.column].astype(float)
+        if self.minus:
+            values = values - rows[self.minus].astype(float)
+        return 100 * values / rows[self.share_of].astype(float) if self.share_of else values
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A finding as declared; see config/schemas/findings.schema.yaml. claim: +1 for above, -1 for below."""
+
+    name: str
+    title: str
+    kind: Kind
+    claim: int
+    quantity: Quantity
+    along: Quantity | None
+    points: dict[str, Any]
+    key: str
+    sentences: dict[str, str]
+    figure: str | None = None
+    table: str | None = None
+    look_for: str | None = None
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of the compared key, one for each arm."""
+        return self.points[self.key]
+
+    @property
+    def formula(self) -> str:
+        """What the estimate is, from columns of runs.csv."""
+        arms = " / ".join(map(str, self.values))
+        return self.kind.formula.format(value=self.quantity, along=self.along, key=self.key, arms=arms)
+
+    @property
+    def unit(self) -> str:
+        """Of the estimate."""
+        return self.kind.unit.format(value=self.quantity.unit, along=self.along.unit if self.along else "")
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The schema of config/findings/NAME.yaml, with the registered kinds and the grid keys."""
+    found = copy.deepcopy(configuration.named_schema("findings"))
+    found["properties"]["kind"]["enum"] = list(KINDS)
+    keys = {name: schemas.several(PARAMETERS[name].kind.schema()) for name in schemas.separating()}
+    found["properties"]["points"]["properties"] = keys
+    for part in found["$defs"]["quantity"]["properties"].values():
+        part["enum"] = list(COLUMNS)
+    return found
+
+
+def content(name: str) -> dict[str, Any]:
+    """What config/findings/<name>.yaml says; raises `StudyError` for an unknown name or a mistake in the file."""
+    return configuration.load_named("findings", name, schema())
+
+
+def load(name: str) -> Declared:
+    """The finding `content` with its kind and quantities; raises `StudyError` for what does not fit together."""
+    found = content(name)
+    try:
+        return _declared(name, found)
+    except StudyError as error:
+        raise StudyError(f"config/findings/{name}.yaml: {error}") from None
+
+
+def _declared(name: str, content: dict[str, Any]) -> Declared:
+    kind, points = KINDS[content["kind"]], content["points"]
+    lists = [key for key, value in points.items() if isinstance(value, list)]
+    if len(lists) != 1:
+        raise StudyError(f"points: {len(lists)} keys have a list; give exactly one, whose values are compared")
+    (key,) = lists
+    arms = len(points[key])
+    if arms < 2 or (kind.two_arms and arms != 2):
+        wanted = "two values" if kind.two_arms else "two values or more"
+        raise StudyError(f"points.{key}: kind {content['kind']} compares {wanted}, these are {arms}")
+    numbers = all(isinstance(value, int | float) and value > 0 for value in points[key])
+    if kind.numeric and not numbers:
+        raise StudyError(f"points.{key}: kind {content['kind']} needs numbers above 0; compare values of gpus, say")
+    if kind.along != ("along" in content):
+        told = "needs the quantity along" if kind.along else "has no quantity along; leave it out"
+        raise StudyError(f"along: kind {content['kind']} {told}")
+    for verdict, text in content["sentences"].items():
+        _check_sentence(verdict, text)
+    return Declared(
+        name,
+        content["title"],
+        kind,
+        -1 if content.get("claim") == "below" else 1,
+        Quantity(**content["quantity"]),
+        Quantity(**content["along"]) if kind.along else None,
+        points,
+        key,
+        content["sentences"],
+        *(content.get(each) for each in ("figure", "table", "look_for")),
+    )
+
+
+def _check_sentence(verdict: str, text: str) -> None:
+    """Refuse placeholders that are never filled in."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+    except ValueError as error:
+        raise StudyError(f"sentences.{verdict}: {error}; write a brace twice if it is meant") from None
+    known = {"not_enough_runs": set()}.get(verdict, {"number"})
+    if wrong := [field for field in fields if field not in known]:
+        told = "only {number} is filled in" if known else "there is no number without an interval"
+        raise StudyError(f"sentences.{verdict}: {{{wrong[0]}}}: {told}")
+
+
+def arms(finding: Declared, study: Study) -> dict[Any, list[PlannedRun]]:
+    """The runs of each arm, one point each, {value of the compared key: its repeats}.
+
+    Raises `StudyError` if the study has no such point, or several that differ in a key that the finding does not give.
+    """
+    where = f"config/studies/{study.name}.yaml: findings: {finding.name}"
+    fitting = [run for run in study.runs if _fits(finding, run)]
+    for name in schemas.separating():
+        if name not in finding.points and len(values := {_value(run, name) for run in fitting}) > 1:
+            told = ", ".join(map(str, sorted(values, key=str)))
+            raise StudyError(
+                f"{where}: its runs differ in {name} ({told}); give {name} under points in "
+                f"config/findings/{finding.name}.yaml"
+            )
+    found = {value: [run for run in fitting if _value(run, finding.key) == value] for value in finding.values}
+    for value, runs in found.items():
+        if not runs:
+            asked = {**finding.points, finding.key: value}
+            told = ", ".join(f"{key} {each}" for key, each in asked.items())
+            raise StudyError(f"{where} needs runs with {told}; the study has none")
+    return found
+
+
+def _fits(finding: Declared, run: PlannedRun) -> bool:
+    usual = {name: PARAMETERS[name].default for name in observing()}
+    wanted = {**usual, **finding.points, finding.key: None}
+    return _value(run, finding.key) in finding.values and all(
+        _value(run, key) == value for key, value in wanted.items() if key != finding.key
+    )
+
+
+def _value(run: PlannedRun, key: str) -> Any:
+    """The value of a grid key; of ``dataset``, as in the study's file."""
+    return run.dataset.key if key == "dataset" else run[key]

@@ -1,0 +1,100 @@
+"""The kinds of findings: how the arms of a comparison become one estimate with an interval. See docs/method.md."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.core.registry import Registry
+from study.records import pairing
+
+Arms = Mapping[Any, pd.DataFrame]  # value of the compared key -> rows with the columns `VALUE` and `ALONG`
+VALUE, ALONG = "finding_value", "finding_along"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and its 95 % interval; NaN where there is none. interleaved: whether the blocks ran in turn."""
+
+    estimate: float
+    low: float
+    high: float
+    blocks: int
+    interleaved: bool
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    Args:
+        compare: from the arms to the estimate.
+        formula: what the estimate is; ``{value}``, ``{along}``, ``{key}`` and ``{arms}`` stand for what is compared.
+        unit: of the estimate; ``{value}`` and ``{along}`` stand for the units of the quantities, ``{key}`` for the key.
+        no_effect: the estimate if the arms do not differ.
+        two_arms: whether it compares two arms only; else two or more.
+        numeric: whether the compared key must be a number.
+        along: whether it needs a second quantity, `along`.
+    """
+
+    compare: Callable[[Arms], Estimate]
+    formula: str
+    unit: str
+    no_effect: float = 0.0
+    two_arms: bool = False
+    numeric: bool = False
+    along: bool = False
+
+
+KINDS: Registry[Kind] = Registry("kind of finding")
+
+
+def kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], Callable[[Arms], Estimate]]:
+    """Register the decorated function as the comparison of kind ``name``. settings: of `Kind`."""
+
+    def register(compare: Callable[[Arms], Estimate]) -> Callable[[Arms], Estimate]:
+        KINDS.add(name, Kind(compare, **settings))
+        return compare
+
+    return register
+
+
+@kind("ratio", formula="{value}: {key} {arms}", unit="1", no_effect=1.0, two_arms=True)
+def ratio(arms: Arms) -> Estimate:
+    """The first arm's value / the second's: geometric mean of the blocks' ratios."""
+    one, other = arms.values()
+    found = pairing.ratio(one, other, VALUE)
+    return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
+
+
+@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", two_arms=True)
+def reduction(arms: Arms) -> Estimate:
+    """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
+    found = ratio(arms)
+    estimate, low, high = (100 * (1 - each) for each in (found.estimate, found.high, found.low))
+    return Estimate(estimate, low, high, found.blocks, found.interleaved)
+
+
+@kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
+def trend(arms: Arms) -> Estimate:
+    """By how much the value changes with each doubling of the key: the slope within blocks over its logarithm."""
+    return _slope([rows.assign(**{ALONG: np.log2(value)}) for value, rows in arms.items()])
+
+
+@kind("follows", formula="change of {value} per unit of {along}", unit="{value} per {along}", along=True)
+def follows(arms: Arms) -> Estimate:
+    """By how much the value changes with each unit of the quantity `along`: the slope within blocks."""
+    return _slope(list(arms.values()))
+
+
+def _slope(arms: list[pd.DataFrame]) -> Estimate:
+    found = pairing.slope(arms, ALONG, VALUE)
+    return Estimate(found.slope, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
+
+
+def has_interval(estimate: Estimate) -> bool:
+    """Whether an estimate can have a verdict."""
+    return all(map(math.isfinite, (estimate.estimate, estimate.low, estimate.high)))

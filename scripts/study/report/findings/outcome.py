@@ -1,0 +1,167 @@
+"""The outcome of a finding: its verdict, sentence and numbers, from the rows of the runs that it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.core import paths
+from study.core.files import number_or_none
+from study.experiment.study import PlannedRun, Study
+from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
+from study.report.findings.declaration import Declared, arms, load
+from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
+
+YES, NO, NOT_ENOUGH = "yes", "no", "not_enough_runs"
+OPPOSITE = "opposite"  # its verdict is `NO`
+VERDICTS = {YES: "Yes", NO: "No", NOT_ENOUGH: "Not enough runs"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finding's outcome as in findings.json, see config/schemas/study_findings.schema.yaml."""
+
+    name: str
+    title: str
+    verdict: str
+    sentence: str
+    quantity: str
+    unit: str
+    estimate: float | None
+    low: float | None
+    high: float | None
+    blocks: int
+    runs: int
+    left_out: list[dict[str, str]]
+    records: list[str]
+    figure: str | None
+    table: str | None
+    look_for: str | None
+
+
+def outcomes(study: Study, runs: pd.DataFrame) -> list[Outcome]:
+    """The outcomes of all findings of a study. runs: rows of the tidy table, at least those that they compare."""
+    return [outcome(load(name), study, runs) for name in study.findings]
+
+
+def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, Any]:
+    """The content of findings.json."""
+    return {"study": study.name, "machine": machine, "findings": [asdict(each) for each in found]}
+
+
+def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
+    """The outcome of one finding. Failed and oversubscribed runs, and incomplete blocks, are left out."""
+    rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
+    why_not = _left_out(pd.concat(rows.values()), len(rows))
+    used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
+    found = finding.kind.compare(used)
+    verdict, sentence = _stated(finding, found)
+    return Outcome(
+        name=finding.name,
+        title=finding.title,
+        verdict=verdict,
+        sentence=" ".join([sentence, *_told(why_not)]),
+        quantity=finding.formula,
+        unit=finding.unit,
+        estimate=number_or_none(found.estimate),
+        low=number_or_none(found.low),
+        high=number_or_none(found.high),
+        blocks=found.blocks,
+        runs=sum(map(len, used.values())),
+        left_out=[{"record": record, "reason": reason} for record, reason in why_not.items()],
+        records=[record for each in used.values() for record in each["record"]],
+        figure=finding.figure if finding.figure in study.figures else None,
+        table=finding.table if finding.table in study.tables else None,
+        look_for=finding.look_for,
+    )
+
+
+def _rows(finding: Declared, planned: list[PlannedRun], runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of an arm, with what is compared."""
+    names = [paths.record("", run.directory).removeprefix("/") for run in planned]
+    rows = runs[runs["record"].isin(names)]
+    along = finding.along.of(rows) if finding.along else 0.0
+    return rows.assign(**{VALUE: finding.quantity.of(rows), ALONG: along})
+
+
+def _left_out(rows: pd.DataFrame, number_of_arms: int) -> dict[str, str]:
+    """{record: reason} of the runs that enter no estimate."""
+    reasons = {row["record"]: _reason(row) for _, row in rows.iterrows()}
+    for _, block in rows[rows["record"].map(reasons).isna()].groupby("block"):
+        why = None
+        if len(block) < number_of_arms:
+            why = "no run to compare it with in its block"
+        elif block["session"].nunique() > 1:
+            why = "its block was interrupted: runs of two starts of the workflow"
+        reasons |= dict.fromkeys(block["record"], why)
+    return {record: reason for record, reason in reasons.items() if reason}
+
+
+def _reason(row: pd.Series) -> str | None:
+    """Why a run by itself enters no estimate."""
+    if row["status"] != "ok":
+        return f"failed: {row['failure_kind']} in {row['failure_phase']}"
+    if row["oversubscribed"]:
+        return "oversubscribed: fewer cores than its ranks need"
+    if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
+        return "resumed from a checkpoint: no times" if pd.notna(row["resumed_after_epoch"]) else "no value"
+    return None
+
+
+def _stated(finding: Declared, found: Estimate) -> tuple[str, str]:
+    """The verdict and the sentence with its numbers."""
+    if found.blocks < LEAST_BLOCKS or not has_interval(found):
+        why = f"{found.blocks} of at least {LEAST_BLOCKS} complete blocks"
+        if not found.interleaved:
+            why = f"the {found.blocks} blocks did not run one after the other"
+        return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
+    side = 1 if found.low > finding.kind.no_effect else -1 if found.high < finding.kind.no_effect else 0
+    case = NO if side == 0 else YES if side == finding.claim else OPPOSITE
+    # A clear fall is told by its size: "falls by 3 %", not "falls by -3 %".
+    turned = side < 0 and finding.kind.no_effect == 0
+    sentence = finding.sentences[case].format(number=_number(finding, found, turned))
+    return (NO if case == OPPOSITE else case), sentence
+
+
+def _number(finding: Declared, found: Estimate, turned: bool) -> str:
+    """``12.3 % (95 % interval 11 to 14 %, 6 blocks)``."""
+    numbers = (found.estimate, found.low, found.high)
+    if turned:
+        numbers = (-found.estimate, -found.high, -found.low)
+    middle, low, high = map(_digits, numbers)
+    unit = finding.unit.split(" per ")[0]
+    unit = "" if unit == "1" else f" {unit}"
+    return f"{middle}{unit} (95 % interval {low} to {high}{unit}, {found.blocks} blocks)"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent for what is neither huge nor tiny."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _told(why_not: dict[str, str]) -> list[str]:
+    """How many runs were left out and why, as a sentence; empty if none was."""
+    if not why_not:
+        return []
+    kinds = [reason.partition(":")[0] for reason in why_not.values()]
+    counted = ", ".join(f"{kinds.count(each)} {each}" for each in dict.fromkeys(kinds))
+    return [f"Left out: {counted}."]
+
+
+def markdown(study: Study, machine: str, found: Iterable[Outcome]) -> str:
+    """The page findings.md."""
+    parts = [f"# Findings of study {study.name} on machine {machine}"]
+    for each in found:
+        parts.append(f"## {each.title}\n\n**{VERDICTS[each.verdict]}.** {each.sentence}")
+        shown = [f"figure `{each.figure}`" if each.figure else "", f"table `{each.table}`" if each.table else ""]
+        if told := " and ".join(filter(None, shown)):
+            parts.append(f"See {told}." + (f" Look for: {each.look_for}" if each.look_for else ""))
+        parts.append(f"Estimate: {each.quantity}, in {each.unit}, from {each.runs} runs:")
+        parts.append("\n".join(f"- {record}" for record in each.records) or "- none")
+        if each.left_out:
+            listed = "\n".join(f"- {one['record']}: {one['reason']}" for one in each.left_out)
+            parts.append(f"Left out:\n\n{listed}")
+    return "\n\n".join(parts) + "\n"
