@@ -7,9 +7,9 @@ BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worke
 
 .PHONY: study report test quick status recommend check bench faults load setup lock format reference
 
-study: setup  ## the default study on this machine, and its tables
+study: setup  ## the default study on this machine, and its findings
 	$(BIN)/snakemake --profile profiles/local
-	$(BIN)/python scripts/show_tables.py
+	@$(BIN)/python scripts/show_findings.py
 
 report: setup  ## the default study's report, one HTML page
 	$(BIN)/snakemake --profile profiles/local

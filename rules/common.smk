@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 try:
     import study
@@ -21,7 +22,7 @@ from study import plan
 from study.core import code_version, configuration, environment, paths
 from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
-from study.experiment import expansion, inputs, schedule
+from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues
 from study.machines.batch_systems import jobs
@@ -30,6 +31,7 @@ from study.records import gathered, references, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
+from study.report.findings import declaration
 from study.report.tables import TABLES
 
 if paths.ROOT != Path(workflow.basedir):
@@ -51,6 +53,7 @@ try:
     MACHINE = machine.load(config["machine"])
     ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
+    OF_FINDINGS = sources.of_findings(STUDY)
     plan.check_files(STUDY)
     mechanisms.declared()
     plan.check_downloads(STUDY, config["data_dir"])
@@ -71,6 +74,7 @@ RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
 RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
     *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
+    *(f"{OF_STUDY}/findings.{form}" for form in ("json", "md") if STUDY.findings),
     f"{OF_STUDY}/overview.html",
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
@@ -175,6 +179,10 @@ onstart:
             plan.check_account(MACHINE, os.environ)
         if config.get("keep_versions") and workflow.is_main_process:
             versions.put_aside(STUDY, RESULTS)
+        # Where runs start one after the other, how long the others take can be told.
+        if workflow.is_main_process and TIMED_THREADS > 1:
+            to_do = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
+            logger.addHandler(progress.Reporter({job.jobid: run_of(job.wildcards) for job in to_do}))
     except StudyError as error:
         raise WorkflowError(str(error)) from None
 

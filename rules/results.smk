@@ -1,5 +1,5 @@
-# Records and published values -> the paper's tables and figures, each from the runs that it uses, and the report's first
-# page.
+# Records and published values -> the paper's tables and figures and the findings, each from the runs that it uses, and
+# the report's first page.
 
 
 rule make_table:
@@ -63,6 +63,31 @@ rule make_figure:
     shell:
         'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure} --study {params.study} --svg {output.svg:q}'
         " --pdf {output.pdf:q} 2>&1 | tee {log:q}"
+
+
+rule make_findings:
+    input:
+        [paths.record(RESULTS, run.directory) for run in OF_FINDINGS.runs],
+    output:
+        json=f"{OF_STUDY}/findings.json",
+        markdown=f"{OF_STUDY}/findings.md",
+    log:
+        f"{OF_STUDY}/logs/make_findings.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.name,
+        declared=lambda wildcards: as_json({name: declaration.content(name) for name in STUDY.findings}),
+        # What the study makes: a finding names a figure or table only if it is there.
+        shown=[*STUDY.tables, *STUDY.figures],
+        rows=code_and_expectations(OF_FINDINGS.runs, ()),
+        code=code_version.digest("make_findings.py"),
+    message:
+        "The findings of {config[study]} on {config[machine]}"
+    shell:
+        'python "$SCRIPTS/make_findings.py" --study {params.study} --json {output.json:q}'
+        " --markdown {output.markdown:q} 2>&1 | tee {log:q}"
 
 
 rule make_overview:

@@ -1,0 +1,68 @@
+"""Print the findings of a finished study, what failed, and where its results are."""
+
+import argparse
+import csv
+import textwrap
+from pathlib import Path
+
+from study.core import configuration, paths
+from study.core.errors import StudyError, exit_with_message
+from study.core.files import read_json
+from study.core.paths import ROOT
+
+WIDTH = 100
+WORDS = {"yes": "yes", "no": "no", "not_enough_runs": "not enough runs"}
+MOST_FAILURES = 10
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", default=config["study"])
+    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--results-dir", default=config["results_dir"])
+    arguments = parser.parse_args()
+    results = ROOT / arguments.results_dir / arguments.machine
+    folder = Path(paths.study_folder(results, arguments.study))
+    runs_csv = folder / "runs.csv"
+    if not runs_csv.exists():
+        raise StudyError(
+            f"{configuration.shown(runs_csv)} is not there; make it with: snakemake --profile local --config "
+            f"study={arguments.study}"
+        )
+    _print_findings(arguments.study, folder / "findings.json")
+    _print_failures(runs_csv, configuration.shown(results))
+    shown = configuration.shown(folder)
+    print("\nWhere to look:")
+    print(f"  {shown}/findings.md   the findings with the runs behind each")
+    print(f"  {shown}/tables/       every table as CSV, Markdown, LaTeX and HTML; {shown}/figures/ likewise")
+    print(f"  {shown}/runs.csv      one row per run; the column record names its folder")
+    print("  make report           one HTML page with all of this")
+
+
+def _print_findings(study: str, path: Path) -> None:
+    found = read_json(path)["findings"] if path.exists() else []
+    print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
+    for each in found:
+        print(f"\n  {each['title']}: {WORDS[each['verdict']]}")
+        print(textwrap.fill(each["sentence"], WIDTH, initial_indent="    ", subsequent_indent="    "))
+
+
+def _print_failures(runs_csv: Path, results: str) -> None:
+    with open(runs_csv, newline="", encoding="utf-8") as handle:
+        failed = [row for row in csv.DictReader(handle) if row["status"] != "ok"]
+    if not failed:
+        print("\nNo run failed.")
+        return
+    print(f"\n{len(failed)} runs failed:")
+    for row in failed[:MOST_FAILURES]:
+        expected = " (expected)" if row["may_fail"] else ""
+        print(f"  {row['failure_kind']} in {row['failure_phase']}{expected}: {row['failure_message']}")
+        print(f"    {results}/{row['record']}")
+    if len(failed) > MOST_FAILURES:
+        print(f"  and {len(failed) - MOST_FAILURES} more, see runs.csv")
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,66 @@
+"""How many of the runs to do are done, and about how long the others take, one line after each run."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from study.experiment.study import PlannedRun
+
+FINISHED = "job_finished"  # Snakemake's event, see snakemake_interface_logger_plugins.common.LogEvent
+
+
+class Progress:
+    """The runs to do, which start one after the other, and the durations of those that are done."""
+
+    def __init__(self, runs: list[PlannedRun]) -> None:
+        self._left = list(runs)
+        self._total = len(runs)
+        self._done: list[tuple[PlannedRun, float]] = []
+
+    def finish(self, run: PlannedRun, seconds: float) -> str:
+        """The line after a run. seconds: from the end of the job before it."""
+        self._left.remove(run)
+        self._done.append((run, seconds))
+        left = f", about {_words(sum(map(self._expected, self._left)))} left" if self._left else ""
+        return f"{self._total - len(self._left)} of {self._total} runs{left}"
+
+    def _expected(self, run: PlannedRun) -> float:
+        """Seconds of a run: the mean of those that are most like it, the repeats of its point first."""
+        likeness: list[Callable[[PlannedRun], object]] = [
+            lambda each: each.point,
+            lambda each: (each.dataset.id, each.gpus),
+            lambda each: each.dataset.id,
+            lambda each: None,
+        ]
+        for key in likeness:
+            if alike := [seconds for other, seconds in self._done if key(other) == key(run)]:
+                return statistics.mean(alike)
+        raise AssertionError("it is asked after the first run")
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{10 * round(seconds / 10)} s"
+
+
+class Reporter(logging.Handler):
+    """Prints the line of `Progress` when Snakemake logs that a run's job has finished."""
+
+    def __init__(self, runs: Mapping[int, PlannedRun]) -> None:
+        """runs: by the number of their job."""
+        super().__init__()
+        self._runs = dict(runs)
+        self._progress = Progress(list(runs.values()))
+        self._before = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a finished job; other events are ignored."""
+        if str(getattr(record, "event", "")) != FINISHED:
+            return
+        seconds, self._before = time.monotonic() - self._before, time.monotonic()
+        run = self._runs.pop(getattr(record, "job_id", -1), None)
+        if run is not None:
+            print(self._progress.finish(run, seconds), file=sys.stderr, flush=True)
