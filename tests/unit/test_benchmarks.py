@@ -264,8 +264,8 @@ def trained(tmp_path, run):
 
 
 def laptop_run(name):
-    """The longest one-rank run of a benchmark in the laptop study."""
-    runs = [run for run in load_study("laptop").runs if run.dataset.benchmark == name and run.gpus == 1]
+    """The longest one-rank run of a benchmark in the study icpp2019_laptop."""
+    runs = [run for run in load_study("icpp2019_laptop").runs if run.dataset.benchmark == name and run.gpus == 1]
     return max(runs, key=lambda run: run.epochs_per_rank)
 
 

@@ -1,0 +1,385 @@
+"""Findings: estimate and verdict of each kind worked out by hand, what enters none, and refused declarations."""
+
+import copy
+import logging
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import show_findings
+from examples import STUDY
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from study import plan
+from study.core import code_version, configuration
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.core.paths import ROOT
+from study.experiment import expansion, progress
+from study.records.gathered import gather
+from study.records.record import make_record
+from study.report import sources
+from study.report.findings import declaration, outcome
+from study.report.findings.kinds import ALONG, KINDS, VALUE
+
+NAMES = sorted(path.stem for path in (configuration.CONFIG / "findings").glob("*.yaml"))
+NT3 = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "loader": "read_csv"}
+FASTER = {
+    "title": "chunked is faster",
+    "kind": "reduction",
+    "quantity": {"column": "runtime_s"},
+    "points": {"benchmark": "nt3", "loader": ["chunked", "read_csv"]},
+    "sentences": {
+        "yes": "Shorter by {number}.",
+        "no": "No difference shown: {number}.",
+        "opposite": "Longer by {number}.",
+        "not_enough_runs": "It cannot be told",
+    },
+    "table": "scaling",
+    "figure": "icpp2019_figure6",
+}
+GRID = {**NT3, "gpus": 1, "loader": ["read_csv", "chunked"], "repeats": 3}
+
+
+def declared(**changes):
+    content = copy.deepcopy(FASTER) | changes
+    configuration.check(content, declaration.schema(), "config/findings/test.yaml")
+    return declaration._declared("test", content)
+
+
+def study_of(*grids):
+    return expansion.expand("test", {**copy.deepcopy(STUDY), "runs": list(grids)}, "config/studies/test.yaml")
+
+
+def rows(study, times, **more):
+    """Rows of the tidy table: ``times(run)`` is the runtime; runs start in their order, block after block."""
+    ordered = sorted(study.runs, key=lambda run: run.repeat)
+    return pd.DataFrame(
+        [
+            {"record": f"runs/{run.directory}/record.json", "block": run.repeat, "status": "ok", "session": "s",
+             "started_wall_ns": place, "oversubscribed": False, "resumed_after_epoch": None, "failure_kind": None,
+             "failure_phase": None, "runtime_s": times(run), **{name: value(run) for name, value in more.items()}}
+            for place, run in enumerate(ordered)
+        ]
+    )  # fmt: skip
+
+
+def shorter_by(share, drift=(1.0, 2.0, 3.0), noise=(0.0, 0.0, 0.0)):
+    """Runtimes of a machine that gets slower; with `chunked` shorter by a share and some noise."""
+    return lambda run: drift[run.repeat - 1] * (1 - share - noise[run.repeat - 1] if run["loader"] == "chunked" else 1)
+
+
+def test_a_reduction_is_paired_within_blocks():
+    """A drift of the machine by a factor of three does not enter."""
+    study = study_of(GRID)
+    found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
+    assert (found.verdict, found.unit, found.blocks, found.runs) == ("yes", "%", 3, 6)
+    assert (found.estimate, found.low, found.high) == pytest.approx((25, 25, 25))
+    assert found.sentence == "Shorter by 25 % (95 % interval 25 to 25 %, 3 blocks)."
+    assert found.quantity == "1 - runtime_s: loader chunked / read_csv"
+    assert sorted(found.records) == sorted(f"runs/{run.directory}/record.json" for run in study.runs)
+    assert (found.table, found.figure) == ("scaling", None), "only what the study makes"
+
+
+@pytest.mark.parametrize(
+    ("share", "noise", "verdict", "words"),
+    [
+        (0.25, 0.01, "yes", "Shorter by 25 %"),
+        (0.01, 0.05, "no", "No difference shown: 1.08 %"),
+        (-0.25, 0.01, "no", "Longer by 25 %"),
+    ],
+)
+def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
+    """The interval is Student's t with two degrees of freedom, 4.3027, on the logarithms of the three ratios."""
+    study = study_of(GRID)
+    found = outcome.outcome(declared(), study, rows(study, shorter_by(share, noise=(-noise, 0.0, noise))))
+    assert (found.verdict, found.blocks) == (verdict, 3)
+    assert found.sentence.startswith(words)
+    ratios = np.log([1 - share + noise, 1 - share, 1 - share - noise])
+    ends = ratios.mean() + np.array([1, -1]) * 4.3027 * ratios.std(ddof=1) / math.sqrt(3)
+    assert (found.low, found.high) == pytest.approx(tuple(100 * (1 - np.exp(ends))), abs=0.01)
+
+
+def test_two_blocks_are_not_enough():
+    study = study_of({**GRID, "repeats": 2})
+    found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
+    assert (found.verdict, found.blocks) == ("not_enough_runs", 2)
+    assert found.sentence == "It cannot be told (2 of at least 3 complete blocks)."
+
+
+def test_a_ratio_has_no_percent():
+    study = study_of(GRID)
+    runs = rows(study, lambda run: run.repeat * (2.0 if run["loader"] == "chunked" else 1.0))
+    found = outcome.outcome(declared(kind="ratio"), study, runs)
+    assert (found.verdict, found.unit, found.estimate) == ("yes", "1", pytest.approx(2))
+    assert found.sentence == "Shorter by 2 (95 % interval 2 to 2, 3 blocks)."
+    assert outcome.outcome(declared(kind="ratio", claim="below"), study, runs).verdict == "no"
+
+
+def test_a_trend_is_the_slope_per_doubling():
+    """Shares of 10, 13 and 16 % on 1, 2 and 4 ranks, beside a drift of the machine: three points per doubling."""
+    study = study_of({**NT3, "gpus": [1, 2, 4], "repeats": 3})
+    finding = declared(
+        kind="trend",
+        quantity={"column": "load_s", "share_of": "runtime_s"},
+        points={"benchmark": "nt3", "gpus": [1, 2, 4]},
+    )
+    share = {1: 0.10, 2: 0.13, 4: 0.16}
+    runs = rows(study, lambda run: 10.0 * run.repeat, load_s=lambda run: 10.0 * run.repeat * share[run.gpus])
+    found = outcome.outcome(finding, study, runs)
+    assert (found.verdict, found.unit) == ("yes", "percentage points per doubling")
+    assert (found.estimate, found.low, found.high) == pytest.approx((3, 3, 3))
+    assert found.sentence == "Shorter by 3 percentage points (95 % interval 3 to 3 percentage points, 3 blocks)."
+    assert found.quantity == "change of load_s / runtime_s per doubling of gpus"
+    falling = outcome.outcome(finding, study, runs.assign(load_s=runs["runtime_s"] - runs["load_s"]))
+    assert (falling.verdict, falling.estimate) == ("no", pytest.approx(-3))
+    assert falling.sentence.startswith("Longer by 3 percentage points"), "the opposite is told by its size"
+
+
+FOLLOWS = {
+    "kind": "follows",
+    "quantity": {"column": "broadcast_s", "minus": "broadcast_fastest_s"},
+    "along": {"column": "load_s", "minus": "load_fastest_s"},
+    "points": {"benchmark": "nt3", "trace": True, "straggler_loads": [0, 4]},
+}
+
+
+def traced():
+    return study_of({**NT3, "gpus": 2, "trace": True, "straggler_loads": [0, 4], "repeats": 3})
+
+
+def test_one_quantity_follows_another_within_blocks():
+    """The wait is 0.9 of the difference in loading, and something that changes from block to block."""
+    study = traced()
+    late = {0: 0.1, 4: 2.1}
+    runs = rows(
+        study,
+        lambda run: 10.0,
+        load_s=lambda run: 1.0 + late[run["straggler_loads"]],
+        load_fastest_s=lambda run: 1.0,
+        broadcast_s=lambda run: 0.9 * late[run["straggler_loads"]] + 0.5 * run.repeat,
+        broadcast_fastest_s=lambda run: 0.2 * run.repeat,
+    )
+    found = outcome.outcome(declared(**FOLLOWS), study, runs)
+    assert (found.verdict, found.unit, found.estimate) == ("yes", "s per s", pytest.approx(0.9))
+    assert found.sentence == "Shorter by 0.9 s (95 % interval 0.9 to 0.9 s, 3 blocks)."
+    assert found.quantity == "change of broadcast_s - broadcast_fastest_s per unit of load_s - load_fastest_s"
+    same = outcome.outcome(declared(**FOLLOWS), study, runs.assign(load_s=2.0))
+    assert (same.verdict, same.estimate) == ("not_enough_runs", None), "the loading never differs"
+
+
+def test_the_interval_of_a_slope_is_student_s():
+    """Differences of 1, 2 and 3 over equal steps: mean 2, standard deviation 1, as in a paired t-test."""
+    one = pd.DataFrame({"block": [1, 2, 3], "status": "ok", "session": "s", "started_wall_ns": [0, 2, 4]})
+    other = one.assign(started_wall_ns=[1, 3, 5])
+    arms = {1: one.assign(**{VALUE: 0.0}), 2: other.assign(**{VALUE: [1.0, 2.0, 3.0]})}
+    found = KINDS["trend"].compare(arms)
+    half = 4.3027 / math.sqrt(3)  # t(0.975, 2 degrees) x standard deviation / root of 3
+    assert (found.estimate, found.high) == pytest.approx((2, 2 + half), rel=1e-4)
+    assert found.low == pytest.approx(2 - half, rel=1e-3)
+    late = KINDS["follows"].compare({1: arms[1].assign(**{ALONG: 0.0}), 2: arms[2].assign(**{ALONG: [1.0, 2.0, 3.0]})})
+    assert (late.estimate, late.low, late.high) == pytest.approx((1, 1, 1))
+
+
+def changed(runs, position, **values):
+    runs = runs.astype(object)
+    for name, value in values.items():
+        runs.loc[runs.index[position], name] = value
+    return runs
+
+
+def test_failed_and_oversubscribed_runs_enter_no_finding():
+    study = study_of({**GRID, "repeats": 6})
+    runs = rows(study, lambda run: (0.7 if run["loader"] == "chunked" else 1.0) * (1 + 0.001 * run.repeat))
+    runs = changed(runs, 0, status="failed", failure_kind="oom", failure_phase="train", runtime_s=900.0)
+    runs = changed(runs, 3, oversubscribed=True, runtime_s=900.0)
+    runs = changed(runs, 5, resumed_after_epoch=2, runtime_s=math.nan)
+    found = outcome.outcome(declared(), study, runs)
+    assert (found.verdict, found.blocks, found.runs) == ("yes", 3, 6)
+    assert found.estimate == pytest.approx(30)
+    reasons = {each["record"]: each["reason"] for each in found.left_out}
+    assert [reasons[runs.record[place]] for place in (0, 1, 3, 5)] == [
+        "failed: oom in train",
+        "no run to compare it with in its block",
+        "oversubscribed: fewer cores than its ranks need",
+        "resumed from a checkpoint: no times",
+    ]
+    assert len(reasons) == 6 and not set(reasons) & set(found.records)
+    told = found.sentence.split("Left out: ")[1].rstrip(".").split(", ")
+    assert set(told) == {"1 failed", "1 oversubscribed", "1 resumed from a checkpoint",
+                         "3 no run to compare it with in its block"}  # fmt: skip
+
+
+def test_if_every_run_failed_there_is_no_verdict():
+    study = study_of(GRID)
+    runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
+    found = outcome.outcome(declared(), study, runs)
+    assert (found.verdict, found.blocks, found.runs, found.estimate) == ("not_enough_runs", 0, 0, None)
+    assert found.sentence.endswith("Left out: 6 failed.")
+
+
+def test_an_interrupted_block_is_left_out_and_the_others_count():
+    study = study_of({**GRID, "repeats": 4})
+    runs = rows(study, lambda run: 0.7 if run["loader"] == "chunked" else 1.0)
+    found = outcome.outcome(declared(), study, runs.assign(session=["a"] * 3 + ["b"] * 5))
+    assert (found.verdict, found.blocks, len(found.left_out)) == ("yes", 3, 2)
+    assert "its block was interrupted" in found.left_out[0]["reason"]
+
+
+def test_an_arm_that_was_added_later_has_no_verdict():
+    study = study_of(GRID)
+    runs = rows(study, shorter_by(0.25)).sort_values("record")
+    runs["started_wall_ns"] = range(len(runs))
+    found = outcome.outcome(declared(), study, runs)
+    assert (found.verdict, found.low) == ("not_enough_runs", None)
+    assert found.estimate == pytest.approx(25)
+    assert "the 3 blocks did not run one after the other" in found.sentence
+
+
+def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_path, monkeypatch, capsys):
+    """From records on disk to findings.json, findings.md and what `make study` prints."""
+    study = study_of({**GRID, "repeats": 3}, {**NT3, "gpus": 2, "loader": "npy"})
+    for place, run in enumerate(sorted(study.runs, key=lambda run: run.repeat)):
+        folder = make_run(run, runtime=8.0 if run["loader"] == "chunked" else 10.0, started=place,
+                          status="failed" if run["loader"] == "npy" else "ok")  # fmt: skip
+        write_json(folder / "record.json", make_record(folder))
+    monkeypatch.setattr(code_version, "training_code", lambda name: "c0de")
+    monkeypatch.setattr(outcome, "load", lambda name: declared())
+    object.__setattr__(study, "findings", ("test",))
+    runs, _ = gather(study, tmp_path / "local", lambda run: run["loader"] != "npy", uses_loading=False)
+    found = outcome.outcomes(study, runs)
+    content = outcome.as_json(study, "local", found)
+    configuration.check(content, "study_findings", "findings.json")
+    (one,) = content["findings"]
+    assert (one["verdict"], one["estimate"]) == ("yes", pytest.approx(20))
+    assert all((tmp_path / "local" / record).is_file() for record in one["records"])
+    page = outcome.markdown(study, "local", found)
+    assert "**Yes.** Shorter by 20 %" in page and one["records"][0] in page
+    folder = tmp_path / "local" / "studies" / "test"
+    write_json(folder / "findings.json", content)
+    everything, _ = gather(study, tmp_path / "local", lambda run: True, uses_loading=False)
+    everything.to_csv(folder / "runs.csv", index=False)
+    monkeypatch.setattr("sys.argv", ["show", "--study", "test", "--machine", "local", "--results-dir", str(tmp_path)])
+    show_findings.main()
+    said = capsys.readouterr().out
+    assert "chunked is faster: yes\n    Shorter by 20 % (95 % interval 20 to 20 %, 3 blocks)." in said
+    assert "1 runs failed" in said and "oom in train: no memory" in said
+    assert "findings.md" in said and "make report" in said
+    assert max(map(len, said.splitlines())) < 250 and "|" not in said
+
+
+def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["show", "--results-dir", str(tmp_path)])
+    with pytest.raises(StudyError, match="runs.csv is not there; make it with: snakemake --profile local"):
+        show_findings.main()
+
+
+@pytest.mark.parametrize("verdict", ["yes", "no"])
+def test_a_verdict_without_an_interval_is_refused(verdict):
+    """By the schema of findings.json, whatever the code does."""
+    study = study_of(GRID)
+    content = outcome.as_json(study, "local", [outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))])
+    content["findings"][0] |= {"verdict": verdict, "low": None}
+    with pytest.raises(StudyError, match="low: None is not of type 'number'"):
+        configuration.check(content, "study_findings", "findings.json")
+
+
+# Declarations
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_findings_are_valid_and_used(name):
+    declaration.load(name)
+    text = "".join(path.read_text() for path in (ROOT / "config" / "studies").glob("*.yaml"))
+    assert name in text
+
+
+def test_the_default_study_has_runs_for_its_findings():
+    study = expansion.load_study("laptop")
+    assert set(study.findings) == set(NAMES)
+    for name in study.findings:
+        for runs in declaration.arms(declaration.load(name), study).values():
+            assert len(runs) >= outcome.LEAST_BLOCKS
+            assert not any(run.gpus > 2 for run in runs), "two cores: more ranks are oversubscribed, and left out"
+    assert all(declaration.load(name).table in study.tables for name in NAMES)
+    assert all(declaration.load(name).figure in study.figures for name in NAMES)
+    assert {run.directory for run in sources.of_findings(study).runs} < {run.directory for run in study.runs}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "ratios"}, "did you mean 'ratio'"),
+        ({"quantity": {"column": "runtimes"}}, "quantity.column: 'runtimes' is not one of .*did you mean 'runtime_s'"),
+        ({"points": {"loaders": ["a", "b"]}}, "points.loaders: unknown key; did you mean 'loader'"),
+        ({"points": {"loader": "chunked"}}, "points: 0 keys have a list; give exactly one"),
+        ({"points": {"loader": ["chunked", "npy"], "gpus": [1, 2]}}, "points: 2 keys have a list"),
+        ({"points": {"loader": ["chunked"]}}, "points.loader: kind reduction compares two values, these are 1"),
+        ({"points": {"gpus": [1, 2, 4]}}, "points.gpus: kind reduction compares two values, these are 3"),
+        ({"kind": "trend"}, "points.loader: kind trend needs numbers above 0"),
+        ({"kind": "follows"}, "along: kind follows needs the quantity along"),
+        ({"along": {"column": "load_s"}}, "along: kind reduction has no quantity along"),
+        ({"sentences": {**FASTER["sentences"], "yes": "Yes."}}, "sentences.yes: 'Yes.' does not match"),
+        ({"sentences": {**FASTER["sentences"], "yes": "{number} {low}"}}, "{low}: only {number} is filled in"),
+        ({"sentences": {**FASTER["sentences"], "not_enough_runs": "{number}"}}, "no number without an interval"),
+        ({"sentences": {**FASTER["sentences"], "no": "{number"}}, "sentences.no"),
+    ],
+)
+def test_a_broken_declaration_is_refused(changes, words):
+    with pytest.raises(StudyError, match=words):
+        declared(**changes)
+
+
+@pytest.mark.parametrize(
+    ("findings", "words"),
+    [
+        (["chunked_shorten_run"], "test.yaml: findings: there is no config/findings/chunked_shorten_run.yaml; did you "
+         "mean 'chunked_shortens_run'"),
+        (["loading_share_grows"], "test.yaml: findings: loading_share_grows needs runs with benchmark p1b2, scaling "
+         "strong, loader read_csv, gpus 1; the study has none"),
+    ],
+)  # fmt: skip
+def test_a_study_without_the_runs_is_refused_at_planning(findings, words):
+    study = expansion.expand("test", {**copy.deepcopy(STUDY), "runs": [GRID], "findings": findings}, "test.yaml")
+    with pytest.raises(StudyError, match=words):
+        plan.check_results(study)
+
+
+def test_arms_that_differ_in_another_key_are_refused():
+    study = study_of({**GRID, "gpus": [1, 2]})
+    with pytest.raises(StudyError, match=r"findings: test: its runs differ in gpus \(1, 2\); give gpus under points"):
+        declaration.arms(declared(), study)
+
+
+def test_traced_runs_are_no_arm_unless_they_are_meant():
+    study = study_of(GRID, {**NT3, "gpus": 2, "trace": True, "straggler_loads": [0, 4]})
+    assert [run["trace"] for runs in declaration.arms(declared(), study).values() for run in runs] == [False] * 6
+    assert [len(runs) for runs in declaration.arms(declared(**FOLLOWS), study).values()] == [1, 1]
+
+
+# Progress
+
+
+def test_what_is_left_is_told_from_runs_of_the_same_point():
+    study = study_of({**NT3, "gpus": [1, 2], "repeats": 3})
+    ordered = sorted(study.runs, key=lambda run: run.repeat)
+    told = progress.Progress(ordered)
+    lines = [told.finish(run, 100.0 * run.gpus) for run in ordered]
+    assert lines == [
+        "1 of 6 runs, about 8 min left",  # nothing is known of two ranks yet: 5 x 100 s
+        "2 of 6 runs, about 10 min left",  # 2 x (100 + 200) s
+        "3 of 6 runs, about 8 min left",
+        "4 of 6 runs, about 5 min left",
+        "5 of 6 runs, about 3 min left",
+        "6 of 6 runs",
+    ]
+    assert progress.Progress(ordered).finish(ordered[0], 4.0).endswith("about 20 s left")
+
+
+def test_only_finished_runs_are_counted(capsys):
+    runs = study_of({**NT3, "gpus": [1, 2]}).runs
+    reporter = progress.Reporter({7: runs[0], 8: runs[1]})
+    for event, job in ((LogEvent.JOB_STARTED, 7), (LogEvent.JOB_FINISHED, 3), (LogEvent.JOB_FINISHED, 7)):
+        reporter.emit(logging.makeLogRecord({"event": event, "job_id": job}))
+    assert capsys.readouterr().err.startswith("1 of 2 runs, about ")
