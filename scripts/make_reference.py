@@ -13,6 +13,7 @@ PAGES = {
     "benchmarks.md": reference.benchmarks,
     "figures.md": reference.figures,
     "columns.md": reference.columns,
+    "findings.md": reference.findings,
 }
 
 

@@ -15,6 +15,7 @@ from study.experiment import expansion, schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.report.figures import description
+from study.report.findings import declaration
 from study.report.tables import TABLES
 
 # What the documents name although the repository does not have it, with the reason.
@@ -302,6 +303,8 @@ def _wrong_yaml(content):
             expansion.expand("example", content, "a study")
         elif "references" in content:
             configuration.check(content, "references", "references")
+        elif "sentences" in content:
+            configuration.check(content, declaration.schema(), "a finding")
         elif "minimise" in content:
             configuration.check(content, "goal", "a goal")
         else:

@@ -66,6 +66,7 @@ def test_comments_name_only_files_that_exist(name):
         "```yaml\ndescription: two\nruns: [{benchmark: nt3, nothing: 1}]\ndatasets: {}\ntables: [scaling]\n```",
         "```yaml\nbase: local\nnothing: 1\n```",
         "```yaml\ndescription: a goal\nminimise: nothing\n```",
+        "```yaml\ntitle: a finding\nsentences: {}\n```",
     ],
 )
 def test_an_invented_name_is_found(text):

@@ -8,6 +8,7 @@ from study.core import configuration, units
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
+from study.report.findings import declaration
 
 SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s"}  # of units that are also used for multiples of 1024
 KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
@@ -64,6 +65,21 @@ def figures() -> str:
         "or a `kind`. Grid keys are in [grid keys](grid-keys.md), columns in [columns](columns.md).",
         "figures",
         KEYS + _rows(schema, schema["$defs"]),
+    )
+
+
+def findings() -> str:
+    """The page docs/reference/findings.md."""
+    found = declaration.schema()
+    parts = found["$defs"]
+    points = {**found["properties"]["points"], "properties": {}}
+    return _page(
+        "Findings",
+        "Keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md). "
+        "Measured columns are in [columns](columns.md). [Method](../method.md#findings) says how verdicts and intervals are "
+        "made.",
+        "findings",
+        KEYS + _rows({**found, "properties": {**found["properties"], "points": points}}, parts),
     )
 
 
