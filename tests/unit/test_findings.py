@@ -190,25 +190,27 @@ def changed(runs, position, **values):
 
 
 def test_failed_and_oversubscribed_runs_enter_no_finding():
-    study = study_of({**GRID, "repeats": 6})
+    study = study_of({**GRID, "repeats": 7})
     runs = rows(study, lambda run: (0.7 if run["loader"] == "chunked" else 1.0) * (1 + 0.001 * run.repeat))
     runs = changed(runs, 0, status="failed", failure_kind="oom", failure_phase="train", runtime_s=900.0)
     runs = changed(runs, 3, oversubscribed=True, runtime_s=900.0)
     runs = changed(runs, 5, resumed_after_epoch=2, runtime_s=math.nan)
+    runs = changed(runs, 7, runtime_s=0.0)
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs) == ("yes", 3, 6)
     assert found.estimate == pytest.approx(30)
     reasons = {each["record"]: each["reason"] for each in found.left_out}
-    assert [reasons[runs.record[place]] for place in (0, 1, 3, 5)] == [
+    assert [reasons[runs.record[place]] for place in (0, 1, 3, 5, 7)] == [
         "failed: oom in train",
         "no run to compare it with in its block",
         "oversubscribed: fewer cores than its ranks need",
         "resumed from a checkpoint: no times",
+        "no positive value",
     ]
-    assert len(reasons) == 6 and not set(reasons) & set(found.records)
+    assert len(reasons) == 8 and not set(reasons) & set(found.records)
     told = found.sentence.split("Left out: ")[1].rstrip(".").split(", ")
-    assert set(told) == {"1 failed", "1 oversubscribed", "1 resumed from a checkpoint",
-                         "3 no run to compare it with in its block"}  # fmt: skip
+    assert set(told) == {"1 failed", "1 oversubscribed", "1 resumed from a checkpoint", "1 no positive value",
+                         "4 no run to compare it with in its block"}  # fmt: skip
 
 
 def test_if_every_run_failed_there_is_no_verdict():

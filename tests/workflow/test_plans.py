@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from project import BIN, STRONG, TINY
 
+from study.core import configuration
+
 TABLES = {"make_table": 5}
 ALWAYS = {"collect_records": 1, "make_overview": 1}  # what is made from all runs and loads
 COLLECTED = {**ALWAYS, **TABLES, "make_figure": 3}
@@ -26,6 +28,16 @@ datasets:
 runs:
   - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: read_csv}
 tables: [scaling]
+"""
+STATED = f"""
+description: a finding of runs that the tiny study made
+datasets:
+  nt3: {{source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1, target_quality: {{
+    quantity: validation_loss, at_most: 1000, why: every first epoch reaches it}}}}
+runs:
+{STRONG}
+tables: [icpp2019_table2]
+findings: [nt3_epoch_on_two_ranks]
 """
 
 
@@ -51,6 +63,26 @@ def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join([lines[1], lines[0], *lines[2:]]))
     assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **OF_LOADS}
+
+
+def test_findings_are_stated_from_finished_runs_and_anew_where_they_change(project):
+    """Two blocks are no verdict; the sentences are part of the declaration."""
+    project.add_study("stated", STATED)
+    assert project.plan(study="stated") == {**ALWAYS, "make_table": 1, "make_findings": 1}
+    project.snakemake(study="stated")
+    content = json.loads((project.made / "findings.json").read_text())
+    configuration.check(content, "study_findings", "findings.json")
+    (finding,) = content["findings"]
+    assert (finding["verdict"], finding["blocks"], finding["runs"]) == ("not_enough_runs", 2, 4)
+    assert finding["estimate"] > 0
+    assert (finding["table"], finding["figure"]) == ("icpp2019_table2", None)
+    assert all((project.results / record).is_file() for record in finding["records"])
+    assert finding["sentence"] in (project.made / "findings.md").read_text()
+    project.change("config/findings/nt3_epoch_on_two_ranks.yaml", "An epoch", "Each epoch")
+    assert project.plan(study="stated") == {"make_findings": 1}
+    line = [BIN / "python", "scripts/show_findings.py", "--study", "stated"]
+    shown = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
+    assert "not enough runs" in shown.stdout and "No run failed." in shown.stdout
 
 
 def test_a_table_s_code_makes_tables_only(project):

@@ -75,9 +75,8 @@ def findings() -> str:
     points = {**found["properties"]["points"], "properties": {}}
     return _page(
         "Findings",
-        "Keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md). "
-        "Measured columns are in [columns](columns.md). [Method](../method.md#findings) says how verdicts and intervals are "
-        "made.",
+        "Keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md), measured columns are "
+        "in [columns](columns.md). [Method](../method.md#findings) says how verdicts and intervals are made.",
         "findings",
         KEYS + _rows({**found, "properties": {**found["properties"], "points": points}}, parts),
     )

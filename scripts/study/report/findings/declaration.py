@@ -120,8 +120,8 @@ def _declared(name: str, content: dict[str, Any]) -> Declared:
         raise StudyError(f"points: {len(lists)} keys have a list; give exactly one, whose values are compared")
     (key,) = lists
     arms = len(points[key])
-    if arms < 2 or (kind.two_arms and arms != 2):
-        wanted = "two values" if kind.two_arms else "two values or more"
+    if arms < 2 or (kind.divides and arms != 2):
+        wanted = "two values" if kind.divides else "two values or more"
         raise StudyError(f"points.{key}: kind {content['kind']} compares {wanted}, these are {arms}")
     numbers = all(isinstance(value, int | float) and value > 0 for value in points[key])
     if kind.numeric and not numbers:

@@ -35,7 +35,7 @@ class Kind:
         formula: what the estimate is; ``{value}``, ``{along}``, ``{key}`` and ``{arms}`` stand for what is compared.
         unit: of the estimate; ``{value}`` and ``{along}`` stand for the units of the quantities, ``{key}`` for the key.
         no_effect: the estimate if the arms do not differ.
-        two_arms: whether it compares two arms only; else two or more.
+        divides: whether it divides one arm by the other: two arms, and positive values only. Else two arms or more.
         numeric: whether the compared key must be a number.
         along: whether it needs a second quantity, `along`.
     """
@@ -44,7 +44,7 @@ class Kind:
     formula: str
     unit: str
     no_effect: float = 0.0
-    two_arms: bool = False
+    divides: bool = False
     numeric: bool = False
     along: bool = False
 
@@ -62,7 +62,7 @@ def kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], C
     return register
 
 
-@kind("ratio", formula="{value}: {key} {arms}", unit="1", no_effect=1.0, two_arms=True)
+@kind("ratio", formula="{value}: {key} {arms}", unit="1", no_effect=1.0, divides=True)
 def ratio(arms: Arms) -> Estimate:
     """The first arm's value / the second's: geometric mean of the blocks' ratios."""
     one, other = arms.values()
@@ -70,7 +70,7 @@ def ratio(arms: Arms) -> Estimate:
     return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
 
 
-@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", two_arms=True)
+@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True)
 def reduction(arms: Arms) -> Estimate:
     """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
     found = ratio(arms)

@@ -55,7 +55,7 @@ def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, A
 def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
     """The outcome of one finding. Failed and oversubscribed runs, and incomplete blocks, are left out."""
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
-    why_not = _left_out(pd.concat(rows.values()), len(rows))
+    why_not = _left_out(pd.concat(rows.values()), len(rows), finding.kind.divides)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
     found = finding.kind.compare(used)
     verdict, sentence = _stated(finding, found)
@@ -87,9 +87,9 @@ def _rows(finding: Declared, planned: list[PlannedRun], runs: pd.DataFrame) -> p
     return rows.assign(**{VALUE: finding.quantity.of(rows), ALONG: along})
 
 
-def _left_out(rows: pd.DataFrame, number_of_arms: int) -> dict[str, str]:
-    """{record: reason} of the runs that enter no estimate."""
-    reasons = {row["record"]: _reason(row) for _, row in rows.iterrows()}
+def _left_out(rows: pd.DataFrame, number_of_arms: int, positive: bool) -> dict[str, str]:
+    """{record: reason} of the runs that enter no estimate. positive: whether only positive values do."""
+    reasons = {row["record"]: _reason(row, positive) for _, row in rows.iterrows()}
     for _, block in rows[rows["record"].map(reasons).isna()].groupby("block"):
         why = None
         if len(block) < number_of_arms:
@@ -100,7 +100,7 @@ def _left_out(rows: pd.DataFrame, number_of_arms: int) -> dict[str, str]:
     return {record: reason for record, reason in reasons.items() if reason}
 
 
-def _reason(row: pd.Series) -> str | None:
+def _reason(row: pd.Series, positive: bool) -> str | None:
     """Why a run by itself enters no estimate."""
     if row["status"] != "ok":
         return f"failed: {row['failure_kind']} in {row['failure_phase']}"
@@ -108,7 +108,7 @@ def _reason(row: pd.Series) -> str | None:
         return "oversubscribed: fewer cores than its ranks need"
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
         return "resumed from a checkpoint: no times" if pd.notna(row["resumed_after_epoch"]) else "no value"
-    return None
+    return "no positive value" if positive and row[VALUE] <= 0 else None
 
 
 def _stated(finding: Declared, found: Estimate) -> tuple[str, str]:
