@@ -34,10 +34,12 @@ from study.report.figures.description import describe
 from study.report.findings import declaration
 from study.report.tables import TABLES
 
-if paths.ROOT != Path(workflow.basedir):
+# Not `workflow.basedir`: where this Snakefile is a module of another, that is the other's folder.
+FOLDER = Path(str(workflow.current_basedir)).parent
+if paths.ROOT != FOLDER:
     raise WorkflowError(
-        f"this Python's study library is {paths.ROOT}'s, but the Snakefile is {workflow.basedir}'s; "
-        "run make setup in the latter and use its .venv"
+        f"this Python's study library is {paths.ROOT}'s, but the Snakefile is {FOLDER}'s; "
+        "run make setup in the latter and use its .venv (docs/module.md)"
     )
 
 if workflow.is_main_process:
@@ -62,7 +64,7 @@ try:
 except StudyError as error:
     raise WorkflowError(str(error)) from None
 
-ENVIRONMENT = f"{workflow.basedir}/envs/study.yaml"
+ENVIRONMENT = f"{paths.ROOT}/envs/study.yaml"
 DATA = config["data_dir"]
 RESULTS = f"{config['results_dir']}/{MACHINE['name']}"
 RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
@@ -172,7 +174,8 @@ onstart:
         )
     try:
         # Data are fetched and converted without an account, on a machine that need not be able to start a run.
-        if any(job.rule.name in TIMED for job in workflow.dag.needrun_jobs()):
+        # A module's rules may have a prefix.
+        if any(job.rule.name.endswith(TIMED) for job in workflow.dag.needrun_jobs()):
             refused = plan.refused(STUDY, MACHINE, PACKED)
             if refused:
                 raise WorkflowError("\n".join(refused))
@@ -190,3 +193,8 @@ onstart:
 onerror:
     if workflow.is_main_process:
         jobs.cancel_watched()
+
+
+if not workflow.modifier.is_main_snakefile():
+    # Snakemake does not run the handlers of a module. Without them, a job that the queue forbids would be submitted.
+    workflow._onstart, workflow._onerror = onstart.func, onerror.func

@@ -5,7 +5,7 @@
 rule make_table:
     input:
         unpack(lambda wildcards: made_from(sources.of_table, wildcards.table)),
-        published=paths.published(workflow.basedir),
+        published=paths.published(paths.ROOT),
     output:
         csv=f"{OF_STUDY}/tables/{{table}}.csv",
         markdown=f"{OF_STUDY}/tables/{{table}}.md",
@@ -38,7 +38,7 @@ rule make_table:
 rule make_figure:
     input:
         unpack(lambda wildcards: made_from(sources.of_figure, wildcards.figure)),
-        published=paths.published(workflow.basedir),
+        published=paths.published(paths.ROOT),
     output:
         svg=report(
             f"{OF_STUDY}/figures/{{figure}}.svg",

@@ -23,12 +23,12 @@ from study.report.tables.prediction import check_table, prediction_table, recomm
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    config = configuration.settings()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"])
-    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
+    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
     parser.add_argument("--output", help="a folder; by default in the study's results")
     parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
     arguments = parser.parse_args()

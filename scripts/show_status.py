@@ -16,11 +16,11 @@ SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progr
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    config = configuration.settings()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"])
-    parser.add_argument("--machine", default=config["machine"])
-    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
+    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
+    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
     arguments = parser.parse_args()
     study = load_study(arguments.study)
     folder = f"{arguments.results_dir}/{arguments.machine}"

@@ -4,7 +4,9 @@ import copy
 import datetime
 import functools
 import math
+import os
 import shutil
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -86,8 +88,9 @@ def own_config(tmp_path_factory):
     """A copy of config/ that the code reads instead; a text that it has parsed once is not parsed again."""
     root = tmp_path_factory.mktemp("broken")
     shutil.copytree(SHIPPED, root / "config")
-    before = configuration.ROOT, configuration.CONFIG
+    before = configuration.ROOT, configuration.CONFIG, Path.cwd()
     configuration.ROOT, configuration.CONFIG = root, root / "config"
+    os.chdir(root)
     with pytest.MonkeyPatch.context() as patch:
         parsed = functools.cache(configuration._parsed)
 
@@ -97,7 +100,8 @@ def own_config(tmp_path_factory):
 
         patch.setattr(configuration, "_parsed", again)
         yield root / "config"
-    configuration.ROOT, configuration.CONFIG = before
+    configuration.ROOT, configuration.CONFIG, folder = before
+    os.chdir(folder)
 
 
 def use(kind, name):

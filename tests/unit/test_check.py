@@ -40,7 +40,7 @@ class Machine:
     def __init__(self, make_run, folder, monkeypatch, capsys):
         self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
         self.study = None
-        monkeypatch.setattr(references, "CONFIG", folder / "config")
+        monkeypatch.setattr(configuration, "own", lambda: folder / "config")
         monkeypatch.setattr(check, "load_study", lambda name: self.study)
         monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
 

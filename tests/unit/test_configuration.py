@@ -79,6 +79,7 @@ def machines(tmp_path, monkeypatch):
     monkeypatch.setattr(configuration, "ROOT", tmp_path)
     configuration.named_schema("machines")
     monkeypatch.setattr(configuration, "CONFIG", tmp_path)
+    monkeypatch.chdir(tmp_path)
     return lambda text: (tmp_path / "machines" / "mine.yaml").write_text(text)
 
 
@@ -187,3 +188,20 @@ def test_the_config_file_itself():
     configuration.check(content, "config", "config/config.yaml")
     with pytest.raises(StudyError, match="did you mean 'machine'"):
         configuration.check({**content, "machin": "x"}, "config", "--config")
+
+
+def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):
+    """As where the workflow is used as a module."""
+    own = tmp_path / "config" / "machines"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("base: local\ndescription: mine\n")
+    (own / "local.yaml").write_text((configuration.CONFIG / "machines" / "local_mpi.yaml").read_text())
+    (tmp_path / "config" / "config.yaml").write_text("study: s\nmachine: m\ndata_dir: d\nresults_dir: r\n")
+    everywhere = set(configuration.files("machines"))
+    monkeypatch.chdir(tmp_path)
+    assert set(configuration.files("machines")) == {*everywhere, "mine"}
+    assert configuration.files("machines")["local"] == own / "local.yaml"
+    assert configuration.settings()["study"] == "s"
+    assert configuration.own() == tmp_path / "config"
+    with pytest.raises(StudyError, match="^config/machines/mine.yaml: base: local has a base itself"):
+        machine.load("mine")

@@ -52,38 +52,62 @@ def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
     return content
 
 
+def folders() -> list[Path]:
+    """Where configuration is looked for: in the folder from which the workflow was started, then in the repository.
+
+    They differ where the workflow is used as a module, from a folder with a configuration of its own.
+    """
+    return list(dict.fromkeys([Path.cwd() / CONFIG.name, CONFIG]))
+
+
+def own() -> Path:
+    """The folder to which accepted values are written: the user's own where there is one."""
+    return next(folder for folder in folders() if folder.is_dir())
+
+
+def settings() -> dict[str, Any]:
+    """The study, the machine and the folders of data and results that ``config/config.yaml`` names."""
+    return load(next(path for folder in folders() if (path := folder / "config.yaml").exists()), "config")
+
+
+def files(kind: str) -> dict[str, Path]:
+    """{name: file} of all ``config/<kind>/<name>.yaml``, sorted by name; the user's own go before the repository's."""
+    found = {path.stem: path for folder in reversed(folders()) for path in (folder / kind).glob("*.yaml")}
+    return {name: found[name] for name in sorted(found) if NAME.fullmatch(name)}
+
+
 def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
     """Read ``config/<kind>/<name>.yaml``, where kind is benchmarks, studies or machines.
 
     schema: used instead of the kind's schema in config/schemas. A machine with a ``base`` inherits all keys of that
     other machine, except those that it sets itself.
     """
-    folder, known = CONFIG / kind, check_name(kind, name)
-    content, tree = _read(folder / f"{name}.yaml")
+    check_name(kind, name)
+    path = files(kind)[name]
+    content, tree = _read(path)
     if kind == "machines" and isinstance(content, dict) and "base" in content:
-        content = _over_base(content, known, shown(folder / f"{name}.yaml"))
-    check(content, schema or kind, shown(folder / f"{name}.yaml"), tree)
+        content = _over_base(content, shown(path))
+    check(content, schema or kind, shown(path), tree)
     return content
 
 
 def check_name(kind: str, name: str) -> list[str]:
     """The names of all files ``config/<kind>/<name>.yaml``; raises `StudyError` if ``name`` is not one of them."""
-    folder = CONFIG / kind
-    known = sorted(path.stem for path in folder.glob("*.yaml") if NAME.fullmatch(path.stem))
+    known = list(files(kind))
     if name not in known:
         raise StudyError(
-            f"there is no {folder.relative_to(ROOT)}/{name}.yaml{nearest(name, known)}; "
+            f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; "
             f"known {kind}: {', '.join(known)}"
         )
     return known
 
 
-def _over_base(content: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
+def _over_base(content: dict[str, Any], where: str) -> dict[str, Any]:
     """A machine's own keys over those of its base, which must not have a base itself."""
-    base = content.pop("base")
-    if base not in known:
+    base, known = content.pop("base"), files("machines")
+    if base not in list(known):  # perhaps not even a text
         raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
-    below, _ = _read(CONFIG / "machines" / f"{base}.yaml")
+    below, _ = _read(known[base])
     if not isinstance(below, dict) or "base" in below:
         raise StudyError(f"{where}: base: {base} has a base itself; name that one")
     return {**below, **content}
@@ -131,9 +155,10 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
 
 
 def shown(path: str | Path) -> str:
-    """``path`` as in messages: relative to the repository if it is inside."""
+    """``path`` as in messages: relative to the repository, or to the folder one works in, if it is inside."""
     path = Path(path)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+    inside = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)
+    return str(path.relative_to(inside)) if inside else str(path)
 
 
 def nearest(word: Any, known: Iterable[str]) -> str:

@@ -33,16 +33,15 @@ def load(name: str) -> dict[str, Any]:
 
 def _checked_base(name: str) -> str | None:
     """The base that a machine's file names, if its file is there and its values are valid; None without one."""
-    folder = configuration.CONFIG / "machines"
-    known = {path.stem for path in folder.glob("*.yaml")}
+    known = configuration.files("machines")
     if name not in known:
         return None  # `configuration.load_named` tells the known machines
-    base = configuration.load(folder / f"{name}.yaml", {"type": "object"}).get("base")
+    base = configuration.load(known[name], {"type": "object"}).get("base")
     if not isinstance(base, str) or base not in known:
         return None
     # Only its values: a key that it lacks may be in the file that names it.
     found = schema()
-    configuration.load(folder / f"{base}.yaml", {"type": "object", "properties": {**found["properties"], "base": {}},
+    configuration.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
 

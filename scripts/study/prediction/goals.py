@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.core.paths import CONFIG, ROOT
 
-FOLDER = CONFIG / "prediction" / "goals"
+KIND = "prediction/goals"  # the folder in config/
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,18 @@ class Goal:
 
 def names() -> list[str]:
     """All goals."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return list(configuration.files(KIND))
 
 
 def load(name: str) -> Goal:
     """Read a goal; raises `StudyError` if it does not exist or violates its schema."""
-    if name not in names():
+    known = configuration.files(KIND)
+    if name not in known:
         raise StudyError(
-            f"there is no {FOLDER.relative_to(ROOT)}/{name}.yaml{configuration.nearest(name, names())}; known goals: "
-            f"{', '.join(names())}"
+            f"there is no config/{KIND}/{name}.yaml{configuration.nearest(name, known)}; known goals: "
+            f"{', '.join(known)}"
         )
-    path = FOLDER / f"{name}.yaml"
+    path = known[name]
     content: dict[str, Any] = configuration.load(path, "goal")
     limits = tuple(
         Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))

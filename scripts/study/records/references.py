@@ -14,7 +14,6 @@ import yaml
 from study.core import configuration, units
 from study.core.errors import StudyError
 from study.core.files import write_text
-from study.core.paths import CONFIG
 from study.core.statistics import LogSample, exact, from_interval
 
 ERROR = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
@@ -60,8 +59,8 @@ class Accepted:
 
 
 def path_of(machine: str, study: str) -> Path:
-    """The file of a study's accepted values on a machine."""
-    return CONFIG / "references" / machine / f"{study}.yaml"
+    """The file of a study's accepted values on a machine; the user's own where the workflow is used as a module."""
+    return configuration.own() / "references" / machine / f"{study}.yaml"
 
 
 def read(path: Path) -> dict[tuple[str, str], Accepted]:

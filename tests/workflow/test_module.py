@@ -1,0 +1,70 @@
+"""The workflow as a module of a user's own: an empty folder with a configuration, which goes before the repository's."""
+
+import json
+import os
+import re
+import subprocess
+import textwrap
+
+import pytest
+from project import BIN, ROOT, WAIT_S
+
+STUDY = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: strong, epochs: 2, gpus: 1, loader: read_csv}
+tables: [scaling]
+"""
+LINES = ["--profile", ROOT / "profiles" / "local", "--workflow-profile", ROOT / "profiles" / "default"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What docs/module.md tells the reader to write, with a study, a machine and a benchmark file of the user's own."""
+    page = (ROOT / "docs" / "module.md").read_text(encoding="utf-8")
+    (snakefile,) = re.findall(r"```python\n(.*?)^ *```", page, re.S | re.M)
+    (tmp_path / "Snakefile").write_text(textwrap.dedent(snakefile).replace("/path/to/study", str(ROOT)))
+    for name, text in {
+        "config": "study: mine\nmachine: mine\ndata_dir: data\nresults_dir: results\n",
+        "studies/mine": STUDY,
+        "machines/mine": "base: local\ndescription: my machine\ntime_limit_s: 600\n",
+        "benchmarks/nt3": re.sub(
+            "^batch_size: .*", "batch_size: 10", (ROOT / "config/benchmarks/nt3.yaml").read_text(), flags=re.M
+        ),
+    }.items():
+        path = tmp_path / "config" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def called(folder, program, *arguments):
+    """A finished command in the user's folder."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    return subprocess.run(
+        [BIN / program, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S
+    )
+
+
+def test_a_folder_with_a_configuration_is_enough(folder):
+    done = called(folder, "snakemake", *LINES)
+    assert done.returncode == 0, done.stderr
+    (record,) = folder.glob("results/mine/runs/nt3/*/*/record.json")
+    record = json.loads(record.read_text())
+    assert record["parameters"]["batch_size"] == 10
+    assert "| nt3" in (folder / "results/mine/studies/mine/tables/scaling.md").read_text()
+    again = called(folder, "snakemake", *LINES, "-n")
+    assert "Nothing to be done" in again.stdout + again.stderr
+    told = called(folder, "python", ROOT / "scripts" / "show_status.py")
+    assert told.stdout == "study mine on mine: 1 runs: 1 done\n", told.stderr
+
+
+def test_what_a_queue_forbids_is_refused_in_a_module_too(folder):
+    """Snakemake itself does not run a module's handlers. With a prefix the rules have other names."""
+    text = (folder / "Snakefile").read_text()
+    (folder / "Snakefile").write_text(text.replace("use rule * from scaling", "use rule * from scaling as scaling_*"))
+    done = called(folder, "snakemake", *LINES, "--config", "machine=theta")
+    assert done.returncode == 1
+    assert "a job must have 128" in done.stderr
