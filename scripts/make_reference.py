@@ -4,7 +4,7 @@ from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
 from study.experiment.reference import grid_keys
-from study.report import reference
+from study.report import command_lines, reference
 
 PAGES = {
     "grid-keys.md": grid_keys,
@@ -14,6 +14,7 @@ PAGES = {
     "figures.md": reference.figures,
     "columns.md": reference.columns,
     "findings.md": reference.findings,
+    "command-lines.md": command_lines.command_lines,
 }
 
 
