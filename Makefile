@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend check bench faults load setup lock format reference
+.PHONY: study report test quick status recommend check bench faults load setup lock format reference docs docs-links
 
 study: setup  ## the default study on this machine, and its findings
 	$(BIN)/snakemake --profile profiles/local
@@ -59,3 +59,9 @@ format: setup  ## put code and rules into their standard form
 
 reference: setup  ## docs/reference, from the declarations in the code
 	$(BIN)/python scripts/make_reference.py
+
+docs: setup  ## the documentation site, docs/_build/html/index.html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html
+
+docs-links: setup  ## check the links of the documentation that lead elsewhere; needs the network
+	$(BIN)/python -m sphinx -q -b linkcheck -d docs/_build/trees docs docs/_build/links

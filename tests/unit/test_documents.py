@@ -1,14 +1,17 @@
 """The documents name only what exists."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import documents
 import pandas as pd
 import pytest
+import yaml
 
 from study.experiment.expansion import load_study
 from study.records.record import read_record
+from study.report.tables import TABLES
 
 PAGES = documents.tracked("*.md")
 
@@ -103,6 +106,32 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
     messages = [span for cell in ours for span in documents.SPAN.findall(cell) if " " in span and "make" not in span]
     assert len(messages) > 10
     assert [message for message in messages if message not in source] == []
+
+
+def test_the_errors_of_the_icpp_paper_are_those_of_the_table():
+    """Section, stated and derived number of each row."""
+    table = TABLES["icpp2019_consistency"].make(pd.DataFrame(), pd.DataFrame()).frame
+    known = {(f"{row.stated:g}", f"{row.derived:.6g}") for row in table[table.agrees == False].itertuples()}  # noqa: E712
+    known = {(stated, f"{float(derived):.3f}".rstrip("0").rstrip(".")) for stated, derived in known}
+    page = documents.read("docs/papers/icpp2019.md").split("## Its errors")[1]
+    told = re.findall(r"^\|.*\| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert len(told) > 10
+    assert [each for each in told if each not in known] == []
+
+
+def test_all_figures_and_tables_of_the_icpp_paper_are_on_its_page():
+    page = documents.read("docs/papers/icpp2019.md")
+    names = {name for name in (*TABLES, *documents._figures()) if name.startswith("icpp2019")}
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_version_stands_once():
+    """In pyproject.toml; the citation and the changelog repeat it."""
+    version = tomllib.loads(documents.read("pyproject.toml"))["project"]["version"]
+    citation = yaml.safe_load(documents.read("CITATION.cff"))
+    assert citation["version"] == version
+    assert re.search(r"^## ([\d.]+) - ", documents.read("CHANGELOG.md"), re.M)[1] == version
+    assert len({paper["title"] for paper in [citation["preferred-citation"], *citation["references"]]}) == 5
 
 
 def test_the_graph_of_the_rules_has_every_rule():

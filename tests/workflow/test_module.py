@@ -1,4 +1,4 @@
-"""The workflow as a module of a user's own: an empty folder with a configuration, which goes before the repository's."""
+"""The workflow as a module, from an empty folder whose configuration goes before the repository's."""
 
 import json
 import os

@@ -96,8 +96,7 @@ def check_name(kind: str, name: str) -> list[str]:
     known = list(files(kind))
     if name not in known:
         raise StudyError(
-            f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; "
-            f"known {kind}: {', '.join(known)}"
+            f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; known {kind}: {', '.join(known)}"
         )
     return known
 

@@ -48,8 +48,7 @@ def _targets() -> Iterator[tuple[str, str]]:
 
 def _laboratory() -> Iterator[tuple[str, str]]:
     text = (ROOT / "scripts" / "lab.sh").read_text(encoding="utf-8")
-    for call, says in re.findall(r"^#   scripts/lab\.sh (\S+(?: [A-Z]+)*) +([^\n]+)$", text, re.M):
-        yield call, says
+    yield from re.findall(r"^#   scripts/lab\.sh (\S+(?: [A-Z]+)*) +([^\n]+)$", text, re.M)
 
 
 def _script(path: Path) -> list[str]:
@@ -73,7 +72,7 @@ def _option(call: ast.Call) -> str:
     if (default := _constant(given.get("default"))) not in (None, ""):
         says = f"{says}; by default {default}".removeprefix("; ")
     is_flag = not name.startswith("-") or _constant(given.get("action")) == "store_true"
-    return f"| `{name if is_flag else name + ' ' + name.strip('-').upper().replace('-', '_')}` | {says} |\n"
+    return f"| `{name if is_flag else name + ' ...'}` | {says} |\n"
 
 
 def _constant(node: ast.AST | None) -> object:
