@@ -7,6 +7,7 @@ GitHub draws the same blocks itself. Understood are the lines that the pages use
 import html
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from docutils import nodes
@@ -131,6 +132,7 @@ def drawn(graph: Graph) -> str:
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" style="fill: currentColor; stroke: none"/></marker></defs>',
         *(_arrow(edge, graph) for edge in graph.edges),
+        *_labels(graph),
     ]
     for name in boxes:
         x, y, wide = graph.centre[name], _top(graph.row[name]), _width(name)
@@ -144,22 +146,30 @@ def _top(row: int) -> int:
 
 
 def _arrow(edge: Edge, graph: Graph) -> str:
-    """A curve through the bends, and its label near the first of them."""
+    """A curve from row to row, straight past the boxes of a row that it crosses."""
     x, y = graph.centre[edge.begin], _top(graph.row[edge.begin]) + HEIGHT
-    path, middle = f"M{x:.1f} {y}", (x, y)
+    path = f"M{x:.1f} {y}"
     for name in [*graph.bends[edge], edge.end]:
         to, top = graph.centre[name], _top(graph.row[name])
         half = (y + top) / 2
         path += f" C{x:.1f} {half} {to:.1f} {half} {to:.1f} {top}"
-        middle = ((x + to) / 2, half + 4) if middle[1] < half and middle == (x, y) else middle
-        x, y = to, top
+        x, y = to, top + HEIGHT
         if name != edge.end:
-            path += f" L{to:.1f} {top + HEIGHT}"
-            y = top + HEIGHT
+            path += f" L{x:.1f} {y}"
     dashes = ' stroke-dasharray="5 4"' if edge.dashed else ""
-    curve = f'<path d="{path}" marker-end="url(#arrow)"{dashes}/>'
-    label = f'<text x="{middle[0] + 6:.1f}" y="{middle[1]}" font-size="11">{html.escape(edge.label)}</text>'
-    return curve + (label if edge.label else "")
+    return f'<path d="{path}" marker-end="url(#arrow)"{dashes}/>'
+
+
+def _labels(graph: Graph) -> Iterator[str]:
+    """Labels, over all arrows; arrows from one box with the same label have it once, in their middle."""
+    ends = defaultdict(list)
+    for edge in graph.edges:
+        if edge.label:
+            ends[edge.begin, edge.label].append(graph.centre[[*graph.bends[edge], edge.end][0]])
+    for (begin, label), centres in ends.items():
+        x = (graph.centre[begin] + sum(centres) / len(centres)) / 2
+        y = _top(graph.row[begin]) + (HEIGHT + STEP) / 2 + 4
+        yield f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">{html.escape(label)}</text>'
 
 
 class Flowcharts(SphinxTransform):
