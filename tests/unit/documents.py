@@ -25,7 +25,7 @@ ELSEWHERE = {
     "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/models/wave.py wave waves mae "
     "validation_mae test_mae scripts/make_my_files.py config/references docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
-    "/path/to/study/scripts/show_status.py",
+    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
@@ -239,7 +239,7 @@ def _unknown_arguments(program, words):
         elif before in ("--config", "--resources") and "=" in word:
             wrong += unknown_setting(*word.split("=", 1))
         elif before == "--profile":
-            known = f"profiles/{word}" in existing() or word in elsewhere() or PLACEHOLDER.fullmatch(word)
+            known = {word, f"profiles/{word}"} & (existing() | elsewhere()) or PLACEHOLDER.fullmatch(word)
             wrong += [] if known else [word]
             before = ""
         elif "/" in word:
