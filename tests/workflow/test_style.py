@@ -36,6 +36,14 @@ def test_no_file_names_a_registry():
     assert [path for path in tracked() for word in words if word in path.read_bytes()] == []
 
 
+def test_hooks_and_the_workflow_of_github_call_what_is_here():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    programs = [hook["entry"].split()[0] for hook in hooks]
+    assert [each for each in programs if not (BIN / each.removeprefix(".venv/bin/")).exists()] == []
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["tests"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
+
+
 def test_the_lock_fits_what_was_asked_for():
     wanted = [line.split("#")[0].strip() for line in (ROOT / "envs" / "requirements.in").read_text().splitlines()]
     locked = (ROOT / "envs" / "requirements.lock").read_text()
