@@ -32,6 +32,7 @@ from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
 from study.report.findings import declaration
+from study.report.page import files as page_files
 from study.report.tables import TABLES
 
 # Not `workflow.basedir`: where this Snakefile is a module of another, that is the other's folder.
@@ -77,7 +78,7 @@ RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
     *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
     *(f"{OF_STUDY}/findings.{form}" for form in ("json", "md") if STUDY.findings),
-    f"{OF_STUDY}/overview.html",
+    f"{OF_STUDY}/report.html",
 ]
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1

@@ -1,5 +1,5 @@
 # Records and published values -> the paper's tables and figures and the findings, each from the runs that it uses, and
-# the report's first page.
+# the report.
 
 
 rule make_table:
@@ -90,19 +90,17 @@ rule make_findings:
         " --markdown {output.markdown:q} 2>&1 | tee {log:q}"
 
 
-rule make_overview:
+rule make_report:
     input:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",
+        tables=[f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md")],
+        figures=[f"{OF_STUDY}/figures/{figure}.svg" for figure in STUDY.figures],
+        findings=[f"{OF_STUDY}/findings.json" for _ in STUDY.findings[:1]],
     output:
-        report(
-            f"{OF_STUDY}/overview.html",
-            category="About this study",
-            caption="report/overview.rst",
-            labels={"name": "overview", "shows": "Machine, failures, every run"},
-        ),
+        f"{OF_STUDY}/report.html",
     log:
-        f"{OF_STUDY}/logs/make_overview.log",
+        f"{OF_STUDY}/logs/make_report.log",
     localrule: True
     conda:
         ENVIRONMENT
@@ -110,9 +108,13 @@ rule make_overview:
         study=STUDY.name,
         machine=MACHINE["name"],
         descriptions=[STUDY.description, MACHINE["description"]],
-        code=code_version.digest("make_overview.py"),
+        figures=lambda wildcards: as_json([dataclasses.asdict(describe(figure)) for figure in STUDY.figures]),
+        # What is shown if it is there.
+        optional=lambda wildcards: stamp(page_files.optional(OF_STUDY)),
+        templates=page_files.digest(),
+        code=code_version.digest("make_report.py"),
     message:
-        "The report's first page"
+        "The report, one page: {output}"
     shell:
-        'python "$SCRIPTS/make_overview.py" --study {params.study} --machine {params.machine} --runs {input.runs:q}'
-        " --loading {input.loading:q} --output {output:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/make_report.py" --study {params.study} --machine {params.machine} --output {output:q} 2>&1'
+        " | tee {log:q}"

@@ -30,7 +30,7 @@ def loading(folder: str | Path, directory: str) -> str:
 
 
 def study_folder(folder: str | Path, study: str) -> str:
-    """The folder of a study's results: its tidy tables, tables, figures and overview."""
+    """The folder of a study's results: its tidy tables, tables, figures and report."""
     return f"{folder}/studies/{study}"
 
 

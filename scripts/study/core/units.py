@@ -7,10 +7,13 @@ UNITS = {
     "samples_per_s": "samples/s",
     "samples_per_j": "samples/J",
     "flop_per_sample": "FLOP",
+    "gflop_per_s": "GFLOP/s",
     "flop_per_s": "FLOP/s",
     "flop_per_s_per_rank": "FLOP/s",
+    "mbit_per_s": "Mbit/s",
     "gb_per_s": "GB/s",
     "mb_per_step": "MB",
+    "pct": "%",
     "js": "J s",
     "ns": "ns",
     "mb": "MB",
@@ -18,8 +21,17 @@ UNITS = {
     "w": "W",
     "j": "J",
 }
+RATIO = "ratio_"  # what begins so has no unit, whatever it is a ratio of
 
 
 def of_column(name: str) -> str | None:
     """The unit of a column, such as ``s`` for ``load_s``; None for a column without one."""
-    return next((unit for end, unit in UNITS.items() if f"_{name}".endswith(f"_{end}")), None)
+    return split(name)[1]
+
+
+def split(name: str) -> tuple[str, str | None]:
+    """A column's name without its unit, and the unit: ``("load", "s")`` for ``load_s``."""
+    for end, unit in UNITS.items():
+        if f"_{name}".endswith(f"_{end}") and not name.startswith(RATIO):
+            return name[: len(name) - len(end)].removesuffix("_") or name, unit
+    return name, None

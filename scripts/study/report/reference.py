@@ -10,7 +10,7 @@ from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.report.findings import declaration
 
-SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s"}  # of units that are also used for multiples of 1024
+SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s", "Mbit/s": "10^6 bits/s"}  # may also stand for multiples of 1024
 KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
 COLUMNS = "| column | unit | meaning |\n|---|---|---|\n"
 

@@ -1,0 +1,98 @@
+"""The machine of a study, as its runs saw it: hosts, software versions, sensors."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core.files import read_json
+
+COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """What measured power in some runs, or why nothing did."""
+
+    source: str
+    reasons: list[str]
+    runs: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """hosts: one line each. versions: {name: versions seen}. code: (what, how many runs)."""
+
+    name: str
+    description: str
+    hosts: list[str]
+    versions: dict[str, list[str]]
+    sensors: list[Sensor]
+    older_code: int
+
+    @property
+    def line(self) -> str:
+        """The machine in one line."""
+        return f"{self.name}: {self.description}"
+
+
+def of_study(machine: dict[str, Any], runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> Machine:
+    """The `Machine`. machine: its YAML with its name. runs, loading: the tidy tables. folder: its results folder."""
+    found = _provenances(runs, loading, folder)
+    hosts = [*(_host(each) for each in found), *(_other(host) for each in found for host in each.get("hosts", []))]
+    return Machine(
+        machine["name"], machine["description"], list(dict.fromkeys(hosts)), _versions(found), _sensors(runs),
+        int((~_flags(runs, "code_is_current")).sum()),
+    )  # fmt: skip
+
+
+def _flags(frame: pd.DataFrame, name: str) -> pd.Series:
+    return frame[name].fillna(True).astype(bool) if name in frame else pd.Series(dtype=bool)
+
+
+def _provenances(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> list[dict[str, Any]]:
+    """Of each run; of a study without runs those of its loading measurements."""
+    files = [(folder / record).with_name("provenance.json") for record in runs.get("record", [])]
+    if files:
+        return [read_json(file) for file in files]
+    return [read_json(folder / record)["provenance"] for record in dict.fromkeys(loading.get("record", []))]
+
+
+def _host(provenance: dict[str, Any]) -> str:
+    host, gpus = provenance["host"], provenance["gpus"]
+    names = ", ".join(gpu["name"] for gpu in gpus["found"]) or f"no GPU seen ({gpus['reason']})"
+    return f"{_other(host)}; {names}; {host['system']}"
+
+
+def _other(host: dict[str, Any]) -> str:
+    """One of several hosts on which a run had ranks."""
+    return (
+        f"{host['name']}: {host['cpu']}, {host['cores_allowed']} of {host['cores']} cores, "
+        f"{host['memory_mb'] / 1000:.0f} GB memory"
+    )
+
+
+def _versions(found: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    """Each version of each package, and the commits, that runs were made with."""
+    seen: dict[str, dict[str, None]] = {}
+    for each in found:
+        commit = each["git"]["commit"] or "unknown"
+        of = {"Python": each["python"], **each["packages"],
+              "commit of this repository": commit + (" with changes" if each["git"]["dirty"] else "")}  # fmt: skip
+        for name, version in of.items():
+            seen.setdefault(name, {})[version or "not installed"] = None
+    return {name: list(versions) for name, versions in seen.items()}
+
+
+def _sensors(runs: pd.DataFrame) -> list[Sensor]:
+    """What measured power, and what was missing, with the number of runs."""
+    if not {"power_source", "power_reason"} <= {*runs.columns}:
+        return []
+    pairs = runs[["power_source", "power_reason"]].astype(object)
+    pairs = pairs.where(pairs.notna(), "")
+    counted = Counter(pairs.itertuples(index=False, name=None))
+    return [Sensor(source, [part for part in reason.split(COMPONENTS) if part], count)
+            for (source, reason), count in counted.items()]  # fmt: skip

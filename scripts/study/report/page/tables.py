@@ -1,0 +1,207 @@
+"""Tables of the report: which columns a reader sees first, and what each cell says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core import configuration
+from study.experiment.parameters import PARAMETERS
+from study.report import units
+from study.report.page.embedding import Embedding
+from study.report.page.links import Link, Records
+from study.report.tables.layout import ci95_name, text
+
+Links = Callable[[Any], list[Link]]
+RECORDS = ("records", "record")  # columns that name run records
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name in the CSV, its name in words, its unit and meaning (both may be empty)."""
+
+    name: str
+    words: str
+    unit: str
+    meaning: str
+    is_number: bool
+    is_shown: bool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, and the number to sort it by where that is not the same."""
+
+    text: str
+    order: str = ""
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row, with links to the runs behind it."""
+
+    cells: list[Cell]
+    runs: list[Link]
+    key: str = ""  # its id in the page
+
+
+@dataclass(frozen=True)
+class View:
+    """A table of the report.
+
+    Args:
+        key: its id in the page.
+        title: its heading.
+        caption: what its columns are.
+        columns: those in the page; not all are shown at first.
+        rows: those in the page.
+        same: (words, value) of columns that say the same in every row and are not shown at first.
+        cut: what is not in the page, in words; empty if all is.
+        look_for: what to look for.
+        notes: remarks about rows.
+        csv: the file with every row and column.
+    """
+
+    key: str
+    title: str
+    caption: str
+    columns: list[Column]
+    rows: list[Row]
+    same: list[tuple[str, str]] = field(default_factory=list)
+    cut: str = ""
+    look_for: str = ""
+    notes: list[str] = field(default_factory=list)
+    csv: Link | None = None
+    download: str = ""
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether some row leads to runs."""
+        return any(row.runs for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the Markdown form of a table says for people: its caption, the columns shown, and notes."""
+
+    caption: str
+    shown: list[str]
+    notes: list[str]
+
+    @classmethod
+    def read(cls, markdown: Path) -> Told:
+        """Read what `study.report.tables.layout.Table.markdown` wrote; the caption without the study's name."""
+        lines = markdown.read_text(encoding="utf-8").splitlines()
+        heads = [line for line in lines if line.startswith("|")][:1]
+        shown = [name.strip() for line in heads for name in line.strip("|").split("|")]
+        caption = re.sub(r"^\*\*.*?\*\*: (study \w+: )?", "", lines[0]) if lines else ""
+        return cls(caption, shown, [line.removeprefix("- ") for line in lines if line.startswith("- ")])
+
+
+def from_files(folder: Path, name: str, title: str, look_for: str, records: Records, space: Embedding,
+               key: str = "") -> View:  # fmt: skip
+    """The `View` of a table in ``folder``, of which the CSV and the Markdown form are read.
+
+    space: how much of it the page may have. key: its id in the page, ``table-NAME`` if there is none.
+    """
+    csv, told = folder / f"{name}.csv", Told.read(folder / f"{name}.md")
+    frame = pd.read_csv(csv, low_memory=False).convert_dtypes()
+    view = of_frame(frame, key or f"table-{name}", title, records.of_cell, space, told.shown, told.caption)
+    return View(view.key, title, told.caption, view.columns, view.rows, view.same, view.cut, look_for, told.notes,
+                space.link(csv), space.csv(csv))  # fmt: skip
+
+
+def of_frame(
+    frame: pd.DataFrame,
+    key: str,
+    title: str,
+    links: Links,
+    space: Embedding,
+    shown: Collection[str] = (),
+    caption: str = "",
+    keys: Iterable[str] = (),
+) -> View:
+    """The `View` of a data frame.
+
+    links: for a cell of a column of records. shown: the columns for people, all if there are none; those that are empty
+    or say the same in every row are not shown at first. keys: an id for each row.
+    """
+    in_others = {ci95_name(name) for name in frame}  # half-widths, which stand beside their means
+    names = [name for name in frame if name not in RECORDS and name not in in_others]
+    wanted = [name for name in shown if name in names] or names
+    telling = [name for name in wanted if _tells(frame[name])]
+    first = [*wanted, *(name for name in names if name not in wanted)]
+    kept, rows = space.part(len(frame), len(telling), first)
+    columns = [_column(frame, name, name in telling) for name in kept]
+    constant = [each for each in columns if each.name in wanted and not each.is_shown and _is_filled(frame[each.name])]
+    same = [(column.words, text(frame[column.name].iloc[0])) for column in constant]
+    cells = zip(*(_cells(frame, column, rows) for column in columns), strict=True)
+    ids = [*keys] or [""] * len(frame)
+    found = [Row([*row], runs, key) for row, runs, key in zip(cells, _runs(frame, rows, links), ids, strict=False)]
+    return View(key, title, caption, columns, found, same, _cut(frame, len(names), len(kept), rows))
+
+
+def _tells(column: pd.Series) -> bool:
+    """Whether a column distinguishes rows; of a single row, whether it is filled."""
+    return _is_filled(column) and (len(column) == 1 or column.nunique(dropna=False) > 1)
+
+
+def _is_filled(column: pd.Series) -> bool:
+    return bool(column.notna().any())
+
+
+def _column(frame: pd.DataFrame, name: str, is_shown: bool) -> Column:
+    words, unit = units.heading(name)
+    return Column(name, words, unit, meaning(name), _is_number(frame[name]), is_shown)
+
+
+def meaning(name: str) -> str:
+    """What a column means, if it is a grid key or a column of ``runs.csv``; else empty."""
+    if name in PARAMETERS:
+        return PARAMETERS[name].meaning
+    declared = configuration.named_schema("columns")["$defs"]["runs"]["properties"]
+    return declared.get(name, {}).get("description", "")
+
+
+def _is_number(column: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _cells(frame: pd.DataFrame, column: Column, rows: int) -> list[Cell]:
+    """The first ``rows`` cells of a column; ``mean ± half-width`` where there is an interval, sorted by the mean."""
+    values, half = frame[column.name].iloc[:rows], ci95_name(column.name)
+    if not column.is_number:
+        return [Cell(text(value)) for value in values]
+    intervals = frame[half].iloc[:rows] if half in frame else [None] * rows
+    return [_number(value, interval) for value, interval in zip(values, intervals, strict=True)]
+
+
+def _number(value: Any, interval: Any) -> Cell:
+    if pd.isna(value):
+        return Cell(text(value), is_number=True)
+    said = text(value) if pd.isna(interval) else f"{text(value)} ± {text(interval, 2)}"
+    exact = f"{value:.9g}"
+    return Cell(said, "" if exact == said else exact, is_number=True)
+
+
+def _runs(frame: pd.DataFrame, rows: int, links: Links) -> list[list[Link]]:
+    column = next((frame[name] for name in RECORDS if name in frame), None)
+    return [[]] * rows if column is None else [links(cell) for cell in column.iloc[:rows]]
+
+
+def _cut(frame: pd.DataFrame, columns: int, kept: int, rows: int) -> str:
+    """What is not in the page."""
+    parts = [f"the first {rows} of {len(frame)} rows"] if rows < len(frame) else []
+    parts += [f"{kept} of {columns} columns"] if kept < columns else []
+    return " and ".join(parts)
+
+
+def plain(frame: pd.DataFrame) -> list[list[Any]]:
+    """The cells of a small table as texts."""
+    return [[text(value) for value in row] for row in frame.itertuples(index=False)]

@@ -1,0 +1,265 @@
+"""The report tells findings, failures, machine, tables and runs; every number leads to its runs; texts stay texts."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core import provenance
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.experiment.study import Study
+from study.machines import machine
+from study.records import tidy
+from study.records.record import make_record
+from study.report import units
+from study.report.page import embedding, findings, page, tables
+from study.report.page.links import Records
+from study.report.tables.layout import Table
+
+MACHINE = machine.load("local")
+HOSTILE = '<script>alert(1)</script> " onload="alert(2)" \'><img src=x onerror=alert(3)> & {{ 7 * 7 }}'
+FINDING = {
+    "name": "loading",
+    "title": "Does loading grow?",
+    "verdict": "yes",
+    "sentence": "Loading grows from 3 to 5 s.",
+    "quantity": "load_s",
+    "unit": "s",
+    "estimate": 2.0,
+    "low": 1.5,
+    "high": 2.5,
+    "blocks": 2,
+    "runs": 1,
+    "left_out": [],
+    "records": [],
+    "figure": None,
+    "table": "scaling",
+    "look_for": "the second bar",
+}
+
+
+class Seen(HTMLParser):
+    """What a browser would see: elements with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self._raw = [], "", False
+        self.feed(text)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._raw = tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self._raw = False
+
+    def handle_data(self, data):
+        if not self._raw:
+            self.text += data
+
+    @property
+    def ids(self):
+        return [of["id"] for _, of in self.elements if "id" in of]
+
+    @property
+    def links(self):
+        return [of["href"] for tag, of in self.elements if tag == "a"]
+
+
+def add_provenance(folder):
+    """What a real run has, for one of `make_run`."""
+    full = provenance.collect() | json.loads((folder / "provenance.json").read_text())
+    full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
+    (folder / "provenance.json").write_text(json.dumps(full))
+
+
+@pytest.fixture
+def made(make_run, tmp_path):
+    """The page of a study of two runs, one of which failed: ``made(**facts of that run)``."""
+    folder = tmp_path / "local" / "studies" / "test"
+
+    def make(text="a small study", found=None, profile=False, message="no memory", **facts):
+        runs = expand(gpus=[1, 2], may_fail="the paper's ran out of memory", profile=profile)
+        for run, more in zip(runs, ({}, {"status": "failed", **facts}), strict=True):
+            of_run = make_run(run, **more)
+            record = make_record(of_run)
+            add_provenance(of_run)
+            record["files"] = {}
+            if record["failure"]:
+                record["failure"]["message"] = message
+            write_json(of_run / "record.json", record)
+        frame = tidy.runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local")
+        folder.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(folder / "runs.csv", index=False)
+        tidy.loading_frame([], "c0de", tmp_path).to_csv(folder / "loading.csv", index=False)
+        shown = frame.assign(records=frame["record"], note=text)
+        table = Table("scaling", f"study test: {text}", shown, ["benchmark", "gpus", "runtime_s", "note"], notes=[text])
+        table.write_to(folder / "tables")
+        if found is not None:
+            write_json(folder / "findings.json", {"findings": found})
+        return page.page(Study("test", text, {}, tuple(runs), tables=("scaling",)), MACHINE, folder)
+
+    return make
+
+
+def test_the_machine_is_told(made):
+    text = Seen(made()).text
+    assert "n1: a processor, 2 of 4 cores, 16 GB memory; no GPU seen" in text
+    assert "no power and energy in 2 runs. Missing: no power sensor here" in text
+    assert text.split("Hosts")[1].split("Power sensors")[0].count("n1:") == 1, "a host is told once"
+    assert "tensorflow2" in text.split("Versions")[1]
+
+
+def test_failures_are_told_with_their_reason_and_record(made):
+    seen = Seen(made(kind="oom"))
+    told = seen.text.split("Failures", 3)[-1]
+    for words in ("oom", "train", "no memory", "the paper's ran out of memory"):
+        assert words in told
+    assert "1 failed runs" in seen.text
+    assert "Nothing failed" not in seen.text
+
+
+def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
+    records = ["runs/elsewhere/record.json"]
+    seen = Seen(made(found=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
+    folder = tmp_path / "local" / "studies" / "test"
+    for link in seen.links:
+        if link.startswith("#"):
+            assert seen.ids.count(link[1:]) == 1, link
+        elif not link.startswith("data:") and "elsewhere" not in link and "x.json" not in link:
+            assert (folder / link).exists(), link
+    assert len(seen.ids) == len(set(seen.ids))
+    assert {"#run-1", "#run-2"} <= set(seen.links), "rows lead to runs"
+    assert len([link for link in seen.links if link.endswith("/record.json") and "gpus~" in link]) == 2
+
+
+def test_a_finding_is_told_with_its_runs_and_rows(made):
+    seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in findings.VERDICTS]))
+    for words in ("shown by these runs", "not shown by these runs", "not enough runs", "Loading grows from 3 to 5 s.",
+                  "From 1 run in 2 blocks", "the second bar"):  # fmt: skip
+        assert words in seen.text
+    assert "#table-scaling" in seen.links
+
+
+def test_a_study_without_findings_says_so(made):
+    assert "This study declares no findings" in Seen(made()).text
+
+
+def test_findings_of_another_form_are_refused(made, tmp_path):
+    file = tmp_path / "local" / "studies" / "test" / "findings.json"
+    made(found=[FINDING])
+    for broken, words in (
+        ({name: FINDING[name] for name in FINDING if name != "sentence"}, "finding 'loading' has no sentence"),
+        (FINDING | {"verdict": "perhaps"}, "verdict 'perhaps' is not one of yes, no, not_enough_runs"),
+    ):
+        write_json(file, {"findings": [broken]})
+        with pytest.raises(StudyError, match=words):
+            findings.read(file.parent)
+
+
+def test_texts_stay_texts(made):
+    """Neither the study's description nor a message, caption, note, cell or finding becomes markup."""
+    texts = dict.fromkeys(("name", "title", "sentence", "look_for"), HOSTILE)
+    found = {**FINDING, **texts, "records": [HOSTILE], "left_out": [{"record": HOSTILE, "reason": HOSTILE}]}
+    seen = Seen(made(HOSTILE, found=[found], message=HOSTILE))
+    assert [tag for tag, _ in seen.elements].count("script") == 2, "DataTables' and ours"
+    assert not [tag for tag, _ in seen.elements if tag == "img"]
+    assert not [name for _, of in seen.elements for name in of if name.startswith("on")]
+    assert seen.text.count("<script>alert(1)</script>") >= 8
+    assert "{{ 7 * 7 }}" in seen.text
+
+
+def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "benchmark": ["nt3", "nt3"],
+            "loader": ["read_csv", "npy"],
+            "runtime_s": [1.23456, 10.5],
+            "runtime_ci95_s": [0.5, None],
+            "power_per_gpu_w": [None, None],
+            "nodes": [1, 2],
+        }
+    )
+    table = Table("some", "a caption", frame, ["benchmark", "loader", "runtime_s", "power_per_gpu_w"], notes=["a note"])
+    table.write_to(tmp_path)
+    space = embedding.Embedding(tmp_path, 1, 0)
+    view = tables.from_files(tmp_path, "some", "Title", "", Records(pd.DataFrame(), pd.DataFrame()), space)
+    assert [column.name for column in view.columns if column.is_shown] == ["loader", "runtime_s"]
+    assert [column.name for column in view.columns] == ["benchmark", "loader", "runtime_s", "power_per_gpu_w", "nodes"]
+    assert view.same == [("benchmark", "nt3")]
+    assert [(row.cells[2].text, row.cells[2].order) for row in view.rows] == [
+        ("1.235 ± 0.50", "1.23456"),
+        ("10.50", "10.5"),
+    ]
+    assert (view.caption, view.notes) == ("a caption", ["a note"])
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("train_mb", ("train", "MB")),
+        ("published_theta_read_csv_s", ("published theta read_csv", "s")),
+        ("predicted_runtime_s_low", ("predicted runtime, low", "s")),
+        ("runtime_ci95_s", ("runtime ± (95 %)", "s")),
+        ("ratio_power_w", ("ratio power", "")),
+        ("tcp_sent_mb_per_step", ("tcp sent per step", "MB")),
+        ("gpus", ("gpus", "")),
+    ],
+)
+def test_a_heading_has_its_unit(column, words):
+    assert units.heading(column) == words
+
+
+def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
+    """Every run has its link; tables keep to their share, and say what is left out."""
+    made()
+    folder, many = tmp_path / "local" / "studies" / "test", 5000
+    frame = pd.read_csv(folder / "runs.csv")
+    frame = frame.loc[frame.index.repeat(many // len(frame))].reset_index(drop=True)
+    names = frame["record"].str.replace("/record.json", "", regex=False) + "+repeat~" + frame.index.astype(str)
+    frame = frame.assign(record=names + "/record.json", records=names + "/record.json", runtime_s=frame.index / 7)
+    one = tmp_path / "one.json"
+    one.write_text(json.dumps(provenance.collect() | {"host": {"name": "n1", "cpu": "", "cores": 1, "system": "",
+                                                                "cores_allowed": 1, "memory_mb": 1}}))  # fmt: skip
+    for name in names:
+        (tmp_path / "local" / name).mkdir()
+        (tmp_path / "local" / name / "provenance.json").symlink_to(one)
+    frame.to_csv(folder / "runs.csv", index=False)
+    registered = ("scaling", "icpp2019_table2", "communication", "staging", "energy_by_phase", "icpp2019_claims")
+    for name in registered:
+        frame.to_csv(folder / "tables" / f"{name}.csv", index=False)
+        (folder / "tables" / f"{name}.md").write_text("**t**: c\n\n| gpus | status | runtime_s |\n|---|---|---|\n")
+    whole = page.page(Study("test", "many", {}, (), tables=registered), MACHINE, folder)
+    assert len(whole) < 10_000_000
+    assert len(re.findall(r'<li id="run-', whole)) == many
+    assert len(re.findall(r'<a href="#run-', whole)) >= many
+    assert whole.count("This page has the first") == len(registered)
+    assert '<a href="runs.csv">' in whole
+
+
+def test_the_top_of_a_profile_is_told(made):
+    assert "Profiles" not in made()
+
+
+def test_a_profiled_run_has_its_top(made):
+    assert "json/__init__.py" in Seen(made(profile=True)).text.split("Profiles")[1]
+
+
+def test_a_study_of_loads_alone(tmp_path):
+    folder = tmp_path / "local" / "studies" / "test"
+    folder.mkdir(parents=True)
+    write_json(tmp_path / "local" / "loading.json", {"provenance": provenance.collect()})
+    loads = pd.DataFrame([{"record": "loading.json", "status": "failed", "loader": "dask", "benchmark": "nt3",
+                           "file": "train", "message": "exit code 1: no"}])  # fmt: skip
+    loads.to_csv(folder / "loading.csv", index=False)
+    pd.DataFrame().to_csv(folder / "runs.csv", index=False)
+    text = Seen(page.page(Study("test", "loads", {}), MACHINE, folder)).text
+    assert "dask on nt3 train" in text
+    assert "exit code 1: no" in text
+    assert "This study has no runs." in text
+    assert "loading.json, 1 loads" in text
