@@ -1,18 +1,26 @@
-"""The report is one HTML page that a browser shows: every table, every figure with its caption, what failed."""
+"""The report in a real browser: without a network, by keyboard, for screen readers, in dark mode, in print."""
 
-import os
+import base64
+import json
 import shutil
+import urllib.parse
+from pathlib import Path
 
 import pytest
 from project import Project
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from selenium_axe_python import Axe
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 WAIT_S = 120  # only keeps what is broken from hanging
-DRAWN_WIDTH = "return arguments[0].naturalWidth"  # 0 for a picture that cannot be shown
+SECTIONS = ["Findings", "Failures", "Machine", "Tables", "Figures", "Runs"]
+FINDING = {"name": "loading", "title": "Does loading grow?", "verdict": "no", "sentence": "No growth was shown.",
+           "quantity": "load_s", "unit": "s", "estimate": 0.1, "low": -0.2, "high": 0.4, "blocks": 2, "runs": 4,
+           "left_out": [], "figure": "icpp2019_figure6", "table": "scaling", "look_for": "the lowest line"}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no browser: apt install chromium chromium-driver to test the report"
@@ -21,110 +29,225 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def reported(finished, tmp_path_factory):
-    """A copy of the finished study with its report."""
+    """A copy of the finished study with a finding, which the report shows."""
     project = Project(tmp_path_factory.mktemp("reported") / "project")
     shutil.copytree(finished.root, project.root, symlinks=True)
-    project.snakemake("--report", project.root / "report.html")
+    records = [
+        str(path.relative_to(project.results)) for path in sorted(project.results.glob("runs/**/strong*/record.json"))
+    ]
+    (project.made / "findings.json").write_text(json.dumps({"findings": [{**FINDING, "records": records}]}))
+    project.snakemake("make_report")
     return project
 
 
 @pytest.fixture(scope="module")
-def report(reported):
-    """It, opened in headless Chromium without a network."""
+def browser():
+    """Headless Chromium that reaches no host, and notes what it asks for."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for switch in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1400,900",
-                   "host-resolver-rules=MAP * ~NOTFOUND"):  # fmt: skip
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    for switch in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "host-resolver-rules=MAP * ~NOTFOUND"):
         options.add_argument(f"--{switch}")
-    browser = webdriver.Chrome(options=options, service=Service(DRIVER))
-    browser.get((reported.root / "report.html").as_uri())
-    yield Report(browser)
-    browser.quit()
+    found = webdriver.Chrome(options=options, service=Service(DRIVER))
+    found.set_script_timeout(WAIT_S)
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def report(reported, browser):
+    """The report, opened anew."""
+    opened = Report(browser, reported.made / "report.html")
+    yield opened
+    opened.look()
 
 
 class Report:
-    """What a reader does: choose a category, look at a result, read about it."""
+    """What a reader does."""
 
-    def __init__(self, browser):
-        self.browser = browser
+    def __init__(self, browser, file):
+        self.browser, self.file = browser, file
+        self.look()
+        browser.get(file.as_uri())
+        self.wait(lambda b: b.execute_script("return document.documentElement.dataset.ready"))
 
-    def first(self, xpath):
-        """The first visible element; waits for it."""
-        found = WebDriverWait(self.browser, WAIT_S).until(
-            lambda browser: [e for e in browser.find_elements(By.XPATH, xpath) if e.is_displayed()]
-        )
-        return found[0]
+    def look(self, width=1400, scheme="light", media="screen"):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        of_scheme = {"name": "prefers-color-scheme", "value": scheme}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [of_scheme]})
 
-    def open(self, category):
-        """Choose a category of the menu; gives the names of its results. A page still loading may not hear a click."""
-        self.browser.refresh()
+    def wait(self, condition):
+        return WebDriverWait(self.browser, WAIT_S).until(condition)
 
-        def rows(browser):
-            found = browser.find_elements(By.XPATH, "//tr[td]")
-            if not found:
-                for entry in browser.find_elements(By.XPATH, f"//span[normalize-space(text())='{category}']"):
-                    entry.click()
-            return found
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
 
-        return [row.find_element(By.XPATH, "td").text for row in WebDriverWait(self.browser, WAIT_S).until(rows)]
+    def first(self, selector):
+        return self.all(selector)[0]
 
-    def press(self, name, button):
-        """A result's button: ``eye`` shows it, ``information-circle`` tells about it."""
-        self.first(f"//tr[td[normalize-space(.)='{name}']]//a[@iconname='{button}']").click()
+    def ask(self, script, *arguments):
+        return self.browser.execute_script(f"return {script}", *arguments)
 
-    def page(self):
-        """The text of the HTML result that is shown."""
-        frame = self.first("//iframe")
-        self.browser.switch_to.frame(frame)
-        text = self.first("//body").text
-        self.browser.switch_to.default_content()
-        return text
+    def style(self, selector, name):
+        return self.ask("getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]", selector, name)
 
+    def press(self, selector, *keys):
+        """Keys to an element that has the focus, which shows."""
+        element = self.first(selector)
+        self.browser.execute_script("arguments[0].focus()", element)
+        assert self.ask("document.activeElement === arguments[0]", element)
+        element.send_keys(*keys)
 
-def test_the_first_page_names_study_and_machine(report):
-    text = report.first("//body").text
-    assert "study tiny on machine local" in text
-    for category in ("About this study", "Tables", "Figures"):
-        assert category in text
+    def column(self, table, words):
+        """The cells of a column, by its heading."""
+        heads = [head.text.split("\n")[0] for head in self.all(f"#{table} thead th")]
+        place = next(n for n, text in enumerate(heads, 1) if text.startswith(words))
+        return place, [cell.text for cell in self.all(f"#{table} tbody td:nth-child({place})")]
 
-
-def test_every_table_is_shown(report, finished):
-    names = report.open("Tables")
-    assert names == ["icpp2019_claims", "icpp2019_table2", "icpp2019_table3", "icpp2019_table6", "scaling"]
-    for name in names:
-        report.open("Tables")
-        report.press(name, "eye")
-        text = report.page()
-        caption = (finished.made / "tables" / f"{name}.md").read_text().split("**: ")[1].split("\n")[0]
-        assert caption in text
-        assert "nt3" in text
-        assert "The records behind each row" in text
+    def violations(self, **context):
+        """Serious and critical findings of axe."""
+        axe = Axe(self.browser)
+        axe.inject()
+        found = axe.run(**context)["violations"]
+        return [(each["id"], [node["html"] for node in each["nodes"]])
+                for each in found if each["impact"] in ("serious", "critical")]  # fmt: skip
 
 
-def test_every_figure_is_drawn_and_has_its_caption(report, finished):
-    assert report.open("Figures") == ["icpp2019_figure11_13", "icpp2019_figure18", "icpp2019_figure6"]
-    words_of = {"icpp2019_figure6": "lies above that of TensorFlow", "icpp2019_figure18": "would ideally be flat"}
-    for name, words in words_of.items():
-        report.open("Figures")
-        report.press(name, "eye")
-        picture = report.first(f"//img[contains(@src, '{name}')]")
-        WebDriverWait(report.browser, WAIT_S).until(lambda b, p=picture: b.execute_script(DRAWN_WIDTH, p) > 200)
-        report.open("Figures")
-        report.press(name, "information-circle")
-        WebDriverWait(report.browser, WAIT_S).until(lambda b, w=words: w in b.find_element(By.XPATH, "//body").text)
+def test_it_asks_for_nothing_and_makes_no_complaint(reported, browser):
+    browser.get_log("performance"), browser.get_log("browser")
+    Report(browser, reported.made / "report.html")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+    assert asked
+    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    assert [url for url in asked if url.startswith("file:")] == [(reported.made / "report.html").as_uri()]
+    assert browser.get_log("browser") == []
+    assert (reported.made / "report.html").stat().st_size < 10_000_000
 
 
-def test_machine_runs_and_failures_are_told(report):
-    report.open("About this study")
-    report.press("overview", "eye")
-    text = report.page()
-    for words in ("Study tiny on local", "cores", "Nothing failed.", "tensorflow 2.18.1", "strong+epochs~4"):
+def test_sections_and_headings_are_in_order(report, reported):
+    assert [each.text for each in report.all("main h2")] == SECTIONS
+    levels = [int(each.tag_name[1]) for each in report.all("h1, h2, h3, h4")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    text = report.first("main").text
+    for words in ("No growth was shown.", "not shown by these runs", "From 4 runs in 2 blocks", "the lowest line",
+                  "Nothing failed.", "2.18.1", "Missing:"):  # fmt: skip
         assert words in text
-    assert text.count("record.json") == 7
+    tables = [each.get_attribute("id") for each in report.all("#tables section.table")]
+    assert tables == [f"table-{path.stem}" for path in map(Path, _tables(reported))]
 
 
-def test_it_needs_no_network(reported):
-    """One page: nothing is fetched from elsewhere when it is opened."""
-    text = (reported.root / "report.html").read_text(encoding="utf-8")
-    assert os.path.getsize(reported.root / "report.html") < 10_000_000
+def _tables(reported):
+    listed = (reported.root / "config" / "studies" / "tiny.yaml").read_text().split("tables: [")[1].split("]")[0]
+    return listed.split(", ")
+
+
+def test_every_figure_is_drawn_with_what_to_look_for(report):
+    figures = report.all("#figures figure")
+    assert len(figures) == 3
+    for figure in figures:
+        image = figure.find_element(By.TAG_NAME, "img")
+        report.wait(lambda b, i=image: b.execute_script("return arguments[0].naturalWidth", i) > 200)
+        assert image.get_attribute("alt")
+        assert "What to look for:" in figure.text
+    assert "lies above that of TensorFlow" in report.first("#figures").text
+
+
+def test_a_table_is_sorted_by_keyboard(report):
+    place, before = report.column("table-scaling", "runtime")
+    head = f"#table-scaling thead th:nth-child({place})"
+    report.press(f"{head} .dt-column-order", Keys.ENTER)
+    report.wait(lambda b: report.first(head).get_attribute("aria-sort") == "ascending")
+    numbers = [float(cell.split()[0]) for cell in report.column("table-scaling", "runtime")[1]]
+    assert numbers == sorted(numbers)
+    report.press(f"{head} .dt-column-order", Keys.ENTER)
+    report.wait(lambda b: report.first(head).get_attribute("aria-sort") == "descending")
+    assert [float(cell.split()[0]) for cell in report.column("table-scaling", "runtime")[1]] == numbers[::-1]
+    assert len(before) == len(numbers) > 3
+
+
+def test_rows_are_filtered_by_keyboard(report):
+    report.press("#table-scaling .dt-search input", "weak")
+    report.wait(lambda b: {*report.column("table-scaling", "scaling")[1]} == {"weak"})
+    report.press("#table-scaling .dt-search input", Keys.BACKSPACE * 4)
+    place, _ = report.column("table-scaling", "gpus")
+    report.press(f"#table-scaling thead th:nth-child({place}) .dtcc-button", Keys.ENTER)
+    report.wait(lambda b: report.all(".dtcc-dropdown input"))
+    assert report.first(".dtcc-dropdown input").get_attribute("aria-label") == "Value: gpus"
+    assert report.violations(context="'.dtcc-dropdown'") == []
+    report.press(".dtcc-dropdown input", "1")
+    report.wait(lambda b: {*report.column("table-scaling", "gpus")[1]} == {"1"})
+
+
+def test_columns_are_chosen(report):
+    def heads():
+        return [each.text.split("\n")[0] for each in report.all("#table-scaling thead th")]
+
+    few = heads()
+    assert "runtime (s)" in few
+    assert "batch size" not in few, "it is the same in every row"
+    assert "batch size 20" in report.first("#table-scaling .same").text
+    report.press("#table-scaling .buttons-colvis", Keys.ENTER)
+    report.wait(lambda b: report.all(".dt-button-collection"))
+    assert report.violations(context="'.dt-button-collection'") == []
+    report.press("#table-scaling .buttons-colvisGroup", Keys.ENTER)
+    report.wait(lambda b: len(heads()) > 2 * len(few))
+    report.press("#table-scaling .buttons-colvisRestore", Keys.ENTER)
+    report.wait(lambda b: heads() == few)
+
+
+def test_a_row_leads_to_its_runs_and_these_to_their_records(report):
+    link = report.first("#table-scaling td.runs a")
+    number = link.text.removeprefix("run ")
+    report.press("#table-runs .dt-search input", "no such run")
+    report.wait(lambda b: not report.all(f"#run-{number}"))
+    report.browser.execute_script("arguments[0].click()", link)
+    report.wait(lambda b: report.all(f"#run-{number}:target"))
+    record = report.first(f"#run-{number} a").get_attribute("href")
+    path = Path(urllib.parse.unquote(urllib.parse.urlparse(record).path))
+    assert json.loads(path.read_text())["status"] == "ok"
+
+
+def test_the_csv_is_one_click_away(report, reported):
+    file, download = report.all("#table-scaling .files a")
+    content = (reported.made / "tables" / "scaling.csv").read_bytes()
+    assert Path(urllib.parse.urlparse(file.get_attribute("href")).path).read_bytes() == content
+    assert base64.b64decode(download.get_attribute("href").split(",")[1]) == content
+    assert download.get_attribute("download") == "scaling.csv"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 800])
+def test_it_is_readable_and_accessible(report, width, scheme):
+    report.look(width, scheme)
+    assert report.ask("document.documentElement.scrollWidth") <= width, "only tables scroll sideways"
+    ground = [int(part) for part in report.style("body", "backgroundColor").strip("rgb()").split(",")]
+    assert (max(ground) < 60) == (scheme == "dark")
+    assert report.style("figure img", "backgroundColor") == "rgb(255, 255, 255)"
+    if (width, scheme) in ((1400, "light"), (800, "dark")):
+        assert report.violations() == []
+
+
+def test_the_first_tab_skips_to_the_content(report):
+    report.first("body").send_keys(Keys.TAB)
+    assert report.ask("document.activeElement.textContent") == "Skip to the content"
+    assert report.ask("document.activeElement.getBoundingClientRect().left") >= 0
+    assert report.style(":focus", "outlineStyle") != "none"
+
+
+def test_print_has_no_controls(report):
+    report.look(media="print")
+    for selector in ("nav", ".dt-search", ".dt-buttons", ".dtcc", ".button"):
+        assert report.style(selector, "display") == "none" or not report.first(selector).is_displayed(), selector
+    assert report.first("#table-scaling table").is_displayed()
+
+
+def test_snakemake_s_own_report_is_still_possible(reported):
+    reported.snakemake("--report", reported.root / "snakemake.html")
+    text = (reported.root / "snakemake.html").read_text(encoding="utf-8")
+    for words in ("Tables", "Figures", "icpp2019_figure18", "scaling"):
+        assert words in text
     assert 'src="http' not in text

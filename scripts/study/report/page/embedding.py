@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from study.report.page.links import Link, quoted
@@ -12,7 +12,7 @@ CSV_BYTES = 1_000_000
 FIGURE_BYTES = 3_000_000
 
 
-@dataclass
+@dataclass(frozen=True)
 class Embedding:
     """What the page may have of each table and figure; the rest stays in the files that it links to.
 
@@ -22,7 +22,6 @@ class Embedding:
     folder: Path
     tables: int
     figures: int
-    left: list[str] = field(default_factory=list)  # files that are only linked
 
     def part(self, rows: int, shown: int, columns: Sequence[str]) -> tuple[list[str], int]:
         """(columns, number of rows) of a table that are in the page.
@@ -49,6 +48,5 @@ class Embedding:
 
     def _data(self, path: Path, kind: str, most: int) -> str:
         if path.stat().st_size > most:
-            self.left.append(path.name)
             return ""
         return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -13,11 +13,10 @@ UP = "../../"  # from the study's folder, where the report is, to the machine's
 
 @dataclass(frozen=True)
 class Link:
-    """text: what a reader sees. href: relative to the report, or a place in it. title: more about it."""
+    """text: what a reader sees. href: relative to the report, or a place in it."""
 
     text: str
     href: str
-    title: str = ""
 
 
 class Records:
@@ -27,8 +26,8 @@ class Records:
         """runs, loading: the tidy tables."""
         self.runs = list(dict.fromkeys(runs["record"])) if len(runs) else []
         self.loading = list(dict.fromkeys(loading["record"])) if len(loading) else []
-        self._links = {record: Link(f"run {n}", f"#run-{n}", record) for n, record in enumerate(self.runs, 1)}
-        self._links |= {record: Link(f"load {n}", f"#load-{n}", record) for n, record in enumerate(self.loading, 1)}
+        self._links = {record: Link(f"run {n}", f"#run-{n}") for n, record in enumerate(self.runs, 1)}
+        self._links |= {record: Link(f"load {n}", f"#load-{n}") for n, record in enumerate(self.loading, 1)}
 
     def link(self, record: str) -> Link:
         """To a record's entry in the report; to its file if it has none, such as one of another machine."""
@@ -36,7 +35,7 @@ class Records:
 
     def to_record(self, record: str) -> list[Link]:
         """To a record's file, from its entry in the report."""
-        return [Link(self.link(record).text, to_file(record), record)]
+        return [Link(self.link(record).text, to_file(record))]
 
     def links(self, records: Iterable[str]) -> list[Link]:
         """`link` for several."""

@@ -6,25 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study.core import paths
-from study.core.files import read_json
-from study.experiment import schemas
 from study.experiment.study import Study
 from study.records import tidy
 from study.report import sources
 from study.report.figures.description import describe
-from study.report.page import assets, files, findings, machine, tables
+from study.report.page import appendix, assets, files, findings, machine, tables
 from study.report.page.embedding import Embedding
 from study.report.page.failures import failures
 from study.report.page.findings import Finding
-from study.report.page.links import Link, Records, to_file
+from study.report.page.links import Link, Records
 from study.report.tables import TABLES
 
-MOST_ROWS = 500  # a study with more runs has a list of links in place of a table of runs
-RUN_COLUMNS = [*schemas.separating(), "epochs_per_rank", "batch_size_per_rank", "repeat", "status", "runtime_s",
-               "time_per_epoch_s", "accuracy", "loss", "resumed_after_epoch", "code_is_current"]  # fmt: skip
 OF_RECOMMENDATION = {
     "recommendation": "The candidates",
     "prediction": "Predicted and measured values",
@@ -70,25 +63,6 @@ class Shown:
     left_out: list[tuple[Link, str]]
 
 
-@dataclass(frozen=True)
-class Run:
-    """An entry of the lists of runs and of loading measurements."""
-
-    key: str
-    record: Link
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The functions of rank 0 of a profiled run that took most time."""
-
-    title: str
-    run: Link
-    names: list[str]
-    rows: list[list[Any]]
-
-
 def page(study: Study, settings: dict[str, Any], folder: Path) -> str:
     """The report as HTML.
 
@@ -113,7 +87,8 @@ class _Report:
         self.goals = files.goals(folder)
         self.findings = findings.read(folder)
         drawn = len(study.figures) + len(self.findings) + len(self.goals)
-        self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals) + 2, drawn)
+        self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals), drawn)
+        self.own = Embedding(folder, 1, 1)  # of the report's own tables, which are whole: links lead to their rows
 
     def html(self) -> str:
         views = [view for name in self.study.tables if (view := self.table(name))]
@@ -129,10 +104,10 @@ class _Report:
             shown_tables=views,
             figures=figures,
             counts=self.counts(),
-            runs=self.table_of_runs(),
-            listed=self.listed(),
-            loads=self.loads(),
-            profiles=self.profiles(),
+            runs=appendix.table_of_runs(self.runs, self.records, self.own),
+            listed=appendix.listed(self.records),
+            loads=appendix.loads(self.loading, self.records),
+            profiles=appendix.profiles(self.runs, self.records, self.folder.parents[1]),
             files=[self.space.link(self.folder / name) for name in ("runs.csv", "loading.csv")],
             style=assets.style(),
             script=assets.script(),
@@ -201,36 +176,6 @@ class _Report:
     def failed(self) -> tables.View | None:
         """The failed runs and loads; None if nothing failed."""
         found = failures(self.runs, self.loading)
-        return tables.of_frame(found, "table-failures", "Failed runs and loads", self.records.of_cell, self.space,
-                               caption="Failed runs and loads, with the reason") if len(found) else None  # fmt: skip
-
-    def table_of_runs(self) -> tables.View | None:
-        """Every run, with what tells runs apart; None if there are none, or too many for a table."""
-        if not 0 < len(self.runs) <= MOST_ROWS:
+        if found.empty:
             return None
-        frame = self.runs[[name for name in (*RUN_COLUMNS, "record") if name in self.runs]].convert_dtypes()
-        keys = [self.records.link(record).href.removeprefix("#") for record in frame["record"]]
-        return tables.of_frame(frame, "table-runs", "All runs", self.records.to_record, self.space, keys=keys)
-
-    def listed(self) -> list[Run]:
-        """Every run as an entry with a link, where there are too many for a table."""
-        if len(self.runs) <= MOST_ROWS:
-            return []
-        return [Run(f"run-{n}", Link(record, to_file(record))) for n, record in enumerate(self.records.runs, 1)]
-
-    def loads(self) -> list[Run]:
-        """Every loading measurement."""
-        counts = self.loading["record"].value_counts() if len(self.loading) else {}
-        return [Run(f"load-{n}", Link(record, to_file(record)), f"{counts[record]} loads")
-                for n, record in enumerate(self.records.loading, 1)]  # fmt: skip
-
-    def profiles(self) -> list[Profile]:
-        """The top of each profiled run's profile."""
-        runs = self.runs
-        profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
-        return [self._profile(run) for run in profiled.to_dict("records")]
-
-    def _profile(self, run: dict[str, Any]) -> Profile:
-        top = pd.DataFrame(read_json(self.folder.parents[1] / run["record"])["profile"]["top"])
-        title = f"{run['benchmark']}, {run['scaling']} scaling, {run['gpus']} ranks, {run['loader']}"
-        return Profile(title, self.records.link(run["record"]), list(top.columns), tables.plain(top))
+        return tables.of_frame(found, "table-failures", "Failed runs and loads", self.records.of_cell, self.own)

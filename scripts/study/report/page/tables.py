@@ -202,6 +202,6 @@ def _cut(frame: pd.DataFrame, columns: int, kept: int, rows: int) -> str:
     return " and ".join(parts)
 
 
-def plain(frame: pd.DataFrame) -> list[list[Any]]:
+def plain(frame: pd.DataFrame) -> list[list[str]]:
     """The cells of a small table as texts."""
     return [[text(value) for value in row] for row in frame.itertuples(index=False)]

@@ -34,7 +34,7 @@ function enhance(table) {
       bottomEnd: isPaged ? ["pageLength", "paging"] : null,
     },
     columnControl: [{ target: 0, content: ["searchDropdown"] }],
-    language: { search: "Filter rows:" },
+    language: { search: "Filter rows:", entries: { _: "rows", 1: "row" } },
   });
   label(made, table.dataset.name);
   return made;
