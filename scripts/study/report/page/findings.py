@@ -10,7 +10,7 @@ from study.core.errors import StudyError
 from study.core.files import read_json
 from study.report.page.files import FINDINGS
 
-VERDICTS = {"yes": "shown by these runs", "no": "not shown by these runs", "not_enough_runs": "not enough runs"}
+VERDICTS = {"yes": "Yes", "no": "No", "not_enough_runs": "Not enough runs"}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ function enhance(table) {
     layout: {
       topStart: {
         buttons: [
-          { extend: "colvis", text: "Columns", columnText: (_, index, title) => title, background: false },
+          { extend: "colvis", text: "Columns", columnText: (_, index, title) => title, background: false, fade: 0 },
           { extend: "colvisGroup", text: "All columns", show: ":hidden" },
           { extend: "colvisRestore", text: "Main columns" },
         ],
@@ -54,22 +54,28 @@ function label(made, name) {
   });
   const pages = () => container.querySelector("nav")?.setAttribute("aria-label", `Pages of ${name}`);
   made.on("draw", pages);
+  made.on("column-visibility", () => setTimeout(labelOpened)); // after the list shows it
   pages();
 }
 
 const table = (container) => container.querySelector(".dt-layout-table > .dt-layout-cell") ?? container;
 
-// The fields of a column's filter, which is made when it opens.
-new MutationObserver(() => {
+// What DataTables makes when it opens: the fields of a column's filter, and the list of columns.
+function labelOpened() {
   const button = document.querySelector(".dtcc-button[aria-expanded=true]");
-  if (!button) return;
-  for (const field of document.querySelectorAll(".dtcc-dropdown input, .dtcc-dropdown select")) {
-    if (!field.hasAttribute("aria-label")) {
-      const what = field.localName === "select" ? "How to compare" : "Value";
-      field.setAttribute("aria-label", `${what}: ${words(button.closest("th"))}`);
+  for (const field of document.querySelectorAll(".dtcc-dropdown :is(input, select):not([aria-label])")) {
+    const what = field.localName === "select" ? "How to compare" : "Value";
+    field.setAttribute("aria-label", `${what}: ${button ? words(button.closest("th")) : ""}`);
+  }
+  for (const list of document.querySelectorAll(".dt-button-collection")) {
+    list.setAttribute("aria-label", "Columns");
+    list.querySelector("[role=menu]")?.setAttribute("role", "group");
+    for (const each of list.querySelectorAll("button")) {
+      each.setAttribute("aria-pressed", each.classList.contains("dt-button-active"));
     }
   }
-}).observe(document.body, { childList: true, subtree: true });
+}
+new MutationObserver(labelOpened).observe(document.body, { childList: true, subtree: true });
 
 const tables = [...document.querySelectorAll("table.data")].map(enhance);
 
