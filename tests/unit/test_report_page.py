@@ -120,7 +120,7 @@ def test_failures_are_told_with_their_reason_and_record(made):
     told = seen.text.split("Failures", 3)[-1]
     for words in ("oom", "train", "no memory", "the paper's ran out of memory"):
         assert words in told
-    assert "1 failed runs" in seen.text
+    assert "1 failed run " in seen.text
     assert "Nothing failed" not in seen.text
 
 
@@ -187,7 +187,7 @@ def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
     )
     table = Table("some", "a caption", frame, ["benchmark", "loader", "runtime_s", "power_per_gpu_w"], notes=["a note"])
     table.write_to(tmp_path)
-    space = embedding.Embedding(tmp_path, 1, 0)
+    space = embedding.Embedding(tmp_path, 1)
     view = tables.from_files(tmp_path, "some", "Title", "", Records(pd.DataFrame(), pd.DataFrame()), space)
     assert [column.name for column in view.columns if column.is_shown] == ["loader", "runtime_s"]
     assert [column.name for column in view.columns] == ["benchmark", "loader", "runtime_s", "power_per_gpu_w", "nodes"]
@@ -197,6 +197,16 @@ def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
         ("10.50", "10.5"),
     ]
     assert (view.caption, view.notes) == ("a caption", ["a note"])
+
+
+def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "FIGURE_BYTES", 10)
+    for name in ("a.svg", "b.svg"):
+        (tmp_path / name).write_text("<svg/> ")
+    space = embedding.Embedding(tmp_path, 1)
+    assert space.figure(tmp_path / "a.svg") == "data:image/svg+xml;base64,PHN2Zy8+IA=="
+    assert space.figure(tmp_path / "b.svg") == ""
+    assert space.link(tmp_path / "b.svg").href == "b.svg"
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,11 @@ class _Report:
         self.records = Records(self.runs, self.loading)
         self.goals = files.goals(folder)
         self.findings = findings.read(folder)
-        drawn = len(study.figures) + len(self.findings) + len(self.goals)
-        self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals), drawn)
-        self.own = Embedding(folder, 1, 1)  # of the report's own tables, which are whole: links lead to their rows
+        self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals))
+        self.own = Embedding(folder, 1)  # of the report's own tables, which are whole: links lead to their rows
 
     def html(self) -> str:
-        views = [view for name in self.study.tables if (view := self.table(name))]
-        figures = [figure for name in self.study.figures if (figure := self.figure(name))]
+        """The page; what comes first in it has space first."""
         on = machine.of_study(self.settings, self.runs, self.loading, self.folder.parents[1])
         return assets.environment().get_template("report.html").render(
             study=self.study,
@@ -101,8 +99,8 @@ class _Report:
             verdicts=findings.VERDICTS,
             recommendations=[self.recommendation(goal) for goal in self.goals],
             failures=self.failed(),
-            shown_tables=views,
-            figures=figures,
+            shown_tables=[view for name in self.study.tables if (view := self.table(name))],
+            figures=[figure for name in self.study.figures if (figure := self.figure(name))],
             counts=self.counts(),
             runs=appendix.table_of_runs(self.runs, self.records, self.own),
             listed=appendix.listed(self.records),
