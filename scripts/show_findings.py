@@ -34,11 +34,11 @@ def main() -> None:
     _print_findings(arguments.study, folder / "findings.json")
     _print_failures(runs_csv, configuration.shown(results))
     shown = configuration.shown(folder)
-    print("\nWhere to look:")
-    print(f"  {shown}/findings.md   the findings with the runs behind each")
-    print(f"  {shown}/tables/       every table as CSV, Markdown, LaTeX and HTML; {shown}/figures/ likewise")
-    print(f"  {shown}/runs.csv      one row per run; the column record names its folder")
-    print("  make report           one HTML page with all of this")
+    print(f"\nWhere to look, in {shown}/:")
+    print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
+    print("  findings.md   the findings with the runs behind each")
+    print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
+    print("  runs.csv      one row per run; the column record names its folder")
 
 
 def _print_findings(study: str, path: Path) -> None:

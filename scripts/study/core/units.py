@@ -30,8 +30,9 @@ def of_column(name: str) -> str | None:
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """A column's name without its unit, and the unit: ``("load", "s")`` for ``load_s``."""
+    """A column's name without the end that is a unit, and its unit: ``("load", "s")`` for ``load_s``."""
     for end, unit in UNITS.items():
-        if f"_{name}".endswith(f"_{end}") and not name.startswith(RATIO):
-            return name[: len(name) - len(end)].removesuffix("_") or name, unit
+        if f"_{name}".endswith(f"_{end}"):
+            stem = name[: len(name) - len(end)].removesuffix("_")
+            return stem or name, None if name.startswith(RATIO) else unit
     return name, None

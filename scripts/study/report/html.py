@@ -36,11 +36,6 @@ def paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>"
 
 
-def heading(text: str) -> str:
-    """A heading below the page's."""
-    return f"<h2>{html.escape(text)}</h2>"
-
-
 def items(texts: Iterable[str], kind: str = "ul") -> str:
     """A list of plain texts (``ul`` or ``ol``), or an empty text if there are none; line breaks in a text are kept."""
     lines = "".join(f"<li>{'<br>'.join(map(html.escape, text.splitlines()))}</li>" for text in texts)

@@ -23,4 +23,4 @@ def goals(folder: str | Path) -> list[Path]:
 
 def optional(folder: str | Path) -> list[Path]:
     """The files in a study's folder that the report shows if they are there."""
-    return [Path(folder, FINDINGS), *(path for goal in goals(folder) for path in sorted(goal.iterdir()))]
+    return [path for goal in goals(folder) for path in sorted(goal.iterdir())]
