@@ -9,9 +9,9 @@ from study.core import configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import read_json
 from study.core.paths import ROOT
+from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
-WORDS = {"yes": "yes", "no": "no", "not_enough_runs": "not enough runs"}
 MOST_FAILURES = 10
 
 
@@ -45,7 +45,7 @@ def _print_findings(study: str, path: Path) -> None:
     found = read_json(path)["findings"] if path.exists() else []
     print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
     for each in found:
-        print(f"\n  {each['title']}: {WORDS[each['verdict']]}")
+        print(f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}")
         print(textwrap.fill(each["sentence"], WIDTH, initial_indent="    ", subsequent_indent="    "))
 
 

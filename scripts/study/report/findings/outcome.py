@@ -17,7 +17,7 @@ from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
 
 YES, NO, NOT_ENOUGH = "yes", "no", "not_enough_runs"
 OPPOSITE = "opposite"  # its verdict is `NO`
-VERDICTS = {YES: "Yes", NO: "No", NOT_ENOUGH: "Not enough runs"}
+VERDICTS = {YES: "Yes", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
 
 @dataclass(frozen=True)
