@@ -35,7 +35,7 @@ def test_the_site_builds_and_needs_no_network(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[a](page.md) [b](#anchor) ![c](image.svg)", ["'page'", "'anchor'", "image.svg"]),
+        ("[a](page.md) [b](#anchor) ![c](image.svg)", ["'page.md'", "'anchor'", "image.svg"]),
         ("```mermaid\nflowchart LR\n  a ==> b\n```", ["not understood"]),
     ],
 )
