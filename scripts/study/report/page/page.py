@@ -11,10 +11,10 @@ from study.experiment.study import Study
 from study.records import tidy
 from study.report import sources
 from study.report.figures.description import describe
+from study.report.findings.outcome import Outcome
 from study.report.page import appendix, assets, files, findings, machine, tables
 from study.report.page.embedding import Embedding
 from study.report.page.failures import failures
-from study.report.page.findings import Finding
 from study.report.page.links import Link, Records
 from study.report.tables import TABLES
 
@@ -56,7 +56,7 @@ class Recommendation:
 class Shown:
     """A finding with what the page has for it: its figure, a link to its table, links to its runs."""
 
-    finding: Finding
+    finding: Outcome
     figure: Figure | None
     table: Link | None
     runs: list[Link]
@@ -142,7 +142,7 @@ class _Report:
         links = [self.space.link(each) for each in (image, print_form) if each.exists()]
         return Figure(key, title, look_for, self.space.figure(image), links, runs)
 
-    def shown(self, finding: Finding) -> Shown:
+    def shown(self, finding: Outcome) -> Shown:
         """A finding with its figure and links."""
         figure = finding.figure and self.drawing(
             f"finding-figure-{finding.name}", self.folder / "figures" / finding.figure, finding.title,
