@@ -20,7 +20,6 @@ ELSEWHERE = {  # commands like these: the test that runs them, or what they are 
     r"make (setup|study|quick|test)\b": ".ci/run",
     r"snakemake --profile local( --config study=\w+)?$": "tests/unit/test_documents.py",  # expands every study
     r"snakemake .*study=icpp2019": "tests/workflow/test_plans.py",
-    r"snakemake .*--report": "tests/workflow/test_report.py",
     r"snakemake .*--forcerun": "tests/workflow/test_plans.py",
     r"python scripts/compare_machines.py": "tests/unit/test_compare.py",
     r"scripts/lab.sh": "tests/workflow/test_runs_on_hosts.py",

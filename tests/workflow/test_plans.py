@@ -80,7 +80,7 @@ def test_findings_are_stated_from_finished_runs_and_anew_where_they_change(proje
     assert all((project.results / record).is_file() for record in finding["records"])
     assert finding["sentence"] in (project.made / "findings.md").read_text()
     project.change("config/findings/nt3_epoch_on_two_ranks.yaml", "An epoch", "Each epoch")
-    assert project.plan(study="stated") == {"make_findings": 1}
+    assert project.plan(study="stated") == {**REPORT, "make_findings": 1}
     line = [BIN / "python", "scripts/show_findings.py", "--study", "stated"]
     shown = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
     assert "not enough runs" in shown.stdout and "No run failed." in shown.stdout
@@ -378,4 +378,4 @@ def test_finished_runs_of_another_machine_stand_in_one_table(project):
     assert (project.results / strong.records).exists()
     assert project.plan(study="one") == {}
     records["strong+epochs~4+gpus~1+loader~read_csv"].unlink()
-    assert project.plan(study="one") == {"make_table": 1}
+    assert project.plan(study="one") == {"make_table": 1, **REPORT}
