@@ -234,7 +234,7 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
 def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``loading.csv``; empty if the study has no loading measurement."""
     try:
-        return pd.read_csv(path)
+        return pd.read_csv(path, low_memory=False)
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
 

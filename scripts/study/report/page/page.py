@@ -54,10 +54,14 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Shown:
-    """A finding with what the page has for it: its figure, a link to its table, links to its runs."""
+    """A finding with what the page has for it: its figure, a link to its table, links to its runs.
+
+    above: an earlier finding with the same figure, which is not drawn twice.
+    """
 
     finding: Outcome
     figure: Figure | None
+    above: Link | None
     table: Link | None
     runs: list[Link]
     left_out: list[tuple[Link, str]]
@@ -86,6 +90,7 @@ class _Report:
         self.records = Records(self.runs, self.loading)
         self.goals = files.goals(folder)
         self.findings = findings.read(folder)
+        self.drawn: dict[str, Link] = {}  # figures of findings, and the finding that has each
         self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals))
         self.own = Embedding(folder, 1)  # of the report's own tables, which are whole: links lead to their rows
 
@@ -144,12 +149,17 @@ class _Report:
 
     def shown(self, finding: Outcome) -> Shown:
         """A finding with its figure and links."""
-        figure = finding.figure and self.drawing(
-            f"finding-figure-{finding.name}", self.folder / "figures" / finding.figure, finding.title,
-            finding.look_for or "", [],
-        )  # fmt: skip
+        above = self.drawn.get(finding.figure or "")
+        figure = None
+        if finding.figure and not above:
+            figure = self.drawing(
+                f"finding-figure-{finding.name}", self.folder / "figures" / finding.figure, finding.title,
+                finding.look_for or "", [],
+            )  # fmt: skip
+        if figure and finding.figure:
+            self.drawn[finding.figure] = Link(finding.title, f"#finding-{finding.name}")
         left_out = [(self.records.link(each["record"]), each["reason"]) for each in finding.left_out]
-        return Shown(finding, figure or None, self.table_link(finding.table), self.records.links(finding.records),
+        return Shown(finding, figure, above, self.table_link(finding.table), self.records.links(finding.records),
                      left_out)  # fmt: skip
 
     def table_link(self, name: str | None) -> Link | None:
