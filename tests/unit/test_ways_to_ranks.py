@@ -20,7 +20,7 @@ FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "t
 MB = 1e6
 ALONE = ((socket.gethostname(), 0),)
 CONVERTED = [name for name, loader in loaders.LOADERS.items() if loader.reads in ("converted", "scaled")]
-PASSES = {"parallel": 2}  # over the file: the first looks for the ends of its lines
+PASSES = {"parallel": 2, "numpy": 2}  # over the file: to find the ends of its lines; for the column of categories
 MORE_MB = {"dask": 0.2}  # where two blocks meet, dask reads on to find the end of a line
 
 
