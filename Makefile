@@ -11,9 +11,8 @@ study: setup  ## the default study on this machine, and its findings
 	$(BIN)/snakemake --profile profiles/local
 	@$(BIN)/python scripts/show_findings.py
 
-report: setup  ## the configured study's report, one HTML page, and where it is
-	$(BIN)/snakemake --profile profiles/local make_report
-	@$(BIN)/python scripts/show_report.py
+report:  ## where the report of the study STUDY on MACHINE is, one HTML page; starts no run
+	@$(HERE) scripts/show_report.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 test: setup  ## all tests but those marked full; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
 	$(BIN)/python -m pytest -n 3 $(BY_FILE)

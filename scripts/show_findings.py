@@ -8,7 +8,6 @@ from pathlib import Path
 from study.core import configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import read_json
-from study.core.paths import ROOT
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
@@ -23,7 +22,7 @@ def main() -> None:
     parser.add_argument("--machine", default=config["machine"])
     parser.add_argument("--results-dir", default=config["results_dir"])
     arguments = parser.parse_args()
-    results = ROOT / arguments.results_dir / arguments.machine
+    results = Path(arguments.results_dir, arguments.machine)
     folder = Path(paths.study_folder(results, arguments.study))
     runs_csv = folder / "runs.csv"
     if not runs_csv.exists():

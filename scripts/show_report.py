@@ -1,5 +1,6 @@
-"""Print where the report of the configured study is."""
+"""Print where the report of a finished study is."""
 
+import argparse
 from pathlib import Path
 
 from study.core import configuration, paths
@@ -7,13 +8,20 @@ from study.core.errors import StudyError, exit_with_message
 
 
 def main() -> None:
-    """Print the path."""
+    """Read the command line and print the path."""
     config = configuration.load(configuration.CONFIG / "config.yaml", "config")
-    folder = paths.study_folder(paths.ROOT / config["results_dir"] / config["machine"], config["study"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", default=config["study"])
+    parser.add_argument("--machine", default=config["machine"])
+    parser.add_argument("--results-dir", default=config["results_dir"])
+    arguments = parser.parse_args()
+    folder = paths.study_folder(Path(arguments.results_dir, arguments.machine), arguments.study)
     path = Path(folder, "report.html")
     if not path.exists():
-        raise StudyError(f"{path} is not there; make it with: make report")
-    print(f"The report is {configuration.shown(path)}; open it in a browser.")
+        raise StudyError(
+            f"{path} is not there; run the study first: snakemake --profile local --config study={arguments.study}"
+        )
+    print(f"The report is {path}; open it in a browser.")
 
 
 if __name__ == "__main__":
