@@ -16,7 +16,7 @@ MOST_FAILURES = 10
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    config = configuration.settings()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", default=config["study"])
     parser.add_argument("--machine", default=config["machine"])

@@ -9,7 +9,7 @@ from study.core.errors import StudyError, exit_with_message
 
 def main() -> None:
     """Read the command line and print the path."""
-    config = configuration.load(configuration.CONFIG / "config.yaml", "config")
+    config = configuration.settings()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", default=config["study"])
     parser.add_argument("--machine", default=config["machine"])
