@@ -51,6 +51,29 @@ rule convert_dataset:
         " --form {params.form:q} {params.expected} 2>&1 | tee {log:q}"
 
 
+rule convert_images:
+    input:
+        lambda wildcards: inputs.image_files(dataset_of(wildcards), DATA, wildcards.file),
+    output:
+        folder=directory(f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}"),
+        sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}.json",
+    log:
+        f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}_{{format}}.log",
+    priority: schedule.PREPARE
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        source=lambda wildcards: as_json(vars(inputs.image_source(dataset_of(wildcards), DATA, wildcards.file))),
+        images=lambda wildcards: as_json(inputs.image_options(dataset_of(wildcards), wildcards.file)),
+        version=images.CONVERTER_VERSION,
+    message:
+        "Convert {wildcards.benchmark} {wildcards.file} to {wildcards.format}, dataset {wildcards.dataset}"
+    shell:
+        'python "$SCRIPTS/convert_images.py" --source {params.source:q} --format {wildcards.format}'
+        " --folder {output.folder:q} --sidecar {output.sidecar:q} --images {params.images:q} 2>&1 | tee {log:q}"
+
+
 rule fit_scalers:
     input:
         lambda wildcards: inputs.scaler_files(dataset_of(wildcards), DATA).values(),

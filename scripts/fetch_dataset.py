@@ -6,7 +6,7 @@ import json
 from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import download
-from study.models import synthetic
+from study.models import images, synthetic
 
 
 def main() -> None:
@@ -20,7 +20,8 @@ def main() -> None:
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
     spec = configuration.load_named("benchmarks", arguments.benchmark)
-    if arguments.definition["source"] == "synthetic":
+    if arguments.definition["source"].startswith("synthetic"):
+        spec = images.with_input(spec, arguments.definition)
         synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file)
     else:
         server = arguments.origin.get("server", download.CANDLE_SERVER).rstrip("/")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.experiment import published_times, schemas
+from study.experiment import inputs, published_times, schemas
 from study.experiment.study import PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
@@ -203,6 +203,8 @@ def check_references(study: Study) -> None:
 def check_files(study: Study) -> None:
     """Raise `StudyError` for a ``path`` dataset with a missing file."""
     for dataset in study.datasets.values():
+        if dataset.definition["source"] == "image_files":
+            _check_images(study, dataset)
         if dataset.definition["source"] != "path":
             continue
         for name in dataset.files:
@@ -213,6 +215,17 @@ def check_files(study: Study) -> None:
                 )
             if not Path(file).is_file():
                 raise StudyError(f"{where}: there is no file {file} (relative paths are taken from {Path.cwd()})")
+
+
+def _check_images(study: Study, dataset: Dataset) -> None:
+    for name in dataset.files:
+        where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
+        if set("{}") & set(file):
+            raise StudyError(f"{where}: {file}: Snakemake takes braces for its own; give the files another name")
+        if not inputs.image_files(dataset, "", name) or not all(
+            Path(path).exists() for path in inputs.image_files(dataset, "", name)
+        ):
+            raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
 
 
 def check_downloads(study: Study, data_dir: str) -> None:

@@ -44,6 +44,11 @@ class EpochOrder:
         with tf.device("/CPU:0"):
             self._seed, self._epoch = seed, tf.Variable(epoch, trainable=False, dtype=tf.int64)
 
+    @property
+    def epoch(self) -> Any:
+        """The current epoch from 0, an int64 variable."""
+        return self._epoch
+
     def set(self, epoch: int) -> None:
         """Set the next epoch."""
         self._epoch.assign(epoch)
@@ -62,6 +67,11 @@ class OrdersByRank:
     def __init__(self, seeds: Iterable[int], epoch: int = 0) -> None:
         """seeds: of the ranks. epoch: the first epoch, from 0."""
         self._orders = [EpochOrder(seed, epoch) for seed in seeds]
+
+    @property
+    def epoch(self) -> Any:
+        """The current epoch from 0, an int64 variable."""
+        return self._orders[0].epoch
 
     def set(self, epoch: int) -> None:
         """Set the next epoch."""

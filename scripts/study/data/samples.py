@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from study.data.input_measures import InputMeasures
 from study.data.randomness import EpochOrder, OrdersByRank
 
 ALIGNMENT = 64  # bytes; alignment of TensorFlow's own tensors
@@ -44,6 +45,20 @@ class SampleSource(ABC):
     @abstractmethod
     def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors. Needs `Can.RANDOM_ACCESS`."""
+
+    def gatherer_in(self, order: EpochOrder | OrdersByRank) -> Callable[[Any], tuple[Any, Any]]:
+        """A `gatherer` for training, of samples that may change at random with the epoch of ``order``."""
+        return self.gatherer()
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether samples are read or decoded while the model trains, so that it may have to wait for them."""
+        return False
+
+    @property
+    def threads(self) -> int:
+        """How many batches are made at once; 0 for one after the other, on TensorFlow's own threads."""
+        return 0
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of all samples in their order. Needs `Can.IN_MEMORY`."""
@@ -92,9 +107,9 @@ class Arrays(SampleSource):
         """A function from positions, a tensor, to a batch (x, y) of tensors."""
         import tensorflow as tf
 
-        x = _tensor(self.x)
-        y = x if self.y is self.x else _tensor(self.y)
-        order = None if self.order is None else tf.convert_to_tensor(self.order)
+        x = tensor(self.x)
+        y = x if self.y is self.x else tensor(self.y)
+        order = None if self.order is None else tf.convert_totensor(self.order)
 
         def gather(chosen: Any) -> tuple[Any, Any]:
             if order is not None:
@@ -136,9 +151,9 @@ class Joined(SampleSource):
         """A function from positions, a tensor, to a batch (x, y) of tensors."""
         import tensorflow as tf
 
-        values, y = _tensor(self.values), _tensor(self.y)
-        tables = [_tensor(table) for table in self.tables]
-        keys = [_tensor(key) for key in self.keys]
+        values, y = tensor(self.values), tensor(self.y)
+        tables = [tensor(table) for table in self.tables]
+        keys = [tensor(key) for key in self.keys]
 
         def gather(chosen: Any) -> tuple[Any, Any]:
             rows = [tf.gather(table, tf.gather(key, chosen)) for table, key in zip(tables, keys, strict=True)]
@@ -154,7 +169,7 @@ def _base(array: np.ndarray) -> Any:
     return array
 
 
-def _tensor(array: np.ndarray) -> Any:
+def tensor(array: np.ndarray) -> Any:
     """A tensor of ``array`` that shares its memory if TensorFlow can use it, such as a mapped file; else a copy."""
     import tensorflow as tf
 
@@ -178,10 +193,16 @@ def samples_per_rank(samples: int, size: int) -> int:
     return samples // size
 
 
-def batches(samples: SampleSource, batch_size: int, order: EpochOrder | None = None) -> Any:
+def batches(
+    samples: SampleSource,
+    batch_size: int,
+    order: EpochOrder | None = None,
+    measures: InputMeasures | None = None,
+) -> Any:
     """A ``tf.data.Dataset`` of batches; the last one may be smaller.
 
-    order: the order of an epoch's samples; None leaves them as they are. Keras builds the same from arrays handed to
+    order: the order of an epoch's samples; None leaves them as they are. measures: of the input, if it is measured.
+    Keras builds the same from arrays handed to
     ``fit``, but with tf.data's autotuning and graph optimisations. The autotuning thread ends only after its next
     sleep, and ``fit`` then returns up to ten seconds after its last epoch, at random and on some ranks only. The
     optimisations copy all samples once more, which takes a second of the first step.
@@ -189,14 +210,22 @@ def batches(samples: SampleSource, batch_size: int, order: EpochOrder | None = N
     import tensorflow as tf
 
     with tf.device("/CPU:0"):
-        gather = samples.gatherer()
-    return position_batches(len(samples), batch_size, order, gather)
+        gather = samples.gatherer() if order is None else samples.gatherer_in(order)
+    return position_batches(len(samples), batch_size, order, gather, samples.threads, measures)
 
 
 def position_batches(
-    number: int, batch_size: int, order: EpochOrder | OrdersByRank | None, gather: Callable[[Any], Any]
+    number: int,
+    batch_size: int,
+    order: EpochOrder | OrdersByRank | None,
+    gather: Callable[[Any], Any],
+    threads: int = 0,
+    measures: InputMeasures | None = None,
 ) -> Any:
-    """A ``tf.data.Dataset`` of ``gather(positions)`` for each batch of the positions 0 to ``number`` - 1."""
+    """A ``tf.data.Dataset`` of ``gather(positions)`` for each batch of the positions 0 to ``number`` - 1.
+
+    threads: that make batches at once, beside TensorFlow's; 0 for its own.
+    """
     import tensorflow as tf
 
     with tf.device("/CPU:0"):
@@ -207,8 +236,13 @@ def position_batches(
             positions = once.flat_map(
                 lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
             ).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
-        dataset = positions.map(gather)
+        dataset = positions.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
+        if measures:
+            dataset = measures.summed(dataset)
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
-    return dataset.prefetch(1).with_options(options)
+    if threads:  # a rank's training step keeps TensorFlow's own threads busy
+        options.threading.private_threadpool_size = threads
+    dataset = dataset.prefetch(1)
+    return (measures.timed(dataset) if measures else dataset).with_options(options)

@@ -9,9 +9,10 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment.study import Dataset
 from study.experiment.target import Target
-from study.models import base
+from study.models import base, images
 
 TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
+IMAGE_SOURCES = ("image_files", "synthetic_images")
 ORIGIN = ("server", "checksums")  # of a ``url`` dataset: where its files come from, not what is in them
 
 
@@ -31,7 +32,9 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     origin = {key: definition[key] for key in ORIGIN if definition["source"] == "url" and key in definition}
     left_out = ("benchmark", TARGET, *origin)
     definition = {name: value for name, value in definition.items() if name not in left_out}
+    spec = images.with_input(spec, definition)
     benchmark = models.get(name, spec)
+    _check_source(definition["source"], benchmark, name, place)
     configuration.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
@@ -45,7 +48,10 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         raise StudyError(
             f"{place}.train_samples: {samples} leave no validation sample ({spec['validation_share']:.0%})"
         )
-    _check_width(name, benchmark, shape, place)
+    if benchmark.kind == "images":
+        _check_images(name, benchmark, shape, place)
+    else:
+        _check_width(name, benchmark, shape, place)
     found = _id(key, definition, spec, benchmark)
     return Dataset(key, found, name, definition, spec, shape, samples, target, origin)
 
@@ -78,8 +84,35 @@ def _size(definition: dict[str, Any], spec: dict[str, Any], benchmark: Any) -> t
         return spec.get("shape"), spec["workload"]["train_samples"]
     if definition["source"] == "path":
         return None, None
-    shape = {name: definition[name] for name in ("train_samples", "test_samples", "features")}
+    if definition["source"] == "image_files":
+        return None, None
+    shape = {name: definition[name] for name in ("train_samples", "test_samples", "features") if name in definition}
+    if definition["source"] == "synthetic_images":
+        shape["features"] = spec["model"]["image_size"] ** 2 * spec["model"]["channels"]
     return shape, shape["train_samples"] - benchmark.validation_samples(shape["train_samples"])
+
+
+def _check_source(source: str, benchmark: Any, name: str, place: str) -> None:
+    of_images = source in IMAGE_SOURCES
+    if of_images != (benchmark.kind == "images"):
+        fitting = IMAGE_SOURCES if benchmark.kind == "images" else ("url", "path", "synthetic")
+        raise StudyError(f"{place}.source: {source}: {name} trains on {benchmark.kind}; use {' or '.join(fitting)}")
+    if source == "url" and "url_path" not in benchmark.spec:
+        raise StudyError(f"{place}.source: url: {_file_of(name)} has no url_path; use path or synthetic")
+
+
+def _check_images(name: str, benchmark: Any, shape: dict[str, int] | None, place: str) -> None:
+    model = benchmark.spec["model"]
+    size, resize, least = model["image_size"], model["resize"], benchmark.minimum_size
+    if size < least:
+        raise StudyError(f"{place}.image_size: {size} is too small: {name}'s layers need {least}")
+    if resize < size:
+        raise StudyError(f"{place}.resize: {resize} is smaller than image_size, {size}")
+    if shape is not None and shape["train_samples"] < model["classes"]:
+        raise StudyError(
+            f"{place}.train_samples: {shape['train_samples']} are fewer than the {model['classes']} classes; give more, "
+            "or set classes"
+        )
 
 
 def _check_width(name: str, benchmark: Any, shape: dict[str, int] | None, place: str) -> None:
@@ -106,6 +139,22 @@ def _id(key: str, definition: dict[str, Any], spec: dict[str, Any], benchmark: b
     if definition["source"] == "path":
         files = "\n".join(str(Path(definition[file])) for file in spec["files"])
         return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
+    if definition["source"] == "image_files":
+        files = "\n".join(f"{name} {definition[name]}" for name in sorted(definition))
+        return f"{key}-{hashlib.sha256(files.encode()).hexdigest()[:6]}"
+    if definition["source"] == "synthetic_images":
+        return _images_id(definition, spec["model"])
     version = benchmark.generator_version
     made = "synthetic-{train_samples}-{test_samples}x{features}-seed{seed}".format(**definition)
     return made if version == 1 else f"{made}-v{version}"
+
+
+def _images_id(definition: dict[str, Any], model: dict[str, Any]) -> str:
+    """``synthetic-400-100x28x28x3-10classes-seed1``, and what is not by default."""
+    given = ("resize", "flip", "noise", "record_kb")
+    more = "".join(f"-{name}{definition[name]}" for name in given if name in definition)
+    return (
+        f"synthetic-{definition['train_samples']}-{definition['test_samples']}"
+        f"x{model['image_size']}x{model['image_size']}x{model['channels']}-{model['classes']}classes"
+        f"-seed{definition['seed']}{more.lower()}"
+    )

@@ -1,9 +1,12 @@
 """What the rules pass to the steps: the definition of a run, and the files that each step needs."""
 
+import glob
 from typing import Any
 
 from study import models
 from study.core.errors import StudyError
+from study.data.images.formats import FORMATS
+from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
@@ -13,6 +16,7 @@ from study.machines import hosts, launchers
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
+OPTIONAL_BENCHMARK_KEYS = ("momentum",)  # only if given, so that runs of other benchmarks stay the same
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
 SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: unique up to that many ranks
@@ -34,7 +38,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     content = {
         "parameters": identity.differing(run.parameters),
         "derived": vars(derived),
-        "benchmark": {"name": run.dataset.benchmark, **{key: run.spec[key] for key in BENCHMARK_KEYS}},
+        "benchmark": {"name": run.dataset.benchmark, **_benchmark(run.spec)},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},
         "machine": {
             **{key: machine[key] for key in MACHINE_KEYS},
@@ -52,6 +56,11 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         data={file: _paths(run, data_dir, file) for file in run.dataset.files},
         machine={**settings, **content["machine"]},
     )
+
+
+def _benchmark(spec: dict[str, Any]) -> dict[str, Any]:
+    optional = {key: spec[key] for key in OPTIONAL_BENCHMARK_KEYS if key in spec}
+    return {**{key: spec[key] for key in BENCHMARK_KEYS}, **optional}
 
 
 def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +108,9 @@ def sidecar(matrix: str) -> str:
 
 def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
     """The paths that a run reads for one file. The sidecar is always one, so no run starts on an unchecked file."""
+    if run["loader"] in FORMATS:
+        folder = run.dataset.images(data_dir, file, run["loader"])
+        return {"path": folder, "sidecar": f"{folder}.json"}
     matrix = run.dataset.converted(data_dir, file)
     reads = LOADERS[run["loader"]].reads
     if reads == "scaled" and file in _scaled_files(run.dataset):
@@ -120,6 +132,28 @@ def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
 def run_inputs(run: PlannedRun, data_dir: str) -> list[str]:
     """The files that a run reads."""
     return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
+
+
+def image_source(dataset: Dataset, data_dir: str, file: str) -> Source:
+    """Where the images of a file are, before their conversion. Synthetic ones are TFRecords."""
+    layout = dataset.definition.get("layout", "tfrecord")
+    return Source(layout, dataset.raw(data_dir, file), dataset.definition.get("first_label", 1))
+
+
+def image_files(dataset: Dataset, data_dir: str, file: str) -> list[str]:
+    """The files, or the folder, of `image_source`; those of a pattern are listed if they are there."""
+    path = dataset.raw(data_dir, file)
+    return sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+
+
+def image_options(dataset: Dataset, file: str) -> dict[str, Any]:
+    """What the images of a file become, for convert_images.py."""
+    model = dataset.spec["model"]
+    samples = dataset.shape[f"{dataset.spec['files'][file]['split']}_samples"] if dataset.shape else None
+    return {
+        "options": {"classes": model["classes"], "channels": model["channels"], "side": model["resize"]},
+        "samples": samples,
+    }
 
 
 def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:

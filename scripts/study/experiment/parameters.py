@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from study.core.registry import Registry
+from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Number, Parameter
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 PARAMETERS: Registry[Parameter] = Registry("grid key")
+IMAGE_LOADERS = tuple(FORMATS)
 BROADCASTS = ("node_broadcast", "job_broadcast")
 
 
@@ -61,7 +63,31 @@ def _plateau(run: PlannedRun) -> str | None:
     return None
 
 
+def _loader(run: PlannedRun) -> str | None:
+    of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
+    if of_images != (run.kind == "images"):
+        fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
+        return f"{run['loader']}: {name} trains on {run.kind}; use {', '.join(fitting[:-1])} or {fitting[-1]}"
+    return None
+
+
+def _staging(run: PlannedRun) -> str | None:
+    if run["staging"] != "none" and run.kind == "images":
+        return "images are read while the model trains, from where they are; use none"
+    return None
+
+
+def _input_checksum(run: PlannedRun) -> str | None:
+    if run["input_checksum"] and run.kind != "images":
+        return f"{run.dataset.benchmark} trains on {run.kind}, whose loaders the tests compare; it is for images"
+    if run["input_checksum"] and run["emulated_ranks"] > 1:
+        return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
+    return None
+
+
 def _input_pipeline(run: PlannedRun) -> str | None:
+    if run["input_pipeline"] == "keras_arrays" and run.kind == "images":
+        return "images are decoded one batch at a time, so there is no array to hand to Keras; use tf_data"
     if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
         return (
             f"{run.dataset.benchmark}'s samples are joined one batch at a time, so there is no array to hand to Keras; "
@@ -220,9 +246,11 @@ declare(
 declare(
     Parameter(
         "loader",
-        Choice(TRAINING_LOADERS),
-        "How a dataset's files are loaded into memory.",
+        Choice((*TRAINING_LOADERS, *IMAGE_LOADERS)),
+        "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
+        "which they are read while the model trains; with memory they are decoded beforehand.",
         papers={"sc18": "read_csv"},
+        refuse=_loader,
     )
 )
 declare(
@@ -233,6 +261,7 @@ declare(
         "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
         default="none",
         papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_staging,
     )
 )
 declare(
@@ -341,6 +370,17 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="steps between measurements of the gradient noise",
         refuse=_gradient_noise,
+    )
+)
+declare(
+    Parameter(
+        "input_checksum",
+        Flag(),
+        "Whether a checksum of all values that the model gets is recorded, by which input formats are compared. It slows "
+        "the input, so such a run gives no timings.",
+        default=False,
+        refuse=_input_checksum,
+        observes=True,
     )
 )
 declare(

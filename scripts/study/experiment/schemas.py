@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 from study.core import configuration
+from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment.parameter import REQUIRED, Choice
 from study.experiment.parameters import PARAMETERS
@@ -22,7 +23,7 @@ def studies() -> dict[str, Any]:
     }
     grid["properties"] = declared | grid["properties"]
     grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
-    schema["$defs"]["measured_loader"] = Choice(tuple(LOADERS)).schema()
+    schema["$defs"]["measured_loader"] = Choice((*LOADERS, *(name for name in FORMATS if name not in LOADERS))).schema()
     schema["$defs"]["target_quality"] = configuration.named_schema("benchmarks")["$defs"]["target_quality"]
     return schema
 

@@ -41,7 +41,7 @@ class Dataset:
     @property
     def generator_version(self) -> int:
         """The version of the code that makes its files; 1 for files from elsewhere."""
-        is_made = self.definition["source"] == "synthetic"
+        is_made = self.definition["source"] in ("synthetic", "synthetic_images")
         return models.get(self.benchmark, self.spec).generator_version if is_made else 1
 
     @property
@@ -51,7 +51,7 @@ class Dataset:
 
     def raw(self, data_dir: str, file: str) -> str:
         """Path of one file; for a ``path`` source the user's file."""
-        if self.definition["source"] == "path":
+        if self.definition["source"] in ("path", "image_files"):
             return self.definition[file]
         return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
 
@@ -66,6 +66,10 @@ class Dataset:
     def converted(self, data_dir: str, file: str) -> str:
         """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
         return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
+
+    def images(self, data_dir: str, file: str, loader: str) -> str:
+        """Path of the folder with the images of ``file`` in the format of a loader; its sidecar is the same + .json."""
+        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.{loader}"
 
     def scaled(self, data_dir: str, file: str) -> tuple[str, str]:
         """Paths (``.npy``) of the scaled numbers of ``file`` and of its code columns."""
@@ -124,6 +128,11 @@ class PlannedRun:
         if samples is None or self["sharding"] == "none":
             return samples
         return samples_per_rank(samples, self.trained_ranks)
+
+    @property
+    def kind(self) -> str:
+        """What the benchmark's samples are: tables or images."""
+        return models.get(self.dataset.benchmark, self.spec).kind
 
     @property
     def source_can(self) -> Can:

@@ -1,5 +1,6 @@
 """The interface of a benchmark, and code that most benchmarks share."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Data:
 class Benchmark(ABC):
     """One CANDLE benchmark; ``spec`` is its YAML, already checked against the schema."""
 
+    kind = "tables"  # of its samples: tables, which are loaded, or images, which are read while the model trains
     scaled_files: tuple[str, ...] = ()  # those whose numbers `scalers` scales
     model_schema: ClassVar[dict[str, Any]] = {"type": "object"}  # JSON Schema of ``model`` in the benchmark's YAML
     can = Can.RANDOM_ACCESS | Can.IN_MEMORY  # of the sample sources that `arrange` gives
@@ -87,6 +89,14 @@ class Benchmark(ABC):
     def scalers(self, tables: Mapping[str, Table]) -> dict[str, Scaler]:
         """For each of ``scaled_files`` its `feature_scaling.Scaler`, fitted on ``tables``, {file: `Table`}."""
         return {}
+
+    def open(self, files: Mapping[str, Mapping[str, str]], loader: str, threads: int) -> dict[str, Any]:
+        """The samples of each file, of a benchmark whose ``kind`` is images; see `study.models.images`."""
+        raise TypeError(f"{type(self).__module__} loads tables")
+
+    def reading_errors(self, data: Data) -> contextlib.AbstractContextManager[None]:
+        """A block that trains on ``data``, in which errors of reading become a `StudyError`."""
+        return contextlib.nullcontext()
 
     @abstractmethod
     def arrange(self, tables: Mapping[str, Table], seed: int) -> Data:

@@ -24,6 +24,7 @@ class EmulatedRanks:
 
         self._model, self._run, self._measures = model, run, measures
         self._ranks = run.emulated_ranks
+        self._samples = samples
         with tf.device("/CPU:0"):
             self._gather = samples.gatherer()
         model.train_step = self._train_step
@@ -34,8 +35,13 @@ class EmulatedRanks:
         An element has the positions of each rank's batch, shape (ranks, batch size): a batch is gathered when its rank
         has its turn, so that memory does not grow with the ranks. epochs: the number of epochs already trained.
         """
+        import tensorflow as tf
+
         seeds = range(self._run.derived.seed, self._run.derived.seed + self._ranks)
         order = OrdersByRank(seeds, epochs) if self._run.benchmark["shuffle"] else None
+        if order:
+            with tf.device("/CPU:0"):
+                self._gather = self._samples.gatherer_in(order)
         batch_size = self._run.derived.batch_size_per_rank
         return position_batches(samples_per_rank, batch_size, order, self._positions), order
 

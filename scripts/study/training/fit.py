@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.errors import StudyError
+from study.data.input_measures import InputMeasures
 from study.data.randomness import EpochOrder, OrdersByRank
 from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
@@ -70,10 +71,15 @@ def fit(
     epochs, rows = resumed
     ranks, steps = communicator.size * run.emulated_ranks, -(-number // batch_size)
     measures = StepMeasures(run, ranks)
-    inputs, order = _inputs(model, data, run, communicator, measures, epochs)
+    of_input = InputMeasures(run["input_checksum"]) if data.train.is_streamed and run.emulated_ranks == 1 else None
+    inputs, order = _inputs(model, data, run, communicator, measures, epochs, of_input)
     every = run["checkpoint_epochs"] if communicator.rank == 0 else 0
     writer = checkpoints.Writer(folder, every, labels(run))
-    times = _epoch_times(rows, communicator, order, writer, phases, lambda: measures.end_epoch(steps))
+
+    def measured() -> dict[str, float]:
+        return measures.end_epoch(steps) | (of_input.end_epoch(steps) if of_input else {})
+
+    times = _epoch_times(rows, communicator, order, writer, phases, measured)
     plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
     model.fit(
         **inputs,
@@ -95,7 +101,13 @@ def samples_of_rank(data: Data, run: RunDefinition) -> int:
 
 
 def _inputs(
-    model: Any, data: Data, run: RunDefinition, communicator: Communicator, measures: StepMeasures, epochs: int
+    model: Any,
+    data: Data,
+    run: RunDefinition,
+    communicator: Communicator,
+    measures: StepMeasures,
+    epochs: int,
+    of_input: InputMeasures | None,
 ) -> tuple[dict[str, Any], EpochOrder | OrdersByRank | None]:
     """The input of Keras's ``fit``, and the order of the samples; prepares the model's training step for them."""
     batch_size = run.derived.batch_size_per_rank
@@ -105,13 +117,17 @@ def _inputs(
         return {"x": train, "validation_data": batches(data.validation, batch_size)}, orders
     measures.observe(model, communicator)
     order = EpochOrder(run.derived.seed + communicator.rank, epochs) if run.benchmark["shuffle"] else None
-    make = _arrays if run["input_pipeline"] == "keras_arrays" else _pipelines
-    return make(data, batch_size, order), order
+    if run["input_pipeline"] == "keras_arrays":
+        return _arrays(data, batch_size, order), order
+    return _pipelines(data, batch_size, order, of_input), order
 
 
-def _pipelines(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, Any]:
+def _pipelines(
+    data: Data, batch_size: int, order: EpochOrder | None, of_input: InputMeasures | None
+) -> dict[str, Any]:
     """Keras's training input under ``input_pipeline: tf_data``."""
-    return {"x": batches(data.train, batch_size, order), "validation_data": batches(data.validation, batch_size)}
+    train = batches(data.train, batch_size, order, of_input)
+    return {"x": train, "validation_data": batches(data.validation, batch_size)}
 
 
 def _arrays(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def run_rank(
         heartbeat.phases, heartbeat.ignored = phases, communicator.own_threads
     _check_ranks(run, communicator)
     benchmark = models.get(run.benchmark["name"], run.benchmark)
-    import_for(run["loader"])
+    if benchmark.kind == "tables":
+        import_for(run["loader"])
     with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator):
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
@@ -95,11 +96,12 @@ def _train(
     heartbeat: Heartbeat | None,
 ) -> _Results:
     """From loading to evaluation; returns `_Results`."""
-    check_columns(run.data, run.benchmark["files"])
+    if benchmark.kind == "tables":
+        check_columns(run.data, run.benchmark["files"])
     reads, staged = SharedReads(), contextlib.ExitStack()
     with phases("load"):
         for _ in range(1 + _straggler_loads(run, communicator)):
-            tables = staging.tables(run, communicator, phases, reads, staged)
+            tables = _loaded(run, communicator, benchmark, phases, reads, staged)
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
         del tables
@@ -118,13 +120,40 @@ def _train(
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
     with phases("train"):
-        history = fit.fit(model, data, run, folder, communicator, phases, resumed)
-    with phases("evaluate"):
+        with _reading(benchmark, data, reads):
+            history = fit.fit(model, data, run, folder, communicator, phases, resumed)
+    with phases("evaluate"), benchmark.reading_errors(data):
         batch_size = run.derived.batch_size_per_rank
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
     progress = heartbeat.beat if heartbeat else lambda: None
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
     return _Results(model, initial, history, resumed[0], test_metrics, workload, reads, swept)
+
+
+def _loaded(
+    run: RunDefinition,
+    communicator: Communicator,
+    benchmark: models.base.Benchmark,
+    phases: PhaseLog,
+    reads: SharedReads,
+    staged: contextlib.ExitStack,
+) -> dict[str, Any]:
+    """The run's files as the benchmark takes them: loaded tables, or images that are read in training."""
+    if benchmark.kind == "tables":
+        return staging.tables(run, communicator, phases, reads, staged)
+    with reads.counted():
+        images = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"])
+    for each in images.values():
+        for path in each.reader.images.mapped_files:
+            reads.mapped(path)
+    return images
+
+
+@contextlib.contextmanager
+def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: SharedReads) -> Iterator[None]:
+    """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
+    with benchmark.reading_errors(data), reads.counted() if data.train.is_streamed else contextlib.nullcontext():
+        yield
 
 
 def limit_threads(cores: int) -> None:
@@ -176,7 +205,8 @@ def compile_model(
     model = benchmark.build_model(shape)
     size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
-    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size))
+    further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
+    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
     optimizer = communicator.distributed_optimizer(optimizer, members)
     model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=benchmark.metrics())
     optimizer.build(model.trainable_variables)
@@ -210,9 +240,10 @@ def agreed_checksum(model: Any, communicator: Communicator, members: Members | N
 
 
 def _checksum(model: Any) -> int:
+    """CRC-32 of the trained weights. Moving statistics of batch normalisation differ between ranks, as their data."""
     checksum = 0
-    for array in model.get_weights():
-        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+    for variable in model.trainable_variables:
+        checksum = zlib.crc32(np.ascontiguousarray(variable.numpy()).data, checksum)
     return checksum
 
 
@@ -227,6 +258,7 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
     """What `study.training.step_measures` measured on this rank, as far as it did, since the run began or resumed.
 
     ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
+    ``input_wait_per_step_s``: such a median, of samples that are read in training. ``input_crc32``: a value per epoch.
     """
     epochs = results.history[results.resumed_after :]
     later = epochs[1:] if len(epochs) > 1 else epochs
@@ -236,7 +268,12 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
         for name, column in SQUARES.items()
         if column in epochs
     }
-    return {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
+    found = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
+    if "input_wait_per_step_s" in epochs:
+        found["input_wait_per_step_s"] = number_or_none(later["input_wait_per_step_s"].median())
+    if "input_crc32" in epochs:
+        found["input_crc32"] = [int(value) for value in epochs["input_crc32"]]
+    return found
 
 
 def _write_results(folder: str | Path, communicator: Communicator, gpu: str | None, results: _Results) -> None:

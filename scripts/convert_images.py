@@ -1,0 +1,27 @@
+"""Convert one file of an image dataset into the format from which runs read it, with a sidecar."""
+
+import argparse
+import json
+
+from study.core.errors import exit_with_message
+from study.data.images.conversion import Options, convert
+from study.data.images.formats import FORMATS
+from study.data.images.layouts import Source
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", required=True, type=json.loads, help="layout, path and first label, as JSON")
+    parser.add_argument("--format", required=True, choices=list(FORMATS))
+    parser.add_argument("--folder", required=True, help="the folder to write")
+    parser.add_argument("--sidecar", required=True, help="the .json file to write")
+    parser.add_argument("--images", required=True, type=json.loads, help="options and number of images, as JSON")
+    arguments = parser.parse_args()
+    options = Options(**arguments.images["options"])
+    source = Source(**arguments.source)
+    convert(source, arguments.format, arguments.folder, arguments.sidecar, options, arguments.images["samples"])
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

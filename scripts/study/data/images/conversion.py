@@ -1,0 +1,113 @@
+"""Convert a file of an image dataset into the format from which a run reads it; every image is decoded once.
+
+An image that cannot be decoded, or has an unknown class, ends the conversion with file and record, and no output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.data.images import codec
+from study.data.images.formats import FORMATS, INDEX, Checked
+from study.data.images.layouts import Source
+
+CONVERTER_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a dataset's images become. side: of the square to which they are scaled. classes: their number."""
+
+    classes: int
+    channels: int
+    side: int
+
+
+@dataclass
+class _Seen:
+    """What the index and the sidecar say of the images, gathered as they pass."""
+
+    labels: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+
+def convert(
+    source: Source, name: str, folder: str | Path, sidecar: str | Path, options: Options, samples: int | None = None
+) -> None:
+    """Convert the images of ``source`` to the format ``name``: ``folder`` and its ``sidecar``, whole or not at all.
+
+    samples: the expected number, None if unknown.
+
+    Raises:
+        StudyError: a file is damaged, an image cannot be decoded, a class is unknown, or the number is another.
+    """
+    names = source.class_names()
+    if names is not None and len(names) != options.classes:
+        raise StudyError(f"{source.path}: has {len(names)} sub-folders, but the dataset has {options.classes} classes")
+    folder, seen = Path(folder), _Seen()
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    aside.mkdir(parents=True)
+    try:
+        index = FORMATS[name].write(aside, _checked(source, options, seen, FORMATS[name].has_pixels))
+        _check_number(source, len(seen.labels), samples)
+        labels, sizes = np.array(seen.labels, np.int64), np.array(seen.sizes, np.int64)
+        np.savez(aside / INDEX, label=labels, bytes=sizes, **index)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    write_json(
+        sidecar,
+        {
+            "schema_version": 1,
+            "converter_version": CONVERTER_VERSION,
+            "format": name,
+            "shape": [len(labels), options.side**2 * options.channels],
+            "classes": options.classes,
+            "class_names": names,
+            # All images and labels in their order: equal for all formats of a dataset.
+            "source": {"name": Path(source.path).name, "bytes": int(sizes.sum()), "sha256": seen.digest.hexdigest()},
+        },
+    )
+
+
+def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool) -> Iterator[Checked]:
+    for image in tqdm(source.images(), unit="image", desc=Path(source.path).name, mininterval=1):
+        if not 0 <= image.label < options.classes:
+            raise StudyError(f"{image.where}: its class is {image.label}, but the dataset has {options.classes} classes")
+        pixels = decoded(image.content, image.where, options.channels)
+        seen.labels.append(image.label)
+        seen.sizes.append(len(image.content))
+        seen.digest.update(b"%d %d\n" % (image.label, len(image.content)))
+        seen.digest.update(image.content)
+        scaled = codec.fit(pixels, options.side).numpy() if with_pixels else None
+        yield Checked(image.content, image.label, scaled)
+
+
+def decoded(content: bytes, where: str, channels: int) -> Any:
+    """The pixels of one image, a tensor; raises `StudyError` if the bytes are no image. where: for the message."""
+    import tensorflow as tf
+
+    if codec.extension(content) is None:
+        raise StudyError(f"{where}: is neither JPEG nor PNG: it begins with {content[:8]!r}")
+    try:
+        return codec.decode(content, channels)
+    except tf.errors.OpError as error:
+        raise StudyError(f"{where}: cannot be decoded: {error.message}") from None
+
+
+def _check_number(source: Source, found: int, expected: int | None) -> None:
+    if not found or expected not in (None, found):
+        raise StudyError(f"{source.path}: has {found} images, {expected or 'at least one'} expected; is it whole?")

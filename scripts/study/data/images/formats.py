@@ -1,0 +1,361 @@
+"""The formats from which training reads images: TFRecord shards, LMDB, JPEG files, and pixels in memory.
+
+A format is a folder with the images and ``index.npz``: each image's label, its size, and where it is. All formats
+give the images at any positions, so that the order of the samples, and with it the training, is the same from each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.core.errors import StudyError
+from study.core.registry import Registry
+from study.data.images import codec
+
+SHARD_RECORDS = 1250  # as in ImageNet's 1,024 shards of 1,281,167 images
+FRAME_BYTES = 8 + 4  # of a TFRecord, before its data: length, checksum of the length
+ALIGNMENT = 64  # bytes, with which TensorFlow uses an array's memory without a copy
+LMDB_ROOM = 1 << 40  # of addresses, not of disk
+LMDB_BATCH = 1000  # images in a transaction
+INDEX = "index.npz"
+Positions = NDArray[np.int64]
+Index = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An image that was decoded. pixels: uint8 (height, width, channels), scaled to the dataset's size if asked for."""
+
+    content: bytes
+    label: int
+    pixels: codec.Pixels | None
+
+
+class Format(ABC):
+    """One format; an object reads one folder. Registered by the name of the loader."""
+
+    has_pixels = False  # whether it holds pixels and not encoded images
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self.folder, self.index = folder, index
+
+    @property
+    def mapped_files(self) -> list[Path]:
+        """Files that are mapped, whose reads the kernel does not count as such."""
+        return []
+
+    @staticmethod
+    @abstractmethod
+    def write(folder: Path, images: Iterator[Checked]) -> Index:
+        """Write all images into an empty folder; returns what the index has besides labels and sizes."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `StudyError` if the folder is not the one that was written."""
+
+    def read(self, positions: Positions) -> NDArray[Any]:
+        """The stored bytes of the images at these positions, an array of objects."""
+        found = np.empty(len(positions), dtype=object)
+        for place, position in enumerate(positions):
+            found[place] = self.record(int(position))
+        return found
+
+    @abstractmethod
+    def record(self, position: int) -> bytes:
+        """The stored bytes of one image; raises `StudyError` with file and record."""
+
+    def encoded(self, records: Any) -> Any:
+        """The encoded images, a string tensor, in what `read` gave, another."""
+        return records
+
+    def where(self, position: int) -> str:
+        """File and record of an image, for messages."""
+        return f"{self.folder}: record {position}"
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """The pixels of all images, of a format that `has_pixels`."""
+        raise TypeError(f"{type(self).__name__} holds encoded images")
+
+
+FORMATS: Registry[type[Format]] = Registry("image format")
+
+
+def _damaged(where: str, why: str) -> StudyError:
+    return StudyError(f"{where}: {why}; delete the folder, and Snakemake converts it again")
+
+
+@FORMATS.register("tfrecord")
+class TFRecords(Format):
+    """Shards of TFRecords with ImageNet's features, read by the position of each record in its shard."""
+
+    @staticmethod
+    def write(folder: Path, images: Iterator[Checked]) -> Index:
+        """One file per `SHARD_RECORDS` images."""
+        import tensorflow as tf
+
+        shards: list[int] = []
+        offsets: list[int] = []
+        lengths: list[int] = []
+        for shard, batch in enumerate(_batched(images, SHARD_RECORDS)):
+            offset = 0
+            with tf.io.TFRecordWriter(str(_shard(folder, shard))) as writer:
+                for image in batch:
+                    record = example(image.content, image.label + 1)
+                    writer.write(record)
+                    shards.append(shard)
+                    offsets.append(offset)
+                    lengths.append(len(record))
+                    offset += FRAME_BYTES + len(record) + 4
+        return {"shard": np.array(shards), "offset": np.array(offsets), "length": np.array(lengths)}
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        super().__init__(folder, index)
+        self._open: dict[int, int] = {}
+
+    def check(self) -> None:
+        """The shards are there, and have the size that the index gives them."""
+        for shard in np.unique(self.index["shard"]):
+            (last,) = np.flatnonzero(self.index["shard"] == shard)[-1:]
+            expected = int(self.index["offset"][last] + FRAME_BYTES + self.index["length"][last] + 4)
+            path = _shard(self.folder, int(shard))
+            found = path.stat().st_size if path.exists() else 0
+            if found != expected:
+                raise _damaged(str(path), f"has {found} bytes, {expected} were written; it is cut off at record "
+                               f"{self._first_beyond(int(shard), found)}")  # fmt: skip
+
+    def _first_beyond(self, shard: int, size: int) -> int:
+        """The first record of a shard that does not fit into so many bytes."""
+        ends = self.index["offset"] + FRAME_BYTES + self.index["length"] + 4
+        beyond = np.flatnonzero((self.index["shard"] == shard) & (ends > size))
+        return int(beyond[0] if len(beyond) else np.flatnonzero(self.index["shard"] == shard)[-1] + 1)
+
+    def record(self, position: int) -> bytes:
+        """One serialised ``tf.train.Example``."""
+        shard, length = int(self.index["shard"][position]), int(self.index["length"][position])
+        if shard not in self._open:
+            self._open[shard] = os.open(_shard(self.folder, shard), os.O_RDONLY)
+        found = os.pread(self._open[shard], FRAME_BYTES + length, int(self.index["offset"][position]))
+        if len(found) != FRAME_BYTES + length or struct.unpack("<Q", found[:8])[0] != length:
+            raise _damaged(self.where(position), f"the record does not have its {length} bytes")
+        return found[FRAME_BYTES:]
+
+    def encoded(self, records: Any) -> Any:
+        """The images in serialised examples."""
+        import tensorflow as tf
+
+        return tf.io.parse_example(records, {"image/encoded": tf.io.FixedLenFeature([], tf.string)})["image/encoded"]
+
+    def where(self, position: int) -> str:
+        """Shard and record."""
+        return f"{_shard(self.folder, int(self.index['shard'][position]))}: record {position}"
+
+
+def example(content: bytes, label: int) -> bytes:
+    """A serialised record with ImageNet's features. label: from 1, as there."""
+    import tensorflow as tf
+
+    return bytes(
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[content])),
+                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+            )
+        ).SerializeToString(deterministic=True)
+    )
+
+
+def _shard(folder: Path, shard: int) -> Path:
+    return folder / f"shard-{shard:05d}.tfrecord"
+
+
+@FORMATS.register("lmdb")
+class LMDB(Format):
+    """One LMDB database; the key is the position in ten digits, the value the encoded image."""
+
+    @staticmethod
+    def write(folder: Path, images: Iterator[Checked]) -> Index:
+        """In transactions of `LMDB_BATCH` images, in the order of the keys."""
+        import lmdb
+
+        position = 0
+        with lmdb.open(str(folder / "images.lmdb"), subdir=False, lock=False, map_size=LMDB_ROOM) as environment:
+            for batch in _batched(images, LMDB_BATCH):
+                with environment.begin(write=True) as transaction:
+                    for image in batch:
+                        transaction.put(_key(position), image.content, append=True)
+                        position += 1
+        return {}
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        super().__init__(folder, index)
+        self._environment: Any = None
+
+    @property
+    def _database(self) -> Any:
+        import lmdb
+
+        if self._environment is None:
+            path = self.folder / "images.lmdb"
+            try:
+                self._environment = lmdb.open(str(path), subdir=False, lock=False, readonly=True, max_spare_txns=8)
+            except lmdb.Error as error:
+                raise _damaged(str(path), f"cannot be opened as an LMDB database: {error}") from None
+        return self._environment
+
+    @property
+    def mapped_files(self) -> list[Path]:
+        """The database."""
+        return [self.folder / "images.lmdb"]
+
+    def check(self) -> None:
+        """The database has as many entries as the index, with our keys."""
+        import lmdb
+
+        path, number = self.folder / "images.lmdb", len(self.index["label"])
+        try:
+            with self._database.begin() as transaction:
+                entries = transaction.stat()["entries"]
+                first = next(iter(transaction.cursor().iternext(values=False)), b"")
+        except lmdb.Error as error:
+            raise _damaged(str(path), f"cannot be read as an LMDB database: {error}") from None
+        if entries != number or first != _key(0):
+            raise _damaged(
+                str(path),
+                f"holds {entries} entries from key {first[:40]!r}, {number} images from key {_key(0)!r} were written: "
+                "it is another program's database",
+            )
+
+    def record(self, position: int) -> bytes:
+        """One encoded image."""
+        with self._database.begin() as transaction:
+            found = transaction.get(_key(position))
+        if found is None:
+            raise _damaged(self.where(position), f"there is no key {_key(position)!r}")
+        return bytes(found)
+
+
+def _key(position: int) -> bytes:
+    return b"%010d" % position
+
+
+@FORMATS.register("jpeg_files")
+class Files(Format):
+    """One file per image in one folder per class; of lossless datasets PNG files."""
+
+    @staticmethod
+    def write(folder: Path, images: Iterator[Checked]) -> Index:
+        """``<class>/<position>.jpg``."""
+        is_png = []
+        for position, image in enumerate(images):
+            is_png.append(codec.extension(image.content) == "png")
+            path = _file(folder, position, image.label, is_png[-1])
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(image.content)
+        return {"is_png": np.array(is_png)}
+
+    def check(self) -> None:
+        """The first and the last file are there; each is checked when it is read, since there may be millions."""
+        for position in (0, len(self.index["label"]) - 1):
+            if not self._path(position).exists():
+                raise _damaged(self.where(position), "is missing")
+
+    def _path(self, position: int) -> Path:
+        return _file(self.folder, position, int(self.index["label"][position]), bool(self.index["is_png"][position]))
+
+    def record(self, position: int) -> bytes:
+        """The file's content."""
+        try:
+            found = self._path(position).read_bytes()
+        except OSError as error:
+            raise _damaged(self.where(position), f"cannot be read: {error.strerror}") from None
+        if len(found) != self.index["bytes"][position]:
+            raise _damaged(
+                self.where(position), f"has {len(found)} bytes, {self.index['bytes'][position]} were written"
+            )
+        return found
+
+    def where(self, position: int) -> str:
+        """The file."""
+        return str(self._path(position))
+
+
+def _file(folder: Path, position: int, label: int, is_png: bool) -> Path:
+    return folder / f"{label:05d}" / f"{position:09d}.{'png' if is_png else 'jpg'}"
+
+
+@FORMATS.register("memory")
+class Memory(Format):
+    """The decoded, scaled pixels of all images in one file, which each rank reads into its memory before training."""
+
+    has_pixels = True
+
+    @staticmethod
+    def write(folder: Path, images: Iterator[Checked]) -> Index:
+        """uint8, image by image; all have one shape."""
+        shape: tuple[int, ...] = ()
+        with open(folder / "pixels.bin", "wb") as handle:
+            for image in images:
+                if image.pixels is None:
+                    raise TypeError("the format memory needs pixels")
+                shape = image.pixels.shape
+                handle.write(image.pixels.tobytes())
+        return {"shape": np.array(shape)}
+
+    def _size(self) -> int:
+        return len(self.index["label"]) * int(np.prod(self.index["shape"]))
+
+    def check(self) -> None:
+        """The file has the size of its images."""
+        path = self.folder / "pixels.bin"
+        found = path.stat().st_size if path.exists() else 0
+        if found != self._size():
+            raise _damaged(str(path), f"has {found} bytes, {self._size()} were written")
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """uint8 (images, height, width, channels), in memory that TensorFlow can use as it is."""
+        buffer = np.empty(self._size() + ALIGNMENT, np.uint8)
+        begin = -buffer.ctypes.data % ALIGNMENT
+        found = buffer[begin : begin + self._size()]
+        with open(self.folder / "pixels.bin", "rb") as handle:
+            if handle.readinto(memoryview(found)) != self._size():
+                raise _damaged(str(self.folder / "pixels.bin"), "is shorter than it was")
+        return found.reshape(-1, *self.index["shape"])
+
+    def record(self, position: int) -> bytes:
+        """The pixels of one image, from the file."""
+        size = int(np.prod(self.index["shape"]))
+        with open(self.folder / "pixels.bin", "rb") as handle:
+            return os.pread(handle.fileno(), size, position * size)
+
+
+def open_format(name: str, folder: str | Path, samples: int) -> Format:
+    """A converted folder, checked. samples: the number in its sidecar."""
+    path = Path(folder) / INDEX
+    try:
+        with np.load(path, allow_pickle=False) as loaded:
+            index = dict(loaded)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(str(path), f"cannot be read: {error}") from None
+    if len(index.get("label", ())) != samples:
+        raise _damaged(str(path), f"does not have the {samples} images of its sidecar")
+    found = FORMATS[name](Path(folder), index)
+    found.check()
+    return found
+
+
+def _batched(images: Iterator[Checked], number: int) -> Iterator[Iterator[Checked]]:
+    """The images in groups, each to be used up before the next; streamed."""
+    for first in images:
+        yield itertools.chain([first], itertools.islice(images, number - 1))

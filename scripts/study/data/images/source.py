@@ -1,0 +1,176 @@
+"""Images as samples: read, decoded and changed at random one batch at a time, while the model trains."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from study.core.errors import StudyError
+from study.data.images import codec
+from study.data.images.conversion import decoded
+from study.data.images.formats import Format
+from study.data.samples import Can, SampleSource, tensor
+
+REMEMBERED = 64  # batches, among which an image that cannot be decoded is looked for
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the model gets of an image.
+
+    Args:
+        side: of the square that it gets, in pixels.
+        resize: of the square to which an image is scaled before, from which the other is cut out.
+        channels: 1 or 3.
+        classes: number of classes.
+    """
+
+    side: int
+    resize: int
+    channels: int
+    classes: int
+
+
+class Reader:
+    """Reads from one format; keeps the error that TensorFlow would wrap into one of its own."""
+
+    def __init__(self, images: Format) -> None:
+        self.images = images
+        self.error: StudyError | None = None
+        self.recent: collections.deque[np.ndarray] = collections.deque(maxlen=REMEMBERED)
+
+    def read(self, positions: np.ndarray) -> np.ndarray:
+        """The stored bytes of the images at these positions."""
+        self.recent.append(positions)
+        try:
+            return self.images.read(positions)
+        except StudyError as error:
+            self.error = error
+            raise
+
+    def undecodable(self, channels: int) -> StudyError | None:
+        """The error of the first image among those read last that cannot be decoded."""
+        for positions in self.recent:
+            contents = self.images.encoded(self.images.read(positions))
+            for position, content in zip(positions, np.asarray(contents), strict=True):
+                try:
+                    decoded(content, self.images.where(int(position)), channels)
+                except StudyError as error:
+                    return error
+        return None
+
+
+@dataclass(frozen=True)
+class Images(SampleSource):
+    """Images of one format. ``can`` is `Can.RANDOM_ACCESS`: they are read at the positions that the order gives.
+
+    reader: of the format. shape: what the model gets. threads: that read and decode at once. order: positions of the
+    samples in the file, None for all in their order. seed, flip: of the random changes in training; without a seed the
+    centre of each image is taken.
+    """
+
+    reader: Reader
+    shape_: Shape
+    threads: int = 1
+    order: np.ndarray | None = None
+    seed: int | None = None
+    flip: bool = False
+    can = Can.RANDOM_ACCESS
+    _pixels: list[Any] = field(default_factory=list, compare=False)  # of a format in memory, once it is loaded
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(side, side, channels)."""
+        return self.shape_.side, self.shape_.side, self.shape_.channels
+
+    @property
+    def is_streamed(self) -> bool:
+        """Its samples are made while the model trains."""
+        return True
+
+    def __len__(self) -> int:
+        return len(self.reader.images.index["label"]) if self.order is None else len(self.order)
+
+    def load(self) -> None:
+        """Read the pixels of a format in memory; nothing for others."""
+        if self.reader.images.has_pixels and not self._pixels:
+            self._pixels.append(self.reader.images.pixels())
+
+    def rows(self, chosen: np.ndarray | slice) -> Images:
+        """The samples at the positions or slice ``chosen``."""
+        order = np.arange(len(self.reader.images.index["label"])) if self.order is None else self.order
+        return replace(self, order=order[chosen])
+
+    def changing(self, seed: int, flip: bool) -> Images:
+        """The same images, in training cut out and mirrored at random. seed: equal on all ranks of a run."""
+        return replace(self, seed=seed, flip=flip)
+
+    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
+        """A function from positions, a tensor, to a batch (x, y) of tensors; without random changes."""
+        return self._gatherer(None)
+
+    def gatherer_in(self, order: Any) -> Callable[[Any], tuple[Any, Any]]:
+        """The same, with the random changes of the order's epoch."""
+        return self._gatherer(None if self.seed is None else order.epoch)
+
+    def _gatherer(self, epoch: Any) -> Callable[[Any], tuple[Any, Any]]:
+        import tensorflow as tf
+
+        shape, labels = self.shape_, tf.convert_to_tensor(self.reader.images.index["label"])
+        order = None if self.order is None else tf.convert_to_tensor(self.order)
+        stored = self.stored()
+
+        def gather(chosen: Any) -> tuple[Any, Any]:
+            positions = chosen if order is None else tf.gather(order, chosen)
+            pixels = stored(positions)
+            if epoch is None:
+                pixels = codec.centre(pixels, shape.side)
+            else:
+                pixels = codec.augmented(pixels, shape.side, self.flip, self.seed or 0, epoch, positions)
+            pixels = tf.ensure_shape(pixels, (None, *self.shape))
+            return codec.as_input(pixels), tf.one_hot(tf.gather(labels, positions), shape.classes)
+
+        return tf.autograph.experimental.do_not_convert(gather)
+
+    def stored(self) -> Callable[[Any], Any]:
+        """A function from positions in the file to pixels, uint8 (images, resize, resize, channels)."""
+        import tensorflow as tf
+
+        shape, images = self.shape_, self.reader.images
+        if images.has_pixels:
+            self.load()
+            pixels = tensor(self._pixels[0])
+            return lambda positions: tf.gather(pixels, positions)
+
+        def pixels_of(content: Any) -> Any:
+            return codec.fit(codec.decode(content, shape.channels), shape.resize)
+
+        def read(positions: Any) -> Any:
+            records = tf.ensure_shape(tf.numpy_function(self.reader.read, [positions], tf.string), (None,))
+            found = tf.TensorSpec((shape.resize, shape.resize, shape.channels), tf.uint8)
+            return tf.map_fn(pixels_of, images.encoded(records), fn_output_signature=found)
+
+        return read
+
+
+@contextlib.contextmanager
+def errors_named(sources: list[Images]) -> Iterator[None]:
+    """Within the block an image that cannot be read or decoded is a `StudyError` with its file and record.
+
+    TensorFlow's own message has only the operation.
+    """
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError:
+        for source in sources:
+            found = source.reader.error or source.reader.undecodable(source.shape_.channels)
+            if found:
+                raise found from None
+        raise

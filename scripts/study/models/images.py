@@ -1,0 +1,148 @@
+"""What all benchmarks on images share: their data, their metrics, and the layers of their networks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from study.core.errors import StudyError
+from study.core.files import read_json
+from study.data.images import synthetic
+from study.data.images.formats import open_format
+from study.data.images.source import Images, Reader, Shape, errors_named
+from study.data.samples import Can
+from study.models import base
+
+TOP = 5  # classes among which the right one must be for the top-5 accuracy
+# Of the moving statistics. With Keras's own 0.99, a run of a few hundred steps is evaluated on those of its begin.
+BATCH_NORM_DECAY = 0.9
+# Keys of ``model`` that a dataset may give: they belong to the images as much as to the network.
+INPUT: dict[str, dict[str, Any]] = {
+    "image_size": base.COUNT,
+    "resize": base.COUNT,
+    "channels": {"enum": [1, 3]},
+    "classes": {"type": "integer", "minimum": 2},
+    "flip": {"type": "boolean"},
+}
+
+
+def schema_of(**own: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema of the ``model`` of a benchmark on images, with these keys of its own."""
+    return base.all_of(**INPUT, l2={"type": "number", "minimum": 0}, **own)
+
+
+def with_input(spec: dict[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A benchmark's YAML with what a study's dataset says of the network's input in its ``model``.
+
+    A dataset that gives an image size and no ``resize`` has images of that size.
+    """
+    given = {name: definition[name] for name in INPUT if name in definition}
+    if not isinstance(spec["model"], dict) or not given:
+        return spec
+    if "image_size" in given:
+        given.setdefault("resize", given["image_size"])
+    return {**spec, "model": {**spec["model"], **given}}
+
+
+class ImageBenchmark(base.Benchmark):
+    """A benchmark whose samples are images. Its module adds `build_model`, and what its layers need."""
+
+    kind = "images"
+    can = Can.RANDOM_ACCESS
+    model_schema: ClassVar[dict[str, Any]] = schema_of()
+
+    @property
+    def minimum_size(self) -> int:
+        """The smallest image side, in pixels, that the network's layers can take."""
+        return 1
+
+    def synthetic_blocks(self, file: str, shape: Mapping[str, Any], seed: int) -> Iterable[bytes]:
+        """Yield the bytes of a TFRecord file of synthetic images; see `study.data.images.synthetic`."""
+        split = self.spec["files"][file]["split"]
+        return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks()
+
+    def open(self, files: Mapping[str, Mapping[str, str]], loader: str, threads: int) -> dict[str, Images]:
+        """The images of each file, {file: `Images`}; pixels of the loader ``memory`` are read now, others in training.
+
+        Args:
+            files: {file: {"path", "sidecar"}}.
+            loader: the format, a name in `study.data.images.formats.FORMATS`.
+            threads: that read and decode at once, the rank's cores.
+
+        Raises:
+            StudyError: a file is not the one that was converted, or two have other classes.
+        """
+        model = self.spec["model"]
+        shape = Shape(model["image_size"], model["resize"], model["channels"], model["classes"])
+        found, names = {}, {}
+        for file, paths in files.items():
+            described = read_json(paths["sidecar"])
+            names[file] = described["class_names"]
+            images = open_format(loader, Path(paths["path"]), described["shape"][0])
+            found[file] = Images(Reader(images), shape, threads)
+            found[file].load()
+        (first, *others) = names
+        for other in others:
+            if names[other] != names[first]:
+                raise StudyError(
+                    f"{files[other]['path']}: its classes {names[other]} are not those of {first}: {names[first]}; "
+                    "give both folders the same sub-folders"
+                )
+        return found
+
+    def arrange(self, tables: Mapping[str, Any], seed: int) -> base.Data:
+        """The test set is also the validation set; training images are cut out and mirrored at random by ``seed``."""
+        train, test = tables["train"], tables["test"]
+        height, width, channels = train.shape
+        changing = train.changing(seed, self.spec["model"]["flip"])
+        return base.Data(changing, test, test, features=height * width * channels)
+
+    def reading_errors(self, data: base.Data) -> contextlib.AbstractContextManager[None]:
+        """A block in which an unreadable image is named by file and record."""
+        return errors_named([each for each in (data.train, data.test) if isinstance(each, Images)])
+
+    def metrics(self) -> list[Any]:
+        """Accuracy, and top-5 accuracy if there are more classes than five."""
+        from tf_keras.metrics import TopKCategoricalAccuracy
+
+        if self.spec["model"]["classes"] <= TOP:
+            return ["accuracy"]
+        return ["accuracy", TopKCategoricalAccuracy(TOP, name="top5_accuracy")]
+
+
+def l2(model: Mapping[str, Any]) -> Any:
+    """The regulariser of a layer's kernel; None without L2."""
+    from tf_keras import regularizers
+
+    return regularizers.l2(model["l2"]) if model["l2"] else None
+
+
+def convolution(model: Mapping[str, Any], filters: int, width: int, stride: int = 1, padding: str = "same") -> Any:
+    """A convolution with ReLU, and initial weights for ReLU (He et al., arXiv:1502.01852)."""
+    from tf_keras import layers
+
+    return layers.Conv2D(
+        filters,
+        width,
+        strides=stride,
+        padding=padding,
+        activation="relu",
+        kernel_initializer="he_normal",
+        kernel_regularizer=l2(model),
+    )
+
+
+def hidden(model: Mapping[str, Any], units: int) -> Any:
+    """A dense layer with ReLU."""
+    from tf_keras import layers
+
+    return layers.Dense(units, activation="relu", kernel_initializer="he_normal", kernel_regularizer=l2(model))
+
+
+def output(model: Mapping[str, Any]) -> Any:
+    """The last layer: a probability per class."""
+    from tf_keras import layers
+
+    return layers.Dense(model["classes"], activation="softmax", kernel_regularizer=l2(model))
