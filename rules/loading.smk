@@ -3,7 +3,7 @@
 
 rule measure_loading:
     input:
-        lambda wildcards: inputs.loading_inputs(dataset_of(wildcards), DATA),
+        lambda wildcards: inputs.loading_inputs(measurement_of(wildcards), DATA),
     output:
         LOADING,
     log:
@@ -17,7 +17,7 @@ rule measure_loading:
     resources:
         **queues.resources(lambda wildcards: 1, MACHINE, os.environ),
     params:
-        files=lambda wildcards: as_json(inputs.loading_files(dataset_of(wildcards), DATA)),
+        files=lambda wildcards: as_json(inputs.loading_files(measurement_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,
         page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
         repeats=lambda wildcards: measurement_of(wildcards).repeats,

@@ -6,7 +6,7 @@ from typing import Any
 
 from study.core.errors import StudyError
 from study.experiment import inputs, published_times, schemas
-from study.experiment.study import PlannedRun, Study
+from study.experiment.study import Dataset, PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues
 from study.machines.machine import submit_program
 from study.records import check
@@ -222,9 +222,8 @@ def _check_images(study: Study, dataset: Dataset) -> None:
         where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
         if set("{}") & set(file):
             raise StudyError(f"{where}: {file}: Snakemake takes braces for its own; give the files another name")
-        if not inputs.image_files(dataset, "", name) or not all(
-            Path(path).exists() for path in inputs.image_files(dataset, "", name)
-        ):
+        found = inputs.image_files(dataset, "", name)
+        if not found or not all(Path(path).exists() for path in found):
             raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
 
 

@@ -23,7 +23,7 @@ def training_code(benchmark: str) -> str:
 
 def loading_code() -> str:
     """The digest of all code that affects a loading measurement."""
-    return digest("measure_loading.py", "load_file.py", "store_matrix.py")
+    return digest("measure_loading.py", "load_file.py", "load_images.py", "store_matrix.py")
 
 
 @functools.cache

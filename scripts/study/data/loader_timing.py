@@ -19,9 +19,10 @@ from study.data.loaders import LOADERS, read_sidecar
 from study.data.tabular import paper_size
 
 LOAD_FILE = configuration.ROOT / "scripts" / "load_file.py"
+LOAD_IMAGES = configuration.ROOT / "scripts" / "load_images.py"
 STORE_MATRIX = configuration.ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
-NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None}
+NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None}
 FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
           "crc32": None}  # fmt: skip
 
@@ -36,7 +37,8 @@ def measure(
 ) -> None:
     """Load each file with each loader ``repeats`` times and write all samples to ``output``.
 
-    files: {file: {"raw": path, "npy": path, "sidecar": path, "form": dict}}. page_caches: warm, cold or both. If the
+    files: {file: {"raw": path, "npy": path, "sidecar": path, "form": dict}}, or of images {file: {"folders": {loader:
+    path}, "form": dict, "model": dict}}. page_caches: warm, cold or both. If the
     machine cannot drop a file's pages, there are no cold samples and ``cold_reason`` gives the reason. labels: columns
     that are the same for all samples (machine, benchmark, dataset). A load that fails is a sample with its message, not
     an error.
@@ -71,11 +73,17 @@ def measure(
 
 def _why_not_cold(files: Mapping[str, Mapping[str, Any]]) -> str | None:
     """The reason why cold loads cannot be measured here, or None."""
-    return next((reason for paths in files.values() if (reason := page_cache.drop(paths["raw"]))), None)
+    first = (
+        page_cache.files_in(next(iter(paths["folders"].values())))[0] if "folders" in paths else paths["raw"]
+        for paths in files.values()
+    )
+    return next((reason for path in first if (reason := page_cache.drop(path))), None)
 
 
 def _load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> dict[str, Any]:
     """One sample; for a format, the matrix is first stored in it, in ``scratch``."""
+    if "folders" in paths:
+        return _load_images(loader, paths, cache)
     path, stored = paths["npy" if LOADERS[loader].is_mapped else "raw"], NOT_STORED
     try:
         if loader in FORMATS:
@@ -92,7 +100,17 @@ def _load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> d
         (scratch / f"matrix.{loader}").unlink(missing_ok=True)
 
 
+def _load_images(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
+    """One sample of images: all are read, then all are read and decoded, in the format of the loader."""
+    found = _in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
+    return {**NOT_STORED, **found}
+
+
 def _described(paths: Mapping[str, Any]) -> dict[str, Any]:
+    if "folders" in paths:
+        described = read_sidecar(f"{next(iter(paths['folders'].values()))}.json")
+        size = described["source"]["bytes"]
+        return {"split": paper_size(paths["form"]), "shape": described["shape"], "size_mb": size / 1e6}
     return {
         "split": paper_size(paths["form"]),
         "shape": read_sidecar(paths["sidecar"])["shape"],

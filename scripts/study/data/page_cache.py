@@ -52,3 +52,8 @@ def share_in_memory(path: AnyPath) -> float:
     if failed:
         raise OSError(ctypes.get_errno(), "mincore", str(path))
     return sum(page & 1 for page in found) / pages
+
+
+def files_in(folder: AnyPath) -> list[Path]:
+    """All files below a folder, in the order of their names."""
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())

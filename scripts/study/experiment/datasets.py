@@ -86,7 +86,8 @@ def _size(definition: dict[str, Any], spec: dict[str, Any], benchmark: Any) -> t
         return None, None
     if definition["source"] == "image_files":
         return None, None
-    shape = {name: definition[name] for name in ("train_samples", "test_samples", "features") if name in definition}
+    given = ("train_samples", "test_samples", "features")
+    shape: dict[str, int] = {name: definition[name] for name in given if name in definition}
     if definition["source"] == "synthetic_images":
         shape["features"] = spec["model"]["image_size"] ** 2 * spec["model"]["channels"]
     return shape, shape["train_samples"] - benchmark.validation_samples(shape["train_samples"])
@@ -110,8 +111,8 @@ def _check_images(name: str, benchmark: Any, shape: dict[str, int] | None, place
         raise StudyError(f"{place}.resize: {resize} is smaller than image_size, {size}")
     if shape is not None and shape["train_samples"] < model["classes"]:
         raise StudyError(
-            f"{place}.train_samples: {shape['train_samples']} are fewer than the {model['classes']} classes; give more, "
-            "or set classes"
+            f"{place}.train_samples: {shape['train_samples']} are fewer than the {model['classes']} classes; give "
+            "more, or set classes"
         )
 
 

@@ -5,8 +5,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from study import models
 from study.core import configuration
 from study.core.errors import StudyError
+from study.data.images.formats import FORMATS
+from study.data.loaders import LOADERS
 from study.experiment import feasibility, schemas
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import FromBenchmark, Number
@@ -119,9 +122,19 @@ def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where:
         found = dataset_of(entry, datasets, f"{where}: loading[{index}]")
         if identity(found) in [identity(earlier.dataset) for earlier in loading]:
             raise StudyError(f"{where}: loading[{index}].dataset: '{found.key}' is measured by another entry already")
+        _check_measured(found, _several(entry["loader"]), f"{where}: loading[{index}].loader")
         loaders, caches = _several(entry["loader"]), _several(entry.get("page_cache", "warm"))
         loading.append(LoadingMeasurement(found, tuple(loaders), tuple(caches), entry["repeats"]))
     return tuple(loading)
+
+
+def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
+    """Raise `StudyError` for a loader of tables on images, and the reverse."""
+    kind = models.get(found.benchmark, found.spec).kind
+    fitting = tuple(FORMATS) if kind == "images" else tuple(LOADERS)
+    for loader in loaders:
+        if loader not in fitting:
+            raise StudyError(f"{place}: {loader}: {found.benchmark}'s samples are {kind}; use {', '.join(fitting)}")
 
 
 def _values(name: str, given: Any) -> list:

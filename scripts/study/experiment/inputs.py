@@ -1,17 +1,16 @@
 """What the rules pass to the steps: the definition of a run, and the files that each step needs."""
 
-import glob
 from typing import Any
 
 from study import models
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
-from study.data.images.layouts import Source
+from study.data.images.layouts import Source, listed
 from study.data.loaders import LOADERS
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Dataset, PlannedRun, Study
+from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
 from study.machines import hosts, launchers
 
 # Only keys that change a run's result: other keys can change without training again.
@@ -142,8 +141,7 @@ def image_source(dataset: Dataset, data_dir: str, file: str) -> Source:
 
 def image_files(dataset: Dataset, data_dir: str, file: str) -> list[str]:
     """The files, or the folder, of `image_source`; those of a pattern are listed if they are there."""
-    path = dataset.raw(data_dir, file)
-    return sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+    return listed(dataset.raw(data_dir, file))
 
 
 def image_options(dataset: Dataset, file: str) -> dict[str, Any]:
@@ -174,8 +172,22 @@ def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     }
 
 
-def loading_files(dataset: Dataset, data_dir: str) -> dict[str, dict[str, Any]]:
-    """Input of a loading measurement, for each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}."""
+def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:
+    """Input of a loading measurement.
+
+    For each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}. For each file of images: {file: {"folders",
+    "form", "model"}}, where folders are {loader: the converted folder}.
+    """
+    dataset = measurement.dataset
+    if models.get(dataset.benchmark, dataset.spec).kind == "images":
+        return {
+            file: {
+                "folders": {loader: dataset.images(data_dir, file, loader) for loader in measurement.loaders},
+                "form": form,
+                "model": {name: dataset.spec["model"][name] for name in ("channels", "classes", "resize")},
+            }
+            for file, form in dataset.spec["files"].items()
+        }
     return {
         file: {
             "raw": dataset.raw(data_dir, file),
@@ -188,9 +200,14 @@ def loading_files(dataset: Dataset, data_dir: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def loading_inputs(dataset: Dataset, data_dir: str) -> list[str]:
+def loading_inputs(measurement: LoadingMeasurement, data_dir: str) -> list[str]:
     """The files of a loading measurement."""
-    return [files[kind] for files in loading_files(dataset, data_dir).values() for kind in ("raw", "npy", "sidecar")]
+    found: list[str] = []
+    for files in loading_files(measurement, data_dir).values():
+        for folder in files.get("folders", {}).values():
+            found += [folder, f"{folder}.json"]
+        found += [files[kind] for kind in ("raw", "npy", "sidecar") if kind in files]
+    return found
 
 
 def expected_options(dataset: Dataset, file: str) -> str:

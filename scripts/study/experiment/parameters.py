@@ -376,8 +376,8 @@ declare(
     Parameter(
         "input_checksum",
         Flag(),
-        "Whether a checksum of all values that the model gets is recorded, by which input formats are compared. It slows "
-        "the input, so such a run gives no timings.",
+        "Whether a checksum of all values that the model gets is recorded, by which input formats are compared. It "
+        "slows the input, so such a run gives no timings.",
         default=False,
         refuse=_input_checksum,
         observes=True,

@@ -83,7 +83,7 @@ def points(study: Study, of: str) -> dict[str, dict[str, Any]]:
         return {run.point: {**run.parameters, "dataset": run.dataset.key} for run in timed}
     found = {}
     for each in study.loading:
-        for file in inputs.loading_files(each.dataset, ""):
+        for file in inputs.loading_files(each, ""):
             for loader in each.loaders:
                 for cache in each.page_caches:
                     keys = (each.dataset.benchmark, each.dataset.key, file, loader, cache)

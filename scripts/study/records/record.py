@@ -2,7 +2,9 @@
 
 import copy
 import functools
+import json
 import statistics
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -88,7 +90,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
-        "model": {"parameters": metrics["parameters"], "ranks_agree": _ranks_agree(metrics)} if ok else None,
+        "model": _model(metrics) if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
             "git_commit": provenance["git"]["commit"],
@@ -192,6 +194,7 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
         "steps_per_epoch": _steps(run, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
         **_compute_per_step(metrics),
+        "input_wait_per_step_s": max((w for w in _input_waits(metrics) if w is not None), default=None),
         "gradient_noise_scale": _gradient_noise_scale(run, metrics),
     }
 
@@ -219,6 +222,11 @@ def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
         "compute_per_step_slowest_s": max(known, default=None),
         "compute_per_step_fastest_s": min(known, default=None),
     }
+
+
+def _input_waits(metrics: dict[str, Any]) -> list[float | None]:
+    """Each rank's wait for a batch, median of the epochs; None if its samples are not read in training."""
+    return [rank.get("input_wait_per_step_s") for rank in metrics["ranks"]]
 
 
 def _gradient_noise_scale(run: RunDefinition, metrics: dict[str, Any]) -> float | None:
@@ -310,6 +318,17 @@ def _sweep(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]] 
 
 def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
+
+
+def _model(metrics: dict[str, Any]) -> dict[str, Any]:
+    """What a run trained, and checksums by which runs are compared: of rank 0's weights, and of all ranks' inputs."""
+    inputs = [rank.get("input_crc32") for rank in metrics["ranks"]]
+    return {
+        "parameters": metrics["parameters"],
+        "ranks_agree": _ranks_agree(metrics),
+        "final_weights_crc32": metrics["ranks"][0]["final_weights_crc32"],
+        "inputs_crc32": None if None in inputs else zlib.crc32(json.dumps(inputs).encode()),
+    }
 
 
 def _ranks_agree(metrics: dict[str, Any]) -> bool:

@@ -116,6 +116,7 @@ def _run_row(
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
+        **{name: (record["model"] or {}).get(name) for name in CHECKSUMS},
         **power.power_columns(record),
         **_communication(record["communication"]),
         **_profile(record["profile"]),
@@ -194,8 +195,9 @@ CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
-            "compute_per_step_fastest_s", "gradient_noise_scale")  # fmt: skip
-METRICS = ("accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
+            "compute_per_step_fastest_s", "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip
+CHECKSUMS = ("final_weights_crc32", "inputs_crc32")
+METRICS = ("accuracy", "top5_accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
 QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 # The columns of runs.csv that figures may draw against the number of GPUs.
 MEASURED = (
@@ -271,8 +273,8 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
 
 
 LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "peak_memory_mb", "imported_memory_mb",
-           "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
+           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "decode_s", "peak_memory_mb",
+           "imported_memory_mb", "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
 
 
 def _refuse_different_arrays(frame: pd.DataFrame) -> None:

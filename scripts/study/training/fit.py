@@ -122,9 +122,7 @@ def _inputs(
     return _pipelines(data, batch_size, order, of_input), order
 
 
-def _pipelines(
-    data: Data, batch_size: int, order: EpochOrder | None, of_input: InputMeasures | None
-) -> dict[str, Any]:
+def _pipelines(data: Data, batch_size: int, order: EpochOrder | None, of_input: InputMeasures | None) -> dict[str, Any]:
     """Keras's training input under ``input_pipeline: tf_data``."""
     train = batches(data.train, batch_size, order, of_input)
     return {"x": train, "validation_data": batches(data.validation, batch_size)}

@@ -119,9 +119,8 @@ def _train(
         heartbeat.steps = model.optimizer.iterations.numpy
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
-    with phases("train"):
-        with _reading(benchmark, data, reads):
-            history = fit.fit(model, data, run, folder, communicator, phases, resumed)
+    with phases("train"), _reading(benchmark, data, reads):
+        history = fit.fit(model, data, run, folder, communicator, phases, resumed)
     with phases("evaluate"), benchmark.reading_errors(data):
         batch_size = run.derived.batch_size_per_rank
         test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
@@ -268,7 +267,7 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
         for name, column in SQUARES.items()
         if column in epochs
     }
-    found = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
+    found: dict[str, Any] = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
     if "input_wait_per_step_s" in epochs:
         found["input_wait_per_step_s"] = number_or_none(later["input_wait_per_step_s"].median())
     if "input_crc32" in epochs:

@@ -89,7 +89,8 @@ def augmented(pixels: Any, side: int, flip: bool, seed: int, epoch: Any, positio
         return pixels
 
     def changed(image: Any, position: Any) -> Any:
-        drawn = tf.random.stateless_uniform([3], tf.stack([tf.constant(seed, tf.int64), epoch * EPOCHS_APART + position]))
+        its_seed = tf.stack([tf.constant(seed, tf.int64), epoch * EPOCHS_APART + position])
+        drawn = tf.random.stateless_uniform([3], its_seed)
         corner = tf.cast(drawn[:2] * (room + 1), tf.int32)
         square = tf.slice(image, tf.concat([corner, [0]], 0), [side, side, channels])
         return tf.cond(drawn[2] < 0.5, lambda: tf.reverse(square, [1]), lambda: square) if flip else square

@@ -86,7 +86,9 @@ def convert(
 def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool) -> Iterator[Checked]:
     for image in tqdm(source.images(), unit="image", desc=Path(source.path).name, mininterval=1):
         if not 0 <= image.label < options.classes:
-            raise StudyError(f"{image.where}: its class is {image.label}, but the dataset has {options.classes} classes")
+            raise StudyError(
+                f"{image.where}: its class is {image.label}, but there are {options.classes} classes, from 0"
+            )
         pixels = decoded(image.content, image.where, options.channels)
         seen.labels.append(image.label)
         seen.sizes.append(len(image.content))

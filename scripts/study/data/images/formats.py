@@ -329,7 +329,7 @@ class Memory(Format):
         begin = -buffer.ctypes.data % ALIGNMENT
         found = buffer[begin : begin + self._size()]
         with open(self.folder / "pixels.bin", "rb") as handle:
-            if handle.readinto(memoryview(found)) != self._size():
+            if handle.readinto(found.data) != self._size():
                 raise _damaged(str(self.folder / "pixels.bin"), "is shorter than it was")
         return found.reshape(-1, *self.index["shape"])
 

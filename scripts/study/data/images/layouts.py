@@ -49,7 +49,7 @@ class Source:
     @property
     def paths(self) -> list[Path]:
         """The files, or the folder; raises `StudyError` if there is none."""
-        found = sorted(glob.glob(self.path)) if glob.has_magic(self.path) else [self.path]
+        found = listed(self.path)
         if not found or not all(Path(each).exists() for each in found):
             raise StudyError(f"{self.path}: there is no such file or folder")
         return [Path(each) for each in found]
@@ -61,6 +61,11 @@ class Source:
     def class_names(self) -> list[str] | None:
         """The names of the classes, where the layout has them."""
         return [folder.name for folder in _classes(self)] if self.layout == "folder" else None
+
+
+def listed(path: str) -> list[str]:
+    """The files of a pattern, in the order of their names; another path alone, whether or not it exists."""
+    return sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - the pattern may be absolute
 
 
 LAYOUTS: Registry[Callable[[Source], Iterator[Image]]] = Registry("layout of images")
@@ -147,7 +152,7 @@ def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
     expected = begin + int(np.prod(shape, dtype=np.int64))
     if len(raw) != expected:
         record = (len(raw) - begin) // max(1, int(np.prod(shape[1:], dtype=np.int64)))
-        raise StudyError(f"{path}: record {record}: the file has {len(raw)} bytes, {expected} were expected; restore it")
+        raise StudyError(f"{path}: record {record}: the file has {len(raw)} bytes, not {expected}; restore it")
     return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
 
 

@@ -1,0 +1,85 @@
+"""The time to read all images of a folder, and to read and decode them, in one process and with one thread."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from study.core.errors import StudyError
+from study.core.files import read_json
+from study.data import page_cache
+from study.data.images.formats import Format, open_format
+from study.data.images.source import Images, Reader, Shape
+from study.data.samples import position_batches
+from study.instruments.memory import peak_memory_mb
+
+BATCH = 128  # images; the batch size of han2019
+
+
+def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds to read, and to read and decode; peak memory before and after (MB); CRC-32 of the decoded pixels.
+
+    Args:
+        loader: the format.
+        folder: the converted folder; its sidecar is the same with ``.json``.
+        cache: warm or cold: the state of the page cache before each of the two.
+        model: channels, classes, resize.
+
+    Raises:
+        StudyError: the folder is not as converted, or its pages cannot be dropped.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.set_visible_devices([], "GPU")
+    samples = read_json(f"{folder}.json")["shape"][0]
+    shape = Shape(model["resize"], model["resize"], model["channels"], model["classes"])
+    images = Images(Reader(open_format(loader, folder, samples)), shape)
+    imported = peak_memory_mb()
+    _prepare(Path(folder), cache)
+    begun = time.perf_counter()
+    _read(images.reader.images, samples)
+    read_s = time.perf_counter() - begun
+    images = Images(Reader(open_format(loader, folder, samples)), shape)
+    _prepare(Path(folder), cache)
+    begun = time.perf_counter()
+    images.load()
+    loaded_s = time.perf_counter() - begun
+    dataset = position_batches(samples, BATCH, None, images.stored(), threads=1)
+    for _ in itertools.islice(dataset, 1):  # the graph is built
+        pass
+    _prepare(Path(folder), cache)
+    begun, checksum = time.perf_counter(), 0
+    for batch in dataset:
+        checksum = zlib.crc32(batch.numpy().data, checksum)
+    decode_s = time.perf_counter() - begun + loaded_s
+    return {
+        "load_s": read_s,
+        "decode_s": decode_s,
+        "peak_memory_mb": peak_memory_mb(),
+        "imported_memory_mb": imported,
+        "crc32": checksum,
+    }
+
+
+def _read(images: Format, samples: int) -> None:
+    """Read all stored bytes in the order of the file."""
+    if images.has_pixels:
+        images.pixels()
+        return
+    for first in range(0, samples, BATCH):
+        images.read(np.arange(first, min(first + BATCH, samples)))
+
+
+def _prepare(folder: Path, cache: str) -> None:
+    for path in page_cache.files_in(folder):
+        if cache == "warm":
+            page_cache.warm(path)
+        elif reason := page_cache.drop(path):
+            raise StudyError(reason)
