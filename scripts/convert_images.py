@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 from study.core.errors import exit_with_message
 from study.data.images.conversion import Options, convert
@@ -11,6 +12,7 @@ from study.data.images.layouts import Source
 
 def main() -> None:
     """Read the command line and do it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on its own build
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", required=True, type=json.loads, help="layout, path and first label, as JSON")
     parser.add_argument("--format", required=True, choices=list(FORMATS))

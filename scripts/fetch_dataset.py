@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 from study.core import configuration
 from study.core.errors import exit_with_message
@@ -11,6 +12,7 @@ from study.models import images, synthetic
 
 def main() -> None:
     """Read the command line and do it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on its own build
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--file", required=True, help="one of the benchmark's files, by its name in the study")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 from study.core.errors import exit_with_message
 from study.data.images import timing
@@ -10,6 +11,7 @@ from study.data.images.formats import FORMATS
 
 def main() -> None:
     """Read the command line and do it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on its own build
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loader", choices=list(FORMATS))
     parser.add_argument("folder", help="the converted folder; its sidecar is beside it")

@@ -6,6 +6,7 @@ give the images at any positions, so that the order of the samples, and with it 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import struct
@@ -198,21 +199,15 @@ class LMDB(Format):
                         position += 1
         return {}
 
-    def __init__(self, folder: Path, index: Index) -> None:
-        super().__init__(folder, index)
-        self._environment: Any = None
-
     @property
     def _database(self) -> Any:
         import lmdb
 
-        if self._environment is None:
-            path = self.folder / "images.lmdb"
-            try:
-                self._environment = lmdb.open(str(path), subdir=False, lock=False, readonly=True, max_spare_txns=8)
-            except lmdb.Error as error:
-                raise _damaged(str(path), f"cannot be opened as an LMDB database: {error}") from None
-        return self._environment
+        path = self.folder / "images.lmdb"
+        try:
+            return _opened(str(path.resolve()))
+        except lmdb.Error as error:
+            raise _damaged(str(path), f"cannot be opened as an LMDB database: {error}") from None
 
     @property
     def mapped_files(self) -> list[Path]:
@@ -244,6 +239,14 @@ class LMDB(Format):
         if found is None:
             raise _damaged(self.where(position), f"there is no key {_key(position)!r}")
         return bytes(found)
+
+
+@functools.cache
+def _opened(path: str) -> Any:
+    """A database, open until the process ends: LMDB refuses to open one twice."""
+    import lmdb
+
+    return lmdb.open(path, subdir=False, lock=False, readonly=True, max_spare_txns=8)
 
 
 def _key(position: int) -> bytes:

@@ -46,7 +46,6 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
     begun = time.perf_counter()
     _read(images.reader.images, samples)
     read_s = time.perf_counter() - begun
-    images = Images(Reader(open_format(loader, folder, samples)), shape)
     _prepare(Path(folder), cache)
     begun = time.perf_counter()
     images.load()

@@ -1,0 +1,467 @@
+"""Images as data: layouts as their publishers write them, input formats, random changes, and broken files."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import gzip
+import json
+import shutil
+import struct
+import time
+
+import lmdb
+import numpy as np
+import pandas as pd
+import pytest
+from examples import define
+from fake_communicator import FakeCommunicator
+
+from study.core.errors import StudyError
+from study.data.images import codec, conversion, formats, source, synthetic, timing
+from study.data.images.conversion import Options
+from study.data.images.formats import FORMATS
+from study.data.images.layouts import Source
+from study.data.input_measures import InputMeasures
+from study.data.randomness import EpochOrder
+from study.data.samples import batches, part
+from study.experiment import expansion, inputs
+from study.instruments import phases
+from study.models.synthetic import generate
+from study.training import rank
+
+rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+import tensorflow as tf
+
+DRAWN = np.random.default_rng(7)
+PIXELS = DRAWN.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+LABELS = np.array([2, 0, 1, 1, 0, 2])
+OPTIONS = Options(classes=3, channels=3, side=8)
+
+
+def records(path, pairs, names=("image/encoded", "image/class/label")):
+    """A TFRecord file with these (encoded image, label) under ImageNet's names of features."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content, label in pairs:
+            feature = {
+                names[0]: tf.train.Feature(bytes_list=tf.train.BytesList(value=[content])),
+                names[1]: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                "image/height": tf.train.Feature(int64_list=tf.train.Int64List(value=[8])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    return [codec.encode_jpeg(each, 95) for each in PIXELS]
+
+
+def idx(magic, array):
+    return struct.pack(f">I{array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+def mnist(folder, images, labels, compressed=False):
+    end, pack = (".gz", gzip.compress) if compressed else ("", bytes)
+    (folder / f"train-images-idx3-ubyte{end}").write_bytes(pack(idx(0x803, images)))
+    (folder / f"train-labels-idx1-ubyte{end}").write_bytes(pack(idx(0x801, labels)))
+    return Source("mnist", str(folder / f"train-images-idx3-ubyte{end}"))
+
+
+def pixels_of(images, channels):
+    return np.stack([codec.decode(each.content, channels).numpy() for each in images])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mnist_s_files(tmp_path, compressed):
+    found = list(mnist(tmp_path, PIXELS[..., 0], LABELS, compressed).images())
+    assert [each.label for each in found] == list(LABELS)
+    assert np.array_equal(pixels_of(found, 1), PIXELS[..., :1]), "PNG loses nothing"
+
+
+def test_cifar_10_s_files(tmp_path):
+    pixels = DRAWN.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+    for number in (1, 2):
+        part_of = range(2 * number - 2, 2 * number)
+        rows = [bytes([LABELS[i]]) + pixels[i].transpose(2, 0, 1).tobytes() for i in part_of]
+        (tmp_path / f"data_batch_{number}.bin").write_bytes(b"".join(rows))
+    found = list(Source("cifar10", str(tmp_path / "data_batch_*.bin")).images())
+    assert [each.label for each in found] == list(LABELS[:4])
+    assert np.array_equal(pixels_of(found, 3), pixels)
+    assert found[3].where == f"{tmp_path / 'data_batch_2.bin'}: record 1"
+
+
+def test_imagenet_s_tfrecords_and_a_folder_of_classes(tmp_path, encoded):
+    """Labels in TFRecords are from 1, or from where the dataset says; folders are classes by their names."""
+    for number, chosen in enumerate((slice(0, 4), slice(4, 6))):
+        records(tmp_path / f"train-{number:05d}-of-00002", zip(encoded[chosen], LABELS[chosen] + 1, strict=True))
+    found = list(Source("tfrecord", str(tmp_path / "train-*")).images())
+    assert [(each.content, each.label) for each in found] == list(zip(encoded, LABELS, strict=True))
+    assert [each.label for each in Source("tfrecord", str(tmp_path / "train-00000*"), 0).images()] == [3, 1, 2, 2]
+    for name, content in (("b/2.jpg", encoded[0]), ("a/9.png", codec.encode_png(PIXELS[1])), ("b/1.jpg", encoded[2])):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_bytes(content)
+    folder = Source("folder", str(tmp_path / "folder"))
+    assert [(each.label, os.path.basename(each.where)) for each in folder.images()] == [
+        (0, "9.png"), (1, "1.jpg"), (1, "2.jpg")]  # fmt: skip
+    assert folder.class_names() == ["a", "b"]
+
+
+def cut(path, by=7):
+    path.write_bytes(path.read_bytes()[:-by])
+    return path
+
+
+def broken(kind, folder, encoded):
+    """(Source, what its message must have) of one broken dataset."""
+    pairs = list(zip(encoded, LABELS + 1, strict=True))
+    path = folder / "x.tfrecord"
+    match kind:
+        case "truncated TFRecord":
+            return Source("tfrecord", str(cut(records(path, pairs)))), [f"{path}: record 5", "cut off"]
+        case "a damaged byte":
+            content = bytearray(records(path, pairs).read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+            return Source("tfrecord", str(path)), [f"{path}: record ", "cut off or damaged"]
+        case "no TFRecord":
+            path.write_bytes(b"nothing of this kind" * 10)
+            return Source("tfrecord", str(path)), [f"{path}: record 0", "damaged"]
+        case "other features":
+            records(path, pairs, ("jpeg", "image/class/label"))
+            return Source("tfrecord", str(path)), [f"{path}: record 0", "image/class/label, image/height, jpeg"]
+        case "no JPEG":
+            return Source("tfrecord", str(records(path, [*pairs[:3], (b"GIF89a....", 1)]))), [
+                f"{path}: record 3", "neither JPEG nor PNG", "GIF89a"]  # fmt: skip
+        case "half a JPEG":
+            return Source("tfrecord", str(records(path, [(encoded[0][:60], 1)]))), [f"{path}: record 0", "decoded"]
+        case "unknown class":
+            return Source("tfrecord", str(records(path, [*pairs, (encoded[0], 4)]))), [
+                f"{path}: record 6", "its class is 3, but there are 3 classes, from 0"]  # fmt: skip
+        case "fewer than told":
+            return Source("tfrecord", str(records(path, pairs[:5]))), ["has 5 images, 6 expected"]
+        case "cut idx":
+            made = mnist(folder, PIXELS[..., 0], LABELS)
+            cut(folder / "train-images-idx3-ubyte", by=70)
+            return made, ["train-images-idx3-ubyte: record 4", "restore it"]
+        case "cut gz":
+            made = mnist(folder, PIXELS[..., 0], LABELS, compressed=True)
+            cut(folder / "train-images-idx3-ubyte.gz")
+            return made, ["train-images-idx3-ubyte.gz", "cannot be decompressed"]
+        case "no labels":
+            made = mnist(folder, PIXELS[..., 0], LABELS)
+            (folder / "train-labels-idx1-ubyte").unlink()
+            return made, ["no file of its labels, train-labels-idx1-ubyte"]
+        case "fewer labels":
+            return mnist(folder, PIXELS[..., 0], LABELS[:4]), ["has 6 images", "has 4 labels"]
+        case "cut CIFAR":
+            (folder / "data_batch_1.bin").write_bytes(bytes(3073 + 100))
+            return Source("cifar10", str(folder / "*.bin")), ["data_batch_1.bin: record 1", "cut off"]
+        case "a file of text in a folder":
+            for name in "abc":
+                (folder / name).mkdir()
+                (folder / name / "1.jpg").write_text("text")
+            return Source("folder", str(folder)), [str(folder / "a" / "1.jpg"), "neither JPEG nor PNG"]
+        case "too few folders":
+            (folder / "a").mkdir()
+            return Source("folder", str(folder)), ["has 1 sub-folders", "3 classes"]
+        case _:
+            return Source("folder", str(folder)), ["no folder with one sub-folder per class"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["truncated TFRecord", "a damaged byte", "no TFRecord", "other features", "no JPEG", "half a JPEG", "unknown class",
+     "fewer than told", "cut idx", "cut gz", "no labels", "fewer labels", "cut CIFAR", "a file of text in a folder",
+     "too few folders", "no folders"],
+)  # fmt: skip
+def test_a_broken_file_is_named_with_its_record_and_leaves_nothing(tmp_path, encoded, kind):
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    made, expected = broken(kind, folder, encoded)
+    options = Options(3, 1 if made.layout == "mnist" else 3, 8)
+    with pytest.raises(StudyError) as error:
+        conversion.convert(made, "jpeg_files", tmp_path / "out" / "x", tmp_path / "out" / "x.json", options, 6)
+    assert "\n" not in str(error.value)
+    assert all(text in str(error.value) for text in expected), str(error.value)
+    assert not list((tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else True
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory, encoded):
+    """The six images in all formats: {format: folder}; one PNG among them; shards of four."""
+    folder, contents = tmp_path_factory.mktemp("converted"), [*encoded]
+    contents[2] = codec.encode_png(PIXELS[2])
+    records(folder / "raw", zip(contents, LABELS + 1, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "SHARD_RECORDS", 4)
+        for name in FORMATS:
+            made = Source("tfrecord", str(folder / "raw"))
+            conversion.convert(made, name, folder / name, folder / f"{name}.json", OPTIONS, 6)
+    return {name: folder / name for name in FORMATS} | {"contents": contents}
+
+
+def images_of(converted, name, resize=8, side=8, threads=1):
+    shape = source.Shape(side, resize, 3, 3)
+    return source.Images(source.Reader(formats.open_format(name, converted[name], 6)), shape, threads)
+
+
+def test_all_formats_hold_the_same_images(converted):
+    sidecars = [json.loads(converted[name].with_name(f"{name}.json").read_text()) for name in FORMATS]
+    assert all(each["source"] == sidecars[0]["source"] and each["shape"] == [6, 192] for each in sidecars)
+    assert sidecars[0]["source"]["bytes"] == sum(map(len, converted["contents"]))
+    assert len(list(converted["tfrecord"].glob("shard-*"))) == 2
+    assert sorted(path.suffix for path in converted["jpeg_files"].rglob("*.*g")) == [".jpg"] * 5 + [".png"]
+    chosen = tf.constant([5, 0, 2, 4], tf.int64)
+    wanted = np.stack([codec.decode(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
+    for name in FORMATS:
+        assert np.array_equal(images_of(converted, name).stored()(chosen).numpy(), wanted), name
+        x, y = images_of(converted, name).gatherer()(chosen)
+        assert np.array_equal(y.numpy().argmax(axis=1), LABELS[chosen.numpy()])
+        assert x.numpy() == pytest.approx(wanted / 127.5 - 1, abs=1e-6)
+        assert len(part(images_of(converted, name), 1, 2)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "change", "expected"),
+    [
+        ("tfrecord", "shard-00001.tfrecord", lambda path: cut(path), "shard-00001.tfrecord: has .* at record 5"),
+        ("tfrecord", "shard-00000.tfrecord", lambda path: path.unlink(), "shard-00000.tfrecord: has 0 bytes"),
+        ("memory", "pixels.bin", lambda path: cut(path), "pixels.bin: has 1145 bytes, 1152 were written"),
+        ("jpeg_files", "00002/000000005.jpg", lambda path: path.unlink(), "000000005.jpg: is missing"),
+        ("lmdb", "index.npz", lambda path: path.write_text("x"), "index.npz: cannot be read"),
+        ("lmdb", "images.lmdb", lambda path: path.write_bytes(b"x" * 9000), "cannot be opened as an LMDB database"),
+    ],
+)
+def test_a_converted_folder_that_was_changed_is_refused_when_it_is_opened(
+    converted, tmp_path, name, file, change, expected
+):
+    shutil.copytree(converted[name], tmp_path / name)
+    change(tmp_path / name / file)
+    with pytest.raises(StudyError, match=expected) as error:
+        formats.open_format(name, tmp_path / name, 6)
+    assert "Snakemake converts it again" in str(error.value)
+
+
+def test_a_foreign_lmdb_is_refused(converted, tmp_path):
+    """Such as Caffe's, whose keys have eight digits and the image's name."""
+    shutil.copytree(converted["lmdb"], tmp_path / "lmdb")
+    (tmp_path / "lmdb" / "images.lmdb").unlink()
+    with lmdb.open(str(tmp_path / "lmdb" / "images.lmdb"), subdir=False, lock=False) as other, \
+         other.begin(write=True) as transaction:  # fmt: skip
+        for number in range(6):
+            transaction.put(b"%08d_n01440764.JPEG" % number, b"datum")
+    with pytest.raises(StudyError, match=r"holds 6 entries from key b'00000000_n01440764.JPEG'.*another program's"):
+        formats.open_format("lmdb", tmp_path / "lmdb", 6)
+
+
+@pytest.mark.parametrize(("name", "named"), [("jpeg_files", "000000001.jpg"), ("tfrecord", "shard-00000.tfrecord: r")])
+def test_a_record_that_breaks_in_training_is_named(converted, tmp_path, name, named):
+    """Zeros in place of an image, of the same length: only its decoding finds it."""
+    shutil.copytree(converted[name], tmp_path / name)
+    path = tmp_path / name / ("00000/000000001.jpg" if name == "jpeg_files" else "shard-00000.tfrecord")
+    content = path.read_bytes().replace(converted["contents"][1], bytes(len(converted["contents"][1])))
+    path.write_bytes(content)
+    images = images_of({name: tmp_path / name}, name)
+    with pytest.raises(StudyError, match=f"{named}.*neither JPEG nor PNG"), source.errors_named([images]):
+        for _ in batches(images, 3, EpochOrder(1)):
+            pass
+
+
+def test_a_file_that_vanishes_in_training_is_named(converted, tmp_path):
+    shutil.copytree(converted["jpeg_files"], tmp_path / "jpeg_files")
+    images = images_of({"jpeg_files": tmp_path / "jpeg_files"}, "jpeg_files")
+    (tmp_path / "jpeg_files" / "00001" / "000000003.jpg").unlink()
+    with pytest.raises(StudyError, match=r"000000003.jpg: cannot be read: No such file"), \
+         source.errors_named([images]):  # fmt: skip
+        list(batches(images, 3))
+
+
+def changed(positions, seed=3, epoch=0, side=5):
+    stored = tf.constant(PIXELS[np.array(positions)])
+    return codec.augmented(stored, side, True, seed, tf.constant(epoch, tf.int64), tf.constant(positions, tf.int64))
+
+
+def test_random_changes_follow_from_seed_epoch_and_position_alone():
+    first = changed([0, 1, 2, 3]).numpy()
+    assert np.array_equal(first[2], changed([5, 2]).numpy()[1]), "whichever batch it is in"
+    others = [changed([0, 1, 2, 3], seed=4), changed([0, 1, 2, 3], epoch=1)]
+    assert all(not np.array_equal(first, each.numpy()) for each in others)
+    for square, whole in zip(first, PIXELS, strict=False):
+        pieces = [whole[top : top + 5, left : left + 5] for top in range(4) for left in range(4)]
+        pieces += [each[:, ::-1] for each in pieces]
+        assert sum(np.array_equal(square, each) for each in pieces) == 1, "a square of the image"
+
+
+def test_all_squares_and_both_sides_are_drawn():
+    """Of 3 x 3 corners and two sides, each with the probability 1/18."""
+    whole = np.arange(9, dtype=np.uint8).reshape(1, 3, 3, 1)
+    stored, positions = tf.constant(np.repeat(whole, 720, 0)), tf.range(720, dtype=tf.int64)
+    many = codec.augmented(stored, 1, True, 1, tf.constant(0, tf.int64), positions)
+    counts = np.bincount(many.numpy().ravel(), minlength=9)
+    assert (abs(counts - 80) < 5 * np.sqrt(80)).all(), counts
+
+
+def test_without_random_changes_the_centre_is_taken_and_others_are_scaled():
+    assert np.array_equal(codec.centre(PIXELS, 4), PIXELS[:, 2:6, 2:6])
+    wide = np.zeros((10, 30, 3), np.uint8)
+    wide[:, 10:20] = 200
+    assert (codec.fit(tf.constant(wide), 5).numpy() == 200)[:, 1:4].all()
+    assert codec.fit(tf.constant(PIXELS[0]), 8).numpy() is not None
+    assert np.array_equal(codec.fit(tf.constant(PIXELS[0]), 8), PIXELS[0])
+    assert codec.fit(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
+
+
+def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_epoch(converted):
+    """The checksums of two epochs; the order and the random changes are those of the epoch."""
+    found = {}
+    for name in FORMATS:
+        images, order, measures = (
+            images_of(converted, name, side=6, threads=2).changing(5, True),
+            EpochOrder(1),
+            InputMeasures(True),
+        )
+        dataset, crcs = batches(images, 4, order, measures), []
+        for epoch in (0, 1, 0):
+            order.set(epoch)
+            assert [len(x) for x, _ in dataset] == [4, 2]
+            crcs.append(measures.end_epoch(2)["input_crc32"])
+        found[name] = crcs
+    assert len({tuple(each) for each in found.values()}) == 1, found
+    first, second, again = found["tfrecord"]
+    assert first == again != second
+
+
+def test_the_wait_for_input_is_the_time_for_which_nothing_came():
+    def late(number):
+        time.sleep(0.05)
+        return number
+
+    slow = tf.data.Dataset.range(3).map(lambda number: (tf.numpy_function(late, [number], tf.int64), number))
+    measures = InputMeasures()
+    assert len(list(measures.timed(slow))) == 3
+    found = measures.end_epoch(3)
+    assert found.keys() == {"input_wait_per_step_s"}
+    assert 0.05 <= found["input_wait_per_step_s"] < 5
+    assert measures.end_epoch(3) == {"input_wait_per_step_s": 0}
+
+
+def synthetic_images(**given):
+    default = {"number": 70, "side": 24, "channels": 3, "classes": 7, "noise": 1.0, "record_bytes": None}
+    return synthetic.Images(**{**default, "seed": 1, "split": 1, **given})
+
+
+def written(path, made):
+    path.write_bytes(b"".join(made.blocks()))
+    return list(Source("tfrecord", str(path)).images())
+
+
+def test_synthetic_images(tmp_path):
+    """Balanced classes, equal bytes from equal seeds; a class is its pattern, in both splits, up to the noise."""
+    train = written(tmp_path / "a", synthetic_images())
+    assert np.bincount([each.label for each in train]).tolist() == [10] * 7
+    assert (tmp_path / "a").read_bytes() == b"".join(synthetic_images().blocks())
+    assert written(tmp_path / "b", synthetic_images(seed=2))[0].content != train[0].content
+    test = written(tmp_path / "c", synthetic_images(split=2, number=14))
+    means = [pixels_of([each for each in train if each.label == label], 3).mean(axis=0) for label in range(7)]
+    distances = [[np.square(pixels_of([each], 3)[0] - mean).sum() for mean in means] for each in test]
+    nearest = [int(np.argmin(each)) for each in distances]
+    assert nearest == [each.label for each in test]
+    grey = written(tmp_path / "d", synthetic_images(channels=1, number=7))
+    assert pixels_of(grey, 1).shape == (7, 24, 24, 1)
+
+
+def test_synthetic_records_have_the_size_that_was_asked_for(tmp_path):
+    """115 kB as ImageNet's on average, filled with comments; and smaller than JPEG at quality 90 gives."""
+    large = written(tmp_path / "a", synthetic_images(number=7, record_bytes=115_000))
+    assert {len(each.content) for each in large} == {115_000}
+    assert pixels_of(large, 3).shape == (7, 24, 24, 3)
+    small = written(tmp_path / "b", synthetic_images(number=7, side=64, record_bytes=4_000))
+    assert all(abs(len(each.content) - 4_000) < 400 for each in small), [len(each.content) for each in small]
+
+
+def test_reading_and_decoding_are_timed_apart(converted):
+    found = {name: timing.measure(name, converted[name], "warm", {"channels": 3, "classes": 3, "resize": 8})
+             for name in FORMATS}  # fmt: skip
+    assert len({each["crc32"] for each in found.values()}) == 1
+    assert all(each["load_s"] > 0 and each["decode_s"] > 0 for each in found.values())
+
+
+SMALL = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 16, "resize": 20,
+         "classes": 6, "seed": 1}  # fmt: skip
+STUDY = {"description": "a test", "tables": ["scaling"]}
+RUN = {"benchmark": "lenet_classic", "scaling": "weak", "epochs": 2, "gpus": 1, "batch_size": 20, "loader": "tfrecord"}
+
+
+def expanded(dataset=(), name="lenet_classic", **point):
+    given = {key: value for key, value in {**SMALL, **dict(dataset)}.items() if value is not None}
+    content = {**STUDY, "datasets": {name: given}}
+    return expansion.expand("test", {**content, "runs": [{**RUN, "benchmark": name, **point}]}, "test.yaml").runs
+
+
+def make_images(planned, data_dir):
+    for file in planned.dataset.files:
+        raw = planned.dataset.raw(data_dir, file)
+        if not os.path.exists(raw):
+            generate(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file)
+        told = inputs.image_options(planned.dataset, file)
+        folder = planned.dataset.images(data_dir, file, planned["loader"])
+        made, options = inputs.image_source(planned.dataset, data_dir, file), Options(**told["options"])
+        conversion.convert(made, planned["loader"], folder, f"{folder}.json", options, told["samples"])
+
+
+@pytest.mark.slow
+def test_training_is_the_same_from_all_formats_bit_for_bit(tmp_path):
+    """A rank of two: final weights and the checksums of what the model got."""
+    results = []
+    for loader in FORMATS:
+        (planned,) = expanded(gpus=2, sharding="by_rank", loader=loader, input_checksum=True, batch_size=10)
+        make_images(planned, str(tmp_path / "data"))
+        run = define(planned, data_dir=str(tmp_path / "data"))
+        rank.run_rank(run, tmp_path / loader, phases.now(), lambda with_process_sets: FakeCommunicator(size=2))
+        history = pd.read_csv(tmp_path / loader / "history.csv")
+        metrics = json.loads((tmp_path / loader / "metrics.json").read_text())
+        assert (history["input_wait_per_step_s"] > 0).all()
+        assert metrics["workload"] == {"train_samples": 60, "test_samples": 20, "features": 256, "samples_per_rank": 30}
+        results.append((metrics["ranks"][0]["final_weights_crc32"], tuple(metrics["ranks"][0]["input_crc32"])))
+        assert {"top5_accuracy", "val_top5_accuracy"} <= set(history)
+    assert len(set(results)) == 1, results
+    assert len(set(results[0][1])) == 2, "each epoch has other samples"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "point", "expected"),
+    [
+        ({"image_size": 15}, {}, "image_size: 15 is too small: lenet_classic's layers need 16"),
+        ({"resize": 12}, {}, "resize: 12 is smaller than image_size, 16"),
+        ({"classes": 61}, {}, "60 are fewer than the 61 classes"),
+        ({"source": "synthetic"}, {}, "source: synthetic: lenet_classic trains on images; use image_files"),
+        ({}, {"loader": "read_csv"}, "read_csv: lenet_classic trains on images; use tfrecord, lmdb,"),
+        ({}, {"staging": "local_copy"}, "images are read while the model trains"),
+        ({}, {"input_pipeline": "keras_arrays"}, "no array to hand to Keras"),
+        ({}, {"input_checksum": True, "emulated_ranks": 2}, "use emulated_ranks: 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_train_on_images_is_refused_before_anything_is_made(dataset, point, expected):
+    with pytest.raises(StudyError, match=r"test.yaml: ") as error:
+        expanded(dataset, **point)
+    assert expected in str(error.value)
+
+
+def test_tables_refuse_what_is_for_images():
+    from examples import expand
+
+    for point, expected in (({"loader": "tfrecord"}, "nt3 trains on tables; use read_csv"),
+                            ({"input_checksum": True}, "it is for images")):  # fmt: skip
+        with pytest.raises(StudyError, match=expected):
+            expand(**point)
+
+
+def test_a_dataset_of_images_has_its_own_name_for_what_it_gives():
+    name = expanded()[0].dataset.id
+    assert name == "synthetic-60-20x16x16x1-6classes-seed1-resize20"
+    changes = {"seed": 2, "noise": 0.5, "record_kb": 20, "flip": True, "resize": 21, "channels": 3}
+    others = [expanded({key: value})[0].dataset.id for key, value in changes.items()]
+    assert len({name, *others}) == 7
+    assert expanded({"resize": None})[0].spec["model"]["resize"] == 16, "an image size alone is both"
