@@ -4,6 +4,7 @@ import argparse
 import json
 
 from study.core.errors import exit_with_message
+from study.data.images.formats import FORMATS
 from study.data.loader_timing import measure
 from study.data.loaders import LOADERS
 
@@ -12,7 +13,7 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
-    parser.add_argument("--loader", required=True, nargs="+", choices=list(LOADERS))
+    parser.add_argument("--loader", required=True, nargs="+", choices=[*LOADERS, *(set(FORMATS) - set(LOADERS))])
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=int)
     parser.add_argument("--machine", required=True)

@@ -57,6 +57,12 @@ def _warmup(run: PlannedRun) -> str | None:
     return None
 
 
+def _by_layer(run: PlannedRun) -> str | None:
+    if run["learning_rate_by_layer"] == "lars" and run.spec["optimizer"] != "sgd":
+        return f"LARS is momentum SGD, but {run.dataset.benchmark}'s optimizer is {run.spec['optimizer']}; use none"
+    return None
+
+
 def _plateau(run: PlannedRun) -> str | None:
     if run["plateau_epochs"] and run["warmup_epochs"]:
         return "the warm-up sets the learning rate in each step and would undo a reduction; give two grids"
@@ -241,6 +247,17 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="epochs to a reduction on a plateau",
         refuse=_plateau,
+    )
+)
+declare(
+    Parameter(
+        "learning_rate_by_layer",
+        Choice(("none", "lars")),
+        "Whether each layer's learning rate is scaled by the norms of its weights and gradient (LARS), for large "
+        "batches. The learning rate then multiplies 0.001 x norm of the weights / norm of the gradient.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_by_layer,
     )
 )
 declare(

@@ -11,6 +11,7 @@ from study.machines import machine
 from study.report.findings import declaration
 
 SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s", "Mbit/s": "10^6 bits/s"}  # may also stand for multiples of 1024
+SOURCES = ("url", "path", "synthetic", "image_files", "synthetic_images")
 KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
 COLUMNS = "| column | unit | meaning |\n|---|---|---|\n"
 
@@ -19,7 +20,7 @@ def studies() -> str:
     """The page docs/reference/studies.md."""
     schema = schemas.studies()
     parts = schema["$defs"]
-    sources = {name: parts[f"{name}_dataset"] for name in ("url", "path", "synthetic")}
+    sources = {name: parts[f"{name}_dataset"] for name in SOURCES}
     tables = [f"## Datasets: `source: {name}`\n\n{KEYS}{_rows(part, parts)}" for name, part in sources.items()]
     top = {name: {**part, "additionalProperties": True, "items": {}} for name, part in schema["properties"].items()}
     return _page(

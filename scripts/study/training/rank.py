@@ -27,7 +27,7 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
-from study.training import allreduce_sweep, fit, learning_rate, staging
+from study.training import allreduce_sweep, fit, lars, learning_rate, staging
 from study.training.communicator import Communicator, Members
 
 # Of metrics.json, and the columns of history.csv that they are.
@@ -204,6 +204,8 @@ def compile_model(
     model = benchmark.build_model(shape)
     size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
+    if run["learning_rate_by_layer"] == "lars":
+        optimizers["sgd"] = lars.optimizer_class()
     further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
     optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
     optimizer = communicator.distributed_optimizer(optimizer, members)

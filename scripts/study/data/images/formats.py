@@ -50,6 +50,9 @@ class Format(ABC):
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder, self.index = folder, index
 
+    def close(self) -> None:  # noqa: B027 - some formats keep nothing open
+        """Close what is open; it is opened again when it is needed."""
+
     @property
     def mapped_files(self) -> list[Path]:
         """Files that are mapped, whose reads the kernel does not count as such."""
@@ -122,6 +125,11 @@ class TFRecords(Format):
     def __init__(self, folder: Path, index: Index) -> None:
         super().__init__(folder, index)
         self._open: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Close the shards."""
+        while self._open:
+            os.close(self._open.popitem()[1])
 
     def check(self) -> None:
         """The shards are there, and have the size that the index gives them."""
@@ -213,6 +221,11 @@ class LMDB(Format):
     def mapped_files(self) -> list[Path]:
         """The database."""
         return [self.folder / "images.lmdb"]
+
+    def close(self) -> None:
+        """Close the database, whose mapped pages would stay in memory."""
+        _opened(str((self.folder / "images.lmdb").resolve())).close()
+        _opened.cache_clear()
 
     def check(self) -> None:
         """The database has as many entries as the index, with our keys."""

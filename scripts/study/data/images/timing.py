@@ -42,18 +42,18 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
     shape = Shape(model["resize"], model["resize"], model["channels"], model["classes"])
     images = Images(Reader(open_format(loader, folder, samples)), shape)
     imported = peak_memory_mb()
-    _prepare(Path(folder), cache)
+    _prepare(images.reader.images, cache)
     begun = time.perf_counter()
     _read(images.reader.images, samples)
     read_s = time.perf_counter() - begun
-    _prepare(Path(folder), cache)
+    _prepare(images.reader.images, cache)
     begun = time.perf_counter()
     images.load()
     loaded_s = time.perf_counter() - begun
     dataset = position_batches(samples, BATCH, None, images.stored(), threads=1)
     for _ in itertools.islice(dataset, 1):  # the graph is built
         pass
-    _prepare(Path(folder), cache)
+    _prepare(images.reader.images, cache)
     begun, checksum = time.perf_counter(), 0
     for batch in dataset:
         checksum = zlib.crc32(batch.numpy().data, checksum)
@@ -76,8 +76,10 @@ def _read(images: Format, samples: int) -> None:
         images.read(np.arange(first, min(first + BATCH, samples)))
 
 
-def _prepare(folder: Path, cache: str) -> None:
-    for path in page_cache.files_in(folder):
+def _prepare(images: Format, cache: str) -> None:
+    """Bring the folder's files into the state of the page cache that is asked for."""
+    images.close()
+    for path in page_cache.files_in(images.folder):
         if cache == "warm":
             page_cache.warm(path)
         elif reason := page_cache.drop(path):
