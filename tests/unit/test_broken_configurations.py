@@ -21,7 +21,7 @@ from study.machines import launchers, machine, packing, queues
 
 SHIPPED = configuration.CONFIG
 KINDS = {
-    "studies": ["laptop", "smoke", "timeline", "icpp2019", "prostate", "sc18"],
+    "studies": ["laptop", "smoke", "timeline", "icpp2019", "prostate", "sc18", "images"],
     "machines": ["local", "summit", "theta", "theta_flat", "polaris_prod", "frontier"],
     "benchmarks": ["nt3", "p1b1", "p1b2", "p1b3"],
 }

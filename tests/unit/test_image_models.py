@@ -10,7 +10,7 @@ import pytest
 
 from study import models
 from study.core import configuration
-from study.models import images
+from study.models import images, operations
 
 
 def benchmark(name, **given):
@@ -71,6 +71,7 @@ def test_those_sums_worked_out():
                                   for name in PARAMETERS])  # fmt: skip
 def test_parameters(name):
     side, channels, classes, parameters = PARAMETERS[name]
+    side = 32 if "resnet" in name else side  # the mean of each map is taken, so that no weight depends on it
     made = benchmark(name, image_size=side, channels=channels, classes=classes)
     assert made.build_model((side, side, channels)).count_params() == parameters
 
@@ -80,6 +81,8 @@ def test_parameters_near_pittman_s_table_2(name, published):
     """The paper rounds. VGG-A's convolutions and dense layers are summed above; Inception V1's layers are built."""
     if name == "inception_v1":
         found = benchmark(name, image_size=32).build_model((32, 32, 3)).count_params()
+        # The layers' own weights and biases; three values of batch norm in place of each of the 7,280 biases.
+        assert found == 6_998_552 + 2 * 7_280
     else:
         found = PARAMETERS[name][3]
     assert found == pytest.approx(published, rel=0.05)
@@ -91,13 +94,27 @@ QUICK = ("lenet", "lenet_classic")
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
                                   for name in NETWORKS if name != "resnet101"])  # fmt: skip
-def test_the_smallest_image_builds(name):
+def test_the_smallest_image_builds_and_its_operations_are_those_of_the_layers(name):
     made = benchmark(name, classes=2)
     least, channels = made.minimum_size, made.spec["model"]["channels"]
-    assert made.build_model((least, least, channels)).count_params() > 0
     if name in ("lenet", "lenet_classic", "alexnet", "vgg_a"):  # the others' layers are padded
         with pytest.raises(ValueError, match=r"[Nn]egative|[Nn]on-positive|dimension|zero"):
             made.build_model((least - 1, least - 1, channels))
+    made = benchmark(name, classes=2, image_size=least)
+    model = made.build_model((least, least, channels))
+    kernels = [(layer, layer.kernel.shape) for layer in model.layers if hasattr(layer, "kernel")]
+    counted = [int(np.prod(shape)) * int(np.prod(layer.output_shape[1:-1])) for layer, shape in kernels]
+    assert operations.forward_flop(name, made.spec["model"], least**2 * channels) == 2 * sum(counted)
+
+
+def test_operations_at_full_size():
+    """Multiply-adds of one image as the papers have them: AlexNet 0.7, VGG-A 7.6, GoogLeNet 1.5, ResNet-50 3.8 billion
+    (arXiv:1512.03385, Table 1: 3.8 and 7.6).
+    """
+    expected = {"alexnet": 0.71, "vgg_a": 7.6, "inception_v1": 1.5, "resnet50": 3.8, "resnet101": 7.6}
+    for name, billions in expected.items():
+        model = benchmark(name).spec["model"]
+        assert operations.forward_flop(name, model, 0) / 2e9 == pytest.approx(billions, rel=0.06), name
 
 
 def test_l2_is_on_all_kernels_and_on_nothing_else():

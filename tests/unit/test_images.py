@@ -18,6 +18,8 @@ import pytest
 from examples import define
 from fake_communicator import FakeCommunicator
 
+from study import models
+from study.core import configuration
 from study.core.errors import StudyError
 from study.data.images import codec, conversion, formats, source, synthetic, timing
 from study.data.images.conversion import Options
@@ -28,6 +30,7 @@ from study.data.randomness import EpochOrder
 from study.data.samples import batches, part
 from study.experiment import expansion, inputs
 from study.instruments import phases
+from study.models import images as image_models
 from study.models.synthetic import generate
 from study.training import rank
 
@@ -205,6 +208,20 @@ def converted(tmp_path_factory, encoded):
 def images_of(converted, name, resize=8, side=8, threads=1):
     shape = source.Shape(side, resize, 3, 3)
     return source.Images(source.Reader(formats.open_format(name, converted[name], 6)), shape, threads)
+
+
+def test_train_and_test_folders_need_the_same_classes(tmp_path, encoded):
+    files = {}
+    for file, names in (("train", "ab"), ("test", "ac")):
+        for name in names:
+            (tmp_path / file / name).mkdir(parents=True)
+            (tmp_path / file / name / "1.jpg").write_bytes(encoded[0])
+        target = tmp_path / f"{file}.lmdb"
+        conversion.convert(Source("folder", str(tmp_path / file)), "lmdb", target, f"{target}.json", Options(2, 3, 8))
+        files[file] = {"path": str(target), "sidecar": f"{target}.json"}
+    spec = image_models.with_input(configuration.load_named("benchmarks", "lenet"), {"image_size": 8, "classes": 2})
+    with pytest.raises(StudyError, match=r"test.lmdb: its classes \['a', 'c'\] are not those of train: \['a', 'b'\]"):
+        models.get("lenet", spec).open(files, "lmdb", 1)
 
 
 def test_all_formats_hold_the_same_images(converted):

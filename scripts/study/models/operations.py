@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from study.core.registry import Registry
+from study.models.inception_v1 import MODULES
 
 Layers = Callable[[dict[str, Any], int], list[int]]
 # From (``model`` of the benchmark's YAML, features of a sample) to each layer's multiply-adds in the forward pass.
@@ -69,3 +70,92 @@ def _p1b2(model: dict[str, Any], features: int) -> list[int]:
 @LAYERS.register("p1b3")
 def _p1b3(model: dict[str, Any], features: int) -> list[int]:
     return _dense(features + 1, *model["dense"], 1)  # the concentration is one more input
+
+
+def _convolution(side: int, width: int, *channels: int) -> list[int]:
+    """Multiply-adds of convolutions of width x width that keep ``side`` pixels, from the first channels to the last."""
+    return [side**2 * width**2 * inputs * outputs for inputs, outputs in pairwise(channels)]
+
+
+@LAYERS.register("lenet")
+def _lenet(model: dict[str, Any], features: int) -> list[int]:
+    side, channels = model["image_size"], model["channels"]
+    found = _convolution(side, 5, channels, 32) + _convolution(side // 2, 5, 32, 64)
+    return found + _dense((side // 2 // 2) ** 2 * 64, 1024, model["classes"])
+
+
+@LAYERS.register("lenet_classic")
+def _lenet_classic(model: dict[str, Any], features: int) -> list[int]:
+    first = model["image_size"] - 4
+    second = first // 2 - 4
+    found = _convolution(first, 5, model["channels"], 6) + _convolution(second, 5, 6, 16)
+    return found + _dense((second // 2) ** 2 * 16, 120, 84, model["classes"])
+
+
+@LAYERS.register("alexnet")
+def _alexnet(model: dict[str, Any], features: int) -> list[int]:
+    first = (model["image_size"] + 4 - 11) // 4 + 1
+    second, third, last = (_pooled(first, times) for times in (1, 2, 3))
+    found = _convolution(first, 11, model["channels"], 64) + _convolution(second, 5, 64, 192)
+    return found + _convolution(third, 3, 192, 384, 256, 256) + _dense(last**2 * 256, 4096, 4096, model["classes"])
+
+
+def _pooled(side: int, times: int) -> int:
+    """The side after so many poolings of width 3 and stride 2 without padding."""
+    return side if times == 0 else _pooled((side - 3) // 2 + 1, times - 1)
+
+
+@LAYERS.register("vgg_a")
+def _vgg_a(model: dict[str, Any], features: int) -> list[int]:
+    side, channels, found = model["image_size"], model["channels"], []
+    for block in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+        found += _convolution(side, 3, channels, *block)
+        side, channels = side // 2, block[-1]
+    return found + _dense(side**2 * channels, 4096, 4096, model["classes"])
+
+
+@LAYERS.register("inception_v1")
+def _inception_v1(model: dict[str, Any], features: int) -> list[int]:
+    side = _halved(model["image_size"])
+    found = _convolution(side, 7, model["channels"], 64)
+    side = _halved(side)
+    found += _convolution(side, 1, 64, 64) + _convolution(side, 3, 64, 192)
+    side, channels = _halved(side), 192
+    for filters in MODULES:
+        if filters is None:
+            side = _halved(side)
+            continue
+        one, before_three, three, before_five, five, after_pooling = filters
+        found += _convolution(side, 1, channels, one) + _convolution(side, 1, channels, after_pooling)
+        found += _convolution(side, 1, channels, before_three) + _convolution(side, 3, before_three, three)
+        found += _convolution(side, 1, channels, before_five) + _convolution(side, 5, before_five, five)
+        channels = one + three + five + after_pooling
+    return found + _dense(channels, model["classes"])
+
+
+def _halved(side: int) -> int:
+    """The side after a stride of 2 with padding."""
+    return -(-side // 2)
+
+
+def _resnet(*blocks: int) -> Layers:
+    """A ResNet with so many blocks in its four stages; the stride is in the first convolution of a stage."""
+
+    def layers(model: dict[str, Any], features: int) -> list[int]:
+        side = _halved(model["image_size"])
+        found, side, channels = _convolution(side, 7, model["channels"], 64), _halved(side), 64
+        for stage, number in enumerate(blocks):
+            width = 64 << stage
+            side = side if stage == 0 else _halved(side)
+            for block in range(number):
+                shortcut = _convolution(side, 1, channels, 4 * width) if block == 0 else []
+                found += shortcut + _convolution(side, 1, channels, width) + _convolution(side, 3, width, width)
+                found += _convolution(side, 1, width, 4 * width)
+                channels = 4 * width
+        return found + _dense(channels, model["classes"])
+
+    return layers
+
+
+LAYERS.add("resnet50", _resnet(3, 4, 6, 3))
+LAYERS.add("resnet101", _resnet(3, 4, 23, 3))
