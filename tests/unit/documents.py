@@ -30,7 +30,7 @@ ELSEWHERE = {
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
     "TensorFlow, Keras, pandas, dask or Horovod": "c_parser_wrapper.py callbacks.py horovod/_keras/__init__.py "
-    "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce",
+    "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce image/encoded image/class/label",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake's Slurm plugin": "--slurm-status-command slurm_partition",

@@ -109,7 +109,7 @@ class Arrays(SampleSource):
 
         x = tensor(self.x)
         y = x if self.y is self.x else tensor(self.y)
-        order = None if self.order is None else tf.convert_totensor(self.order)
+        order = None if self.order is None else tf.convert_to_tensor(self.order)
 
         def gather(chosen: Any) -> tuple[Any, Any]:
             if order is not None:
