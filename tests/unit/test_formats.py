@@ -128,3 +128,21 @@ def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
 def test_a_figure_without_a_format():
     with pytest.raises(StudyError, match="formats: no format was loaded"):
         formats_drawing.select(describe("formats"), loads().query("loader == 'read_csv'"), "tiny")
+
+
+def test_images_have_a_table_of_their_own():
+    """Two repeats of two formats; a table of matrices in the same study keeps its own rows."""
+    same = {**LOAD, "benchmark": "lenet", "file": "train", "rows": 100, "columns": 768, "size_mb": 2.0}
+    images = [
+        {**same, "loader": name, "repeat": repeat, "load_s": read, "decode_s": decode + repeat, "peak_memory_mb": 200.0}
+        for name, read, decode in (("tfrecord", 0.5, 3.0), ("lmdb", 0.25, 2.0))
+        for repeat in (1, 2)
+    ]
+    both = pd.concat([loads().assign(size_mb=1.0), pd.DataFrame(images)], ignore_index=True)
+    found = TABLES["image_formats"].make(pd.DataFrame(), both).frame
+    assert found["format"].tolist() == ["tfrecord", "lmdb"]
+    assert found["read_images_per_s"].tolist() == [200, 400]
+    assert found["decode_s"].tolist() == [4.5, 3.5]
+    # Student's t with one degree of freedom: 12.706 x standard deviation / square root of 2.
+    assert found["decode_ci95_s"].tolist() == pytest.approx([12.706 * 0.5] * 2, rel=1e-4)
+    assert set(TABLES["formats"].make(pd.DataFrame(), both).frame["benchmark"]) == {"nt3", "p1b3"}

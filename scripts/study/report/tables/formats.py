@@ -9,6 +9,7 @@ from study.core.statistics import summarize
 from study.data.formats import FORMATS
 from study.experiment.study import Study
 from study.records.names import join_records
+from study.report.tables.image_formats import is_of_images
 from study.report.tables.layout import Table
 from study.report.tables.summary import notes, optional_columns
 
@@ -20,7 +21,11 @@ NEEDS = "a loading measurement of a format, such as hdf5"
 
 def measures_formats(study: Study) -> bool:
     """Whether a study measures a format beside the plain array."""
-    return any(set(entry.loaders) & set(FORMATS) - {"npy"} for entry in study.loading)
+    return any(
+        set(entry.loaders) & set(FORMATS) - {"npy"}
+        for entry in study.loading
+        if not any(form.get("kind") == "images" for form in entry.dataset.spec["files"].values())
+    )
 
 
 @kinds.table(
@@ -34,7 +39,7 @@ def measures_formats(study: Study) -> bool:
 )
 def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per file and format: seconds to write and to load, size, additional memory while loading."""
-    chosen = loading[loading["loader"].isin(FORMATS)]
+    chosen = loading[loading["loader"].isin(FORMATS) & ~is_of_images(loading)]
     rows = [
         _row(dict(zip(KEYS, key, strict=True)), group) for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
     ]
