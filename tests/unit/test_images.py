@@ -1,4 +1,4 @@
-"""Images as data: layouts as their publishers write them, input formats, random changes, and broken files."""
+"""Images as data: layouts as their publishers write them, input formats, augmentation, and broken files."""
 
 import os
 
@@ -331,7 +331,7 @@ def test_without_random_changes_the_centre_is_taken_and_others_are_scaled():
 
 
 def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_epoch(converted):
-    """The checksums of two epochs; the order and the random changes are those of the epoch."""
+    """The checksums of two epochs; the order and the augmentation are those of the epoch."""
     found = {}
     for name in FORMATS:
         images, order, measures = (

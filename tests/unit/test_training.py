@@ -200,4 +200,4 @@ def test_a_step_of_lars_by_hand():
 
 def test_lars_needs_sgd():
     with pytest.raises(StudyError, match="learning_rate_by_layer: LARS is momentum SGD, but p1b1's optimizer is adam"):
-        expand(benchmark="p1b1", epochs=8, learning_rate_by_layer="lars")
+        expand(benchmark="p1b1", epochs=8, batch_size=20, learning_rate_by_layer="lars")

@@ -143,7 +143,7 @@ def _loaded(
     with reads.counted():
         images = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"])
     for each in images.values():
-        for path in each.reader.images.mapped_files:
+        for path in each.mapped_files:
             reads.mapped(path)
     return images
 

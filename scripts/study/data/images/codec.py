@@ -1,4 +1,4 @@
-"""Images as bytes and as pixels: encoding, decoding, scaling, and the random changes of training.
+"""Images as bytes and as pixels: encoding, decoding, scaling, and augmentation.
 
 All formats go through the same operations, so that they give the model the same pixels. Encoded images are JPEG or, of
 datasets that publish pixels (MNIST, CIFAR-10), PNG, which loses nothing; TensorFlow's decoder takes both.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-EPOCHS_APART = 1 << 32  # in the seeds of random changes; more than a file has images
+EPOCHS_APART = 1 << 32  # in the seeds of augmentation; more than a file has images
 Pixels = NDArray[np.uint8]  # (height, width, channels)
 
 

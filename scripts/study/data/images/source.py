@@ -6,6 +6,7 @@ import collections
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,13 @@ class Reader:
 class Images(SampleSource):
     """Images of one format. ``can`` is `Can.RANDOM_ACCESS`: they are read at the positions that the order gives.
 
-    reader: of the format. shape: what the model gets. threads: that read and decode at once. order: positions of the
-    samples in the file, None for all in their order. seed, flip: of the random changes in training; without a seed the
+    reader: of the format. target: what the model gets. threads: that read and decode at once. order: positions of the
+    samples in the file, None for all in their order. seed, flip: of the augmentation in training; without a seed the
     centre of each image is taken.
     """
 
     reader: Reader
-    shape_: Shape
+    target: Shape
     threads: int = 1
     order: np.ndarray | None = None
     seed: int | None = None
@@ -86,7 +87,12 @@ class Images(SampleSource):
     @property
     def shape(self) -> tuple[int, ...]:
         """(side, side, channels)."""
-        return self.shape_.side, self.shape_.side, self.shape_.channels
+        return self.target.side, self.target.side, self.target.channels
+
+    @property
+    def mapped_files(self) -> list[Path]:
+        """Files that are mapped, whose reads the kernel does not count."""
+        return self.reader.images.mapped_files
 
     @property
     def is_streamed(self) -> bool:
@@ -111,17 +117,17 @@ class Images(SampleSource):
         return replace(self, seed=seed, flip=flip)
 
     def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors; without random changes."""
+        """A function from positions, a tensor, to a batch (x, y) of tensors; without augmentation."""
         return self._gatherer(None)
 
     def gatherer_in(self, order: Any) -> Callable[[Any], tuple[Any, Any]]:
-        """The same, with the random changes of the order's epoch."""
+        """The same, with the augmentation of the order's epoch."""
         return self._gatherer(None if self.seed is None else order.epoch)
 
     def _gatherer(self, epoch: Any) -> Callable[[Any], tuple[Any, Any]]:
         import tensorflow as tf
 
-        shape, labels = self.shape_, tf.convert_to_tensor(self.reader.images.index["label"])
+        shape, labels = self.target, tf.convert_to_tensor(self.reader.images.index["label"])
         order = None if self.order is None else tf.convert_to_tensor(self.order)
         stored = self.stored()
 
@@ -141,7 +147,7 @@ class Images(SampleSource):
         """A function from positions in the file to pixels, uint8 (images, resize, resize, channels)."""
         import tensorflow as tf
 
-        shape, images = self.shape_, self.reader.images
+        shape, images = self.target, self.reader.images
         if images.has_pixels:
             self.load()
             pixels = tensor(self._pixels[0])
@@ -170,7 +176,7 @@ def errors_named(sources: list[Images]) -> Iterator[None]:
         yield
     except tf.errors.OpError:
         for source in sources:
-            found = source.reader.error or source.reader.undecodable(source.shape_.channels)
+            found = source.reader.error or source.reader.undecodable(source.target.channels)
             if found:
                 raise found from None
         raise
