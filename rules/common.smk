@@ -23,6 +23,7 @@ from study.core import code_version, configuration, environment, paths
 from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
+from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues
@@ -96,7 +97,7 @@ wildcard_constraints:
     measurement="[^/]+",
     file="[a-z0-9_]+",
     name="[^/]+",
-    format="[a-z_]+",
+    format="|".join(FORMATS),
 
 
 def run_of(wildcards):

@@ -8,7 +8,8 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.report.tables.layout import Table
-from study.report.tables.summary import joined_records, notes, optional_columns
+from study.records.names import join_records
+from study.report.tables.summary import notes, optional_columns
 
 KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]
 
@@ -61,5 +62,5 @@ def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row["decoded_images_per_s"] = row["images"] / row["decode_s"]
     row["repeats_ok"] = len(group)
     row["code_is_current"] = bool(group["code_is_current"].all())
-    row["records"] = joined_records(group["record"])
+    row["records"] = join_records(group["record"])
     return row
