@@ -1,4 +1,4 @@
-"""One rank of a training run; started by the machine's launcher, see scripts/launch_training.py."""
+"""One rank of a training run, or one process of another strategy; started by the machine's launcher, see scripts/launch_training.py."""
 
 import time
 
@@ -6,14 +6,19 @@ STARTED = time.time_ns(), time.monotonic_ns()  # before the imports: they belong
 
 import argparse  # noqa: E402
 import cProfile  # noqa: E402
+import functools  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from study.core.errors import exit_with_message  # noqa: E402
 from study.core.files import written_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
+from study.training import parameter_server, roles  # noqa: E402
 from study.training.communicator import Horovod  # noqa: E402
+from study.training.mirrored import MultiWorkerMirrored  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
+
+COMMUNICATORS = {roles.PARAMETER_SERVER: parameter_server.Chief, roles.MIRRORED: MultiWorkerMirrored}
 
 
 def main() -> None:
@@ -23,11 +28,17 @@ def main() -> None:
     folder = parser.parse_args().folder
     heartbeat = heartbeats.watched(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
+    strategy = roles.strategy_of(run)
+    if strategy == roles.PARAMETER_SERVER and not parameter_server.is_chief(run):
+        parameter_server.serve(run, folder, STARTED, heartbeat)
+        return
+    made = COMMUNICATORS.get(strategy)
+    communicator = functools.partial(made, run) if made else Horovod
     if not run["profile"]:
-        run_rank(run, folder, STARTED, Horovod, heartbeat)
+        run_rank(run, folder, STARTED, communicator, heartbeat)
         return
     profiler = cProfile.Profile()  # on every rank, so that all are equally slow; one profile is kept
-    if profiler.runcall(run_rank, run, folder, STARTED, Horovod, heartbeat) == 0:
+    if profiler.runcall(run_rank, run, folder, STARTED, communicator, heartbeat) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             profiler.dump_stats(aside)
 

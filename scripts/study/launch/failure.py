@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from study.instruments import phases
+from study.launch import processes
 from study.machines.launchers import TAG
+from study.training.divergence import WORDS
 
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
+DIVERGED = re.compile(rf"^error: .*{WORDS}")
 TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
 ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
@@ -21,16 +24,19 @@ RESULTS = ("metrics.json", "history.csv")  # of a complete run
 def failure_of(
     folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
 ) -> dict[str, Any] | None:
-    """Kind (timeout, hang, oom, killed, error), phase, rank, host and message of a failed run, or None.
+    """Kind (timeout, hang, oom, killed, diverged, workers_lost, error), phase, rank, host and message of a failed run, or None.
 
     stopped: (kind, message) if the launch ended the run, or None. last_lines: of the output of the ranks and their
     launcher. If the failing rank can be identified, only its own lines are used for the message.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
-    if exit_code == 0 and not stopped and not missing:
+    lost = processes.first_lost(folder)
+    if exit_code == 0 and not stopped and not missing and not lost:
         return None
     if stopped:
         return described(folder, *stopped, None, last_lines)
+    if lost and (named := _of_process(folder, exit_code, lost, last_lines)):
+        return named
     culprit, code = _to_blame(last_lines)
     own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
     reason = _reason(own or last_lines, code if own else exit_code)
@@ -38,6 +44,24 @@ def failure_of(
         reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
     kind, rank, message = reason
     return described(folder, kind, message, rank, own or last_lines)
+
+
+def _of_process(
+    folder: Path, exit_code: int, lost: tuple[int, str, int], last_lines: list[str]
+) -> dict[str, Any] | None:
+    """The failure of a run that lost a process; None if the process itself told its error.
+
+    A run whose exit code is 0 went on without a worker to its end; that it lost one makes it a failed run.
+    """
+    number, name, code = lost
+    if exit_code == 0:
+        message = f"{name} ended ({processes.how(code)}), and the run went on without it"
+        return described(folder, "workers_lost", message, number, last_lines)
+    own = [line for line in last_lines if _rank(line) == number]
+    if _first(own, TOLD) or (code >= 0 and _first(own, ERROR)):
+        return None
+    kind = "killed" if code in SIGNALLED else "error"
+    return described(folder, kind, f"{name} ended first: {processes.how(code)}", number, own or last_lines)
 
 
 def described(
@@ -56,6 +80,8 @@ def described(
 
 def _reason(lines: list[str], exit_code: int | None) -> tuple[str, int | None, str] | None:
     """(kind, rank, message) from the lines or the exit code; None where they give no reason."""
+    if found := _first(lines, DIVERGED):
+        return "diverged", *found
     if found := _first(lines, OUT_OF_MEMORY):
         return "oom", *found
     if found := _first(lines, KILLED):

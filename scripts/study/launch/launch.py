@@ -14,10 +14,10 @@ from study.core.paths import SCRIPTS
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
-from study.launch import failure, run_directory, supervision, variables
+from study.launch import failure, processes, run_directory, supervision, variables
 from study.machines import host_check, laboratory, launchers, queues
 from study.machines.hosts import Links
-from study.training import checkpoints
+from study.training import checkpoints, roles
 
 
 def launch(
@@ -108,7 +108,7 @@ def _launch(
 ) -> None:
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
     hosts, links = _checked_hosts(run, folder)
-    line = launchers.command(run.ranks, {**run.machine, "links": links}, program)
+    line = _line(run, folder, {**run.machine, "links": links}, program)
     code = code_version.training_code(run.benchmark["name"])
     of_ranks = variables.of_ranks(run, folder, stall_limit_s)
     facts = {
@@ -132,23 +132,32 @@ def _launch(
         lambda: heartbeats.latest(folder / "ranks"),
         lambda now: queues.is_last_moment(job, now),
     )
-    processes = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
-    before = _calibrate(processes) if calibrated else None
+    number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
+    before = _calibrate(number) if calibrated else None
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
-    after = _calibrate(processes) if before else None
+    after = _calibrate(number) if before else None
     run_directory.merge_ranks(folder, facts["hosts"])
     if before and after:
-        write_json(folder / calibration.FILE, calibration.summary(before, after, processes))
+        write_json(folder / calibration.FILE, calibration.summary(before, after, number))
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
 
 
-def _calibrate(processes: int) -> list[float] | None:
+def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: list[str]) -> list[str]:
+    """The command line that starts the run's processes: the machine's launcher, or ours for TensorFlow's strategies."""
+    strategy = roles.strategy_of(run)
+    if strategy == roles.HOROVOD:
+        return launchers.command(run.ranks, machine, program)
+    numbers = [str(run.ranks), str(run["servers"])]
+    return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, str(folder), *program]
+
+
+def _calibrate(number: int) -> list[float] | None:
     """Time the host; None if that failed, which is told: a run is worth more than its calibration."""
     try:
-        return calibration.measure(processes)
+        return calibration.measure(number)
     except StudyError as error:
         print(f"warning: {error}", file=sys.stderr)
         return None
@@ -173,6 +182,7 @@ def _write_outcome(
         {
             "status": "failed" if why else "ok",
             "failure": why,
+            "workers_lost": processes.workers_lost(folder),
             "exit_code": exit_code,
             "started_wall_ns": begun_ns,
             "runtime_s": (ended_ns - begun_ns) / 1e9,

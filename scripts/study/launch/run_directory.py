@@ -14,6 +14,7 @@ from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
 from study.instruments import calibration, phases
 from study.instruments.power import telemetry
+from study.launch import processes
 from study.launch.variables import TIMELINE
 from study.training import checkpoints
 
@@ -22,7 +23,7 @@ LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG,
-             calibration.FILE}  # fmt: skip
+             calibration.FILE, processes.FILE}  # fmt: skip
 
 
 @contextlib.contextmanager

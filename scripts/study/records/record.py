@@ -24,7 +24,7 @@ CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
-                         "job_options": None, "calibration": None, "memory_mode": None}  # fmt: skip
+                         "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None, "processes": []}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -78,6 +78,8 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "data_mb": _data_mb(run, provenance),
         "status": outcome["status"],
         "failure": outcome["failure"],
+        "workers_lost": outcome.get("workers_lost"),
+        "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
         "phases": _phase_times(folder),
@@ -86,7 +88,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
-        "memory": {"peak_memory_mb": max(rank["peak_memory_mb"] for rank in metrics["ranks"])} if ok else None,
+        "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
@@ -273,9 +275,32 @@ def _with_r2(quality: dict[str, float | None]) -> dict[str, float | None]:
     return {names.get(name, name): value for name, value in quality.items()}
 
 
+def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """All processes of a run: its ranks, and a parameter server's chief and servers."""
+    return metrics.get("processes") or metrics["ranks"]
+
+
 def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
-    """Reads of all ranks from shared storage, in MB: requested by read(), and from storage; None if not counted."""
-    return {name: _sum([rank[f"{name}_read_mb"] for rank in metrics["ranks"]]) for name in ("shared", "storage")}
+    """Reads of all ranks from shared storage, in MB: requested by read(), and from storage; None if not counted.
+
+    A process that loads no files has no such value.
+    """
+    names = {name: f"{name}_read_mb" for name in ("shared", "storage")}
+    return {name: _sum([each[key] for each in _all(metrics) if key in each]) for name, key in names.items()}
+
+
+def _processes(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The processes of a parameter server, with their bytes per step of one worker."""
+    steps = _steps(run, metrics)
+    return [
+        {name: each[name] for name in ("process", "role", "index", "host", "peak_memory_mb", "cpu_busy")}
+        | {f"{way}_mb_per_step": _mb(each[f"tcp_{way}_bytes"], steps) for way in ("sent", "received")}
+        for each in metrics.get("processes", [])
+    ]
+
+
+def _mb(sent: float | None, steps: int) -> float | None:
+    return None if sent is None else sent / steps / 1e6
 
 
 def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
@@ -290,13 +315,28 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     if "cpu_busy" not in ranks[0]:
         return None
     steps = _steps(run, metrics)
-    busy = max((rank["cpu_busy"] for rank in ranks if rank["cpu_busy"] is not None), default=None)
+    busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
     return {
         "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
         "tcp_sent_mb_per_step": sum(rank["tcp_sent_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
         "tcp_received_mb_per_step": sum(rank["tcp_received_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
         "cpu_busy": busy,
         "cpu_limited": None if busy is None else busy >= CPU_LIMITED,
+        **_servers(_processes(run, metrics)),
+    }
+
+
+def _servers(processes: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Bytes of all parameter servers together, and the share of the busiest one; None without servers."""
+    servers = [each for each in processes if each["role"] == "server"]
+    ways = [[each[f"{way}_mb_per_step"] for each in servers] for way in ("sent", "received")]
+    if not servers or any(None in way for way in ways):
+        return dict.fromkeys(("servers_sent_mb_per_step", "servers_received_mb_per_step", "busiest_server_share"))
+    totals = [sent + received for sent, received in zip(*ways, strict=True)]
+    return {
+        "servers_sent_mb_per_step": sum(ways[0]),
+        "servers_received_mb_per_step": sum(ways[1]),
+        "busiest_server_share": max(totals) / sum(totals) if sum(totals) else None,
     }
 
 
@@ -331,8 +371,10 @@ def _model(metrics: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ranks_agree(metrics: dict[str, Any]) -> bool:
-    return len({rank["final_weights_crc32"] for rank in metrics["ranks"]}) == 1
+def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
+    """Whether all ranks ended with the same weights; None where they lie on servers only."""
+    found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
+    return None if None in found else len(found) == 1
 
 
 def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:

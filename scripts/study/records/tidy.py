@@ -98,6 +98,7 @@ def _run_row(
         "failure_kind": failure.get("kind"),
         "failure_phase": failure.get("phase"),
         "failure_message": failure.get("message"),
+        "workers_lost": record["workers_lost"],
         "may_fail": run.may_fail,
         "resumed_after_epoch": record["resumed_after_epoch"],
         "runtime_s": record["runtime_s"],
@@ -110,7 +111,7 @@ def _run_row(
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(nothing(QUALITY) | (record["quality"] or {})),
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
-        **(record["traffic"] or nothing(TRAFFIC)),
+        **(nothing(TRAFFIC) | (record["traffic"] or {})),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
@@ -192,7 +193,8 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 READING = ("shared", "storage")
 CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
-TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "cpu_busy", "cpu_limited")
+TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "servers_sent_mb_per_step",
+           "servers_received_mb_per_step", "busiest_server_share", "cpu_busy", "cpu_limited")  # fmt: skip
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
             "compute_per_step_fastest_s", "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip

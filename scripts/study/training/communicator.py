@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from study.instruments.traffic import Traffic
+
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3
 
 BLOCK = 1 << 24  # values of a matrix that are broadcast at once
@@ -31,6 +33,7 @@ class Communicator(Protocol):
     local_size: int
     own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
     libraries: dict[str, str]  # that carry the communication, by name, with their versions
+    strategy: Any  # TensorFlow's strategy, in whose scope the model is made; None if the model is a local one
 
     def create_process_sets(self, sets: list[Members]) -> None:
         """Make process sets; all ranks must call, with the same ``sets``."""
@@ -57,12 +60,20 @@ class Communicator(Protocol):
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Seconds of each of ``repeats`` allreduces (sums) of ``size`` bytes of float32; all ranks must call."""
 
+    def traffic(self) -> Any:
+        """A `study.instruments.traffic.Traffic`, or one that counts other processes too."""
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(``mine`` of every rank, the same of every process if there are other processes than ranks)."""
+
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
 
 
 class Horovod:
     """A `Communicator` through Horovod 0.28."""
+
+    strategy = None
 
     def __init__(self, with_process_sets: bool = False) -> None:
         """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle."""
@@ -142,6 +153,14 @@ class Horovod:
             allreduce(tensor, op=Sum, name=f"sweep.{size}")[0].numpy()  # on a GPU, waits for its end
             seconds.append(time.perf_counter() - begun)
         return seconds
+
+    def traffic(self) -> Traffic:
+        """The counters of this process."""
+        return Traffic()
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(``mine`` of every rank, no other processes)."""
+        return self.gather(mine), []
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""

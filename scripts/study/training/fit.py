@@ -13,12 +13,14 @@ from study.data.randomness import EpochOrder, OrdersByRank
 from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
-from study.instruments.traffic import Traffic
 from study.models.base import Data
-from study.training import checkpoints, learning_rate
+from study.training import checkpoints, endless, learning_rate
 from study.training.communicator import Communicator
+from study.training.divergence import Divergence
 from study.training.emulated_ranks import EmulatedRanks
+from study.training.roles import HOROVOD, PARAMETER_SERVER, strategy_of
 from study.training.step_measures import StepMeasures
+from study.training.twin import Twin
 
 
 def state(model: Any) -> list[Any]:
@@ -60,10 +62,12 @@ def fit(
     communicator: Communicator,
     phases: PhaseLog,
     resumed: tuple[int, list[dict[str, Any]]],
+    twin: Twin | None = None,
 ) -> pd.DataFrame:
     """Train; returns a data frame with the columns of ``history.csv``, one row per epoch.
 
-    resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``.
+    resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``. twin: under one of
+    TensorFlow's strategies.
     """
     batch_size, number = run.derived.batch_size_per_rank, samples_of_rank(data, run)
     if batch_size > number:
@@ -71,15 +75,24 @@ def fit(
     epochs, rows = resumed
     ranks, steps = communicator.size * run.emulated_ranks, -(-number // batch_size)
     measures = StepMeasures(run, ranks)
-    of_input = InputMeasures(run["input_checksum"]) if data.train.is_streamed and run.emulated_ranks == 1 else None
-    inputs, order = _inputs(model, data, run, communicator, measures, epochs, of_input)
+    streamed = data.train.is_streamed and run.emulated_ranks == 1 and not twin
+    of_input = InputMeasures(run["input_checksum"]) if streamed else None
+    if twin:
+        inputs, order = _inputs_of_strategy(model, data, run, communicator), None
+    else:
+        inputs, order = _inputs(model, data, run, communicator, measures, epochs, of_input)
+    divergence = Divergence(model, inputs.get("steps_per_epoch", steps), epochs)
     every = run["checkpoint_epochs"] if communicator.rank == 0 else 0
     writer = checkpoints.Writer(folder, every, labels(run))
+    validate = (lambda: twin.evaluate(data.validation)) if twin else None
 
     def measured() -> dict[str, float]:
+        """Columns of an epoch that has ended; the steps of TensorFlow's strategies are not measured."""
+        if twin:
+            return {}
         return measures.end_epoch(steps) | (of_input.end_epoch(steps) if of_input else {})
 
-    times = _epoch_times(rows, communicator, order, writer, phases, measured)
+    times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, validate)
     plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
     model.fit(
         **inputs,
@@ -96,8 +109,9 @@ def fit(
 
 def samples_of_rank(data: Data, run: RunDefinition) -> int:
     """The number of samples on which a rank trains in an epoch. data: its own, or those of all emulated ranks."""
-    is_shared = run.emulated_ranks > 1 and run["sharding"] == "by_rank"
-    return samples_per_rank(len(data.train), run.emulated_ranks) if is_shared else len(data.train)
+    ranks = run.emulated_ranks if strategy_of(run) == HOROVOD else run.ranks
+    is_shared = ranks > 1 and run["sharding"] == "by_rank"
+    return samples_per_rank(len(data.train), ranks) if is_shared else len(data.train)
 
 
 def _inputs(
@@ -120,6 +134,20 @@ def _inputs(
     if run["input_pipeline"] == "keras_arrays":
         return _arrays(data, batch_size, order), order
     return _pipelines(data, batch_size, order, of_input), order
+
+
+def _inputs_of_strategy(model: Any, data: Data, run: RunDefinition, communicator: Communicator) -> dict[str, Any]:
+    """The input of Keras's ``fit`` under one of TensorFlow's strategies; validation is `Twin`'s."""
+    number = samples_of_rank(data, run)
+    steps = -(-number // run.derived.batch_size_per_rank)
+    if strategy_of(run) == PARAMETER_SERVER:
+        endless.seed_dropout_by_worker(model, run)
+        return {"x": endless.creator(data.train, number, run), "steps_per_epoch": steps * run.ranks}
+    own = endless.batches(data.train, number, run, communicator.rank)
+    return {
+        "x": communicator.strategy.distribute_datasets_from_function(lambda _: own),
+        "steps_per_epoch": steps,
+    }
 
 
 def _pipelines(data: Data, batch_size: int, order: EpochOrder | None, of_input: InputMeasures | None) -> dict[str, Any]:
@@ -147,10 +175,13 @@ def _epoch_times(
     writer: checkpoints.Writer,
     phases: PhaseLog,
     measured: Callable[[], dict[str, float]],
+    divergence: Divergence,
+    validate: Callable[[], dict[str, float]] | None = None,
 ) -> Any:
     """The Keras callback that acts at the ends of epochs and keeps the rows of the history.
 
-    measured: gives further columns, of an epoch that has just ended.
+    measured: gives further columns, of an epoch that has just ended. validate: loss and metrics of the validation set,
+    if Keras does not validate.
     """
     import tf_keras as keras
 
@@ -160,7 +191,7 @@ def _epoch_times(
         def __init__(self) -> None:
             super().__init__()
             self.rows = list(rows)
-            self._traffic = Traffic()
+            self._traffic = communicator.traffic()
             self._steps: dict[str, float | None] = {}
 
         def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -177,8 +208,11 @@ def _epoch_times(
                 self._steps = {"steps_s": (time.monotonic_ns() - self._begun) / 1e9, **self._traffic.end()}
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            quality = logs or {}
+            quality = dict(logs or {})
             self._end_steps()
+            if validate:
+                quality |= {f"val_{name}": value for name, value in validate().items()}
+            divergence.check(quality)
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
             row = {"epoch": epoch + 1, "time_s": seconds, **quality, "learning_rate": rate}

@@ -19,7 +19,7 @@ from study.core.errors import StudyError
 from study.core.files import number_or_none, write_json, written_aside
 from study.data.loaders import check_columns, import_for
 from study.data.randomness import seed_dropout
-from study.data.samples import batches, part
+from study.data.samples import SampleSource, batches, part
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import SharedReads
@@ -27,8 +27,10 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
-from study.training import allreduce_sweep, fit, lars, learning_rate, staging
+from study.training import allreduce_sweep, divergence, fit, lars, learning_rate, staging
 from study.training.communicator import Communicator, Members
+from study.training.roles import PARAMETER_SERVER, strategy_of
+from study.training.twin import Twin
 
 # Of metrics.json, and the columns of history.csv that they are.
 SQUARES = {
@@ -106,24 +108,28 @@ def _train(
         data = benchmark.samples(tables, run.derived.seed)
         del tables
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
-        if run["sharding"] == "by_rank":  # emulated ranks take their parts themselves
+        if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank, communicator.size)
         workload["samples_per_rank"] = fit.samples_of_rank(data, run)
-        model = compile_model(benchmark, run, communicator, data.train.shape)
+        twin = Twin(benchmark, run, data.train.shape) if communicator.strategy else None
+        with communicator.strategy.scope() if communicator.strategy else contextlib.nullcontext():
+            model = compile_model(benchmark, run, communicator, data.train.shape)
         resumed = fit.resume(model, run, folder, communicator) if run["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
+        if twin:
+            twin.attach(model)
         communicator.broadcast_variables(fit.state(model))
     initial = agreed_checksum(model, communicator)
     staged.close()
-    if heartbeat:
+    if heartbeat and strategy_of(run) != PARAMETER_SERVER:  # whose chief makes no steps; its workers send heartbeats
         heartbeat.steps = model.optimizer.iterations.numpy
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
-        history = fit.fit(model, data, run, folder, communicator, phases, resumed)
+        history = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
     with phases("evaluate"), benchmark.reading_errors(data):
-        batch_size = run.derived.batch_size_per_rank
-        test_metrics = model.evaluate(batches(data.test, batch_size), verbose=0, return_dict=True)
+        test_metrics = twin.evaluate(data.test) if twin else _evaluated(model, data.test, run)
+    divergence.check_test(test_metrics, int(model.optimizer.iterations.numpy()))
     progress = heartbeat.beat if heartbeat else lambda: None
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
     return _Results(model, initial, history, resumed[0], test_metrics, workload, reads, swept)
@@ -153,6 +159,10 @@ def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: Sh
     """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
     with benchmark.reading_errors(data), reads.counted() if data.train.is_streamed else contextlib.nullcontext():
         yield
+
+
+def _evaluated(model: Any, samples: SampleSource, run: RunDefinition) -> dict[str, float]:
+    return model.evaluate(batches(samples, run.derived.batch_size_per_rank), verbose=0, return_dict=True)
 
 
 def limit_threads(cores: int) -> None:
@@ -290,7 +300,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
         **_steps_measured(results),
         "final_weights_crc32": _checksum(results.model),
     }
-    everyone = communicator.gather(mine)
+    everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:
         return
     with written_aside(Path(folder) / "history.csv") as aside:
@@ -307,5 +317,6 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
             "allreduce_sweep": results.swept,
             "communication_libraries": communicator.libraries,
             "ranks": everyone,
+            **({"processes": processes} if processes else {}),
         },
     )

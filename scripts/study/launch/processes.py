@@ -1,0 +1,174 @@
+"""Start the processes of a run with their roles, pass on their output, and end them all whatever happens.
+
+Which end is the run's depends on the role: with the chief's end a parameter-server run ends, with a server's or the
+chief's loss it fails. A worker of a parameter server that is lost is left to TensorFlow, which goes on with the others
+(https://www.tensorflow.org/tutorials/distribute/parameter_server_training, handling task failures). Workers that train
+in step end together.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from study.core.files import read_json, write_json
+from study.training.roles import CHIEF, SERVER, WORKER, Place, Role
+
+FILE = "processes.json"  # in the run's directory
+HOST = "127.0.0.1"
+GRACE_S = 5.0
+ENDING = [signal.SIGTERM, signal.SIGKILL]
+
+
+def run_all(roles: list[Role], folder: Path, program: list[str]) -> int:
+    """Run ``program`` once per role; returns the exit code of the run and writes ``processes.json`` into ``folder``."""
+    held = [_held_port() for _ in roles]
+    addresses = [f"{HOST}:{each.getsockname()[1]}" for each in held]
+    channel, key = f"study-{secrets.token_hex(8)}", secrets.token_hex(16)
+    started: list[subprocess.Popen[str]] = []
+    copies: list[threading.Thread] = []
+    try:
+        for number in range(len(roles)):
+            variables = Place(number, len(roles), channel, key).variables(roles, addresses)
+            process = _start(program, {**os.environ, **variables})
+            started.append(process)
+            copies += [
+                _copied(process.stdout, sys.stdout, f"[{number}]<stdout>:"),
+                _copied(process.stderr, sys.stderr, f"[{number}]<stderr>:"),
+            ]
+        lost = _wait(roles, started)
+        ended_well = not any(is_fatal(roles, number) for number in lost)
+        _end(started, [None, *ENDING] if ended_well else ENDING)
+    finally:
+        _end(started, ENDING)
+    for copy in copies:
+        copy.join()
+    write_json(folder / FILE, _summary(roles, started, lost))
+    main = roles.index(Role(CHIEF, 0)) if Role(CHIEF, 0) in roles else 0
+    code = next((started[n].returncode for n in lost if is_fatal(roles, n)), started[main].returncode)
+    return code if code >= 0 else 128 - code
+
+
+def is_fatal(roles: list[Role], number: int) -> bool:
+    """Whether the run cannot go on without a process: all but the workers of a parameter server."""
+    return roles[number].kind != WORKER or Role(CHIEF, 0) not in roles
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """What `run_all` wrote, {"processes": [...], "lost": [...]}; empty if it was not used or was killed."""
+    return read_json(folder / FILE) if (folder / FILE).exists() else {}
+
+
+def workers_lost(folder: Path) -> int | None:
+    """The number of workers that ended before the run did; None if it is not known."""
+    found = told(folder)
+    return sum(found["processes"][n]["role"] == WORKER for n in found["lost"]) if found else None
+
+
+def first_lost(folder: Path) -> tuple[int, str, int] | None:
+    """(number, name, exit code) of the process whose end ended the run, else of the first lost worker; None."""
+    found = told(folder)
+    if not found or not found["lost"]:
+        return None
+    number = next((n for n in found["lost"] if found["processes"][n]["is_fatal"]), found["lost"][0])
+    process = found["processes"][number]
+    return number, process["name"], process["exit_code"]
+
+
+def _summary(roles: list[Role], started: list[subprocess.Popen[str]], lost: list[int]) -> dict[str, Any]:
+    return {
+        "processes": [
+            {
+                "name": str(role),
+                "role": role.kind,
+                "index": role.index,
+                "exit_code": process.returncode,
+                "is_fatal": is_fatal(roles, number),
+            }
+            for number, (role, process) in enumerate(zip(roles, started, strict=True))
+        ],
+        "lost": lost,
+    }
+
+
+def _held_port() -> socket.socket:
+    """A socket that is bound to a free port but does not listen: nobody else gets the port until a process listens."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((HOST, 0))
+    return held
+
+
+def _start(program: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        program,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+
+
+def _copied(source: IO[str] | None, target: IO[str], tag: str) -> threading.Thread:
+    """A thread that copies each line with a tag, as horovodrun does."""
+    assert source is not None
+
+    def copy() -> None:
+        for line in source:
+            target.write(f"{tag}{line}")
+            target.flush()
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    return thread
+
+
+def _wait(roles: list[Role], started: list[subprocess.Popen[str]]) -> list[int]:
+    """Wait for the end of the run; the numbers of the processes that were lost before it, in their order."""
+    lost: list[int] = []
+    numbers = {process.pid: number for number, process in enumerate(started)}
+    running = set(numbers.values())
+    while running:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the first to end, in the order in which they end
+        number = numbers[ended.si_pid] if ended else -1
+        code = started[number].wait()
+        running.discard(number)
+        if code == 0 and roles[number].kind == CHIEF:
+            break
+        if code == 0:
+            continue
+        # A lost server ends the chief; if both have ended by now, the server was first.
+        servers = [n for n in sorted(running) if roles[n].kind == SERVER and started[n].poll() is not None]
+        lost += [*servers, number]
+        for each in lost[-1 - len(servers) :]:
+            print(f"{roles[each]} (process {each}) ended: {how(started[each].returncode)}", file=sys.stderr, flush=True)
+        workers = [n for n, role in enumerate(roles) if role.kind == WORKER]
+        if is_fatal(roles, number) or not running & set(workers):
+            break
+    return lost
+
+
+def how(code: int) -> str:
+    """How a process ended, in words. code: as `subprocess` gives it."""
+    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
+
+
+def _end(started: list[subprocess.Popen[str]], how_to: list[Any]) -> None:
+    """End what still runs with one signal after the other; None is no signal, but time to end by themselves."""
+    for number in how_to:
+        deadline = time.monotonic() + GRACE_S
+        for process in started:
+            if number is not None and process.poll() is None:
+                process.send_signal(number)
+        while any(process.poll() is None for process in started) and time.monotonic() < deadline:
+            time.sleep(0.02)

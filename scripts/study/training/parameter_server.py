@@ -1,0 +1,207 @@
+"""A parameter server through TensorFlow's ParameterServerStrategy: a chief, workers, and servers with the weights.
+
+The chief loads the data, sends each worker its samples and the steps that it is to make, and evaluates. A worker reads
+the weights from the servers, computes a step's gradients, and sends them to the servers, which apply them at once:
+training is asynchronous. TensorFlow's guide:
+https://www.tensorflow.org/tutorials/distribute/parameter_server_training
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
+from study.instruments.heartbeats import Heartbeat
+from study.instruments.memory import peak_memory_mb
+from study.instruments.phases import PhaseLog
+from study.instruments.traffic import Traffic
+from study.training import endless
+from study.training.channel import Channel
+from study.training.communicator import Members
+from study.training.roles import CHIEF, JOBS, PARAMETER_SERVER, SERVER, WORKER, Place, Role, roles
+
+BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
+COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
+
+
+def own_role(run: RunDefinition) -> Role:
+    """The role of this process."""
+    return roles(PARAMETER_SERVER, run.ranks, run["servers"])[Place.own().number]
+
+
+class Chief:
+    """A `study.training.communicator.Communicator`, seen from the chief: it stands for all workers.
+
+    ``size`` is the number of workers. ``rank`` is 0, as a process; it has no samples of its own.
+    """
+
+    rank = local_rank = 0
+    own_threads: frozenset[int] = frozenset()
+
+    def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
+        """Wait for workers and servers, then connect to them."""
+        import tensorflow as tf
+
+        from study.training.rank import pin_device
+
+        pin_device(run, self)
+        self._run = run
+        self._roles = roles(PARAMETER_SERVER, run.ranks, run["servers"])
+        self.size = self.local_size = run.ranks
+        self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
+        self.channel = Channel(Place.own())
+        self._traffic = ClusterTraffic(self.channel)
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(run))
+
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Refused: there is one set of workers."""
+        raise StudyError("strategy: parameter_server has no process sets")
+
+    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+        """``optimizer`` as it is: made in the strategy's scope, it applies each worker's gradients on the servers."""
+        return optimizer
+
+    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
+        """Refused: gradients are on the workers."""
+        raise StudyError("strategy: parameter_server does not show its gradients")
+
+    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
+        """Nothing: the chief has put the weights on the servers, see `study.training.twin`."""
+
+    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
+        """Refused: the chief loads the data, and TensorFlow sends them."""
+        raise StudyError("strategy: parameter_server does not broadcast data")
+
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """The chief's own ``value``."""
+        return [value]
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Refused: there is no allreduce."""
+        raise StudyError("strategy: parameter_server has no allreduce")
+
+    def traffic(self) -> ClusterTraffic:
+        """The counters of all processes."""
+        return self._traffic
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(one entry per worker, one per process), each as ``mine`` is; a lost process has no entry."""
+        answers = {0: mine | {"final_weights_crc32": None}, **self.channel.ask(FINISH)}
+        processes = [
+            {"process": number, "role": role.kind, "index": role.index} | answers[number] | self._traffic.mean(number)
+            for number, role in enumerate(self._roles)
+            if number in answers
+        ]
+        ranks = [
+            each | {"rank": each["index"], "local_rank": each["index"], "final_weights_crc32": None}
+            for each in processes
+            if each["role"] == WORKER
+        ]
+        return ranks, processes
+
+    def close(self) -> None:
+        """The others end by themselves."""
+        self.channel.close()
+
+
+class ClusterTraffic:
+    """As `study.instruments.traffic.Traffic`, of all processes of the run; used by the chief."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel, self._own = channel, Traffic()
+        self._epochs: list[dict[int, dict[str, float | None]]] = []
+
+    def begin(self) -> None:
+        """All processes remember their counters; no step is under way."""
+        self._channel.ask(BEGIN)
+        self._own.begin()
+
+    def end(self) -> dict[str, float | None]:
+        """The chief's columns since `begin`; keeps those of the others."""
+        own = self._own.end()
+        self._epochs.append({0: own, **self._channel.ask(END)})
+        return own
+
+    def mean(self, number: int) -> dict[str, float | None]:
+        """Means per epoch of one process, without the first epoch if possible."""
+        epochs = [epoch[number] for epoch in self._epochs if number in epoch]
+        later = epochs[1:] if len(epochs) > 1 else epochs
+        found: dict[str, float | None] = {}
+        for name in COUNTERS:
+            values = [value for value in (epoch[name] for epoch in later) if value is not None]
+            found[name] = sum(values) / len(values) if values else None
+        return found
+
+
+def _partitioner(run: RunDefinition) -> Any:
+    """How variables are split over the servers; None places them whole, in turn."""
+    import tensorflow as tf
+
+    if run["server_placement"] == "round_robin":
+        return None
+    return tf.distribute.experimental.partitioners.MinSizePartitioner(max_shards=run["servers"])
+
+
+def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], heartbeat: Heartbeat | None = None) -> None:
+    """Be a worker or a server until the chief has finished. Arguments: as of `study.training.rank.run_rank`."""
+    role, place = own_role(run), Place.own()
+    phases = PhaseLog(Path(folder) / "ranks" / f"phases-{place.number:05d}.jsonl", place.number, socket.gethostname())
+    phases.edge("startup", "begin", started)
+    if heartbeat:
+        heartbeat.phases = phases
+        heartbeat.busy_phases |= {"train"}  # it does not know steps; while it waits it is idle
+    gpu = _start_server(run, role)
+    channel = Channel(place)
+    phases.edge("startup", "end")
+    traffic = Traffic()
+    try:
+        while (question := channel.asked()) != FINISH:
+            phases.edge("train", question)  # the steps of an epoch; repetitions add up
+            channel.answer(traffic.begin() if question == BEGIN else traffic.end())
+    except (EOFError, OSError):  # the launcher tells how the chief ended
+        sys.exit(1)
+    channel.answer({"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()})
+
+
+def _start_server(run: RunDefinition, role: Role) -> str | None:
+    """TensorFlow's server of this process; returns the UUID of a worker's GPU."""
+    import tensorflow as tf
+
+    from study.training.rank import limit_threads, pin_device
+
+    limit_threads(run.machine["cores_per_rank"])
+    gpu = None
+    if role.kind == SERVER:
+        tf.config.set_visible_devices([], "GPU")
+    else:
+        gpu = pin_device(run, _At(role.index))
+        endless.leave_number(role.index)
+    # With fewer threads than workers, steps that wait for one another block a server (TensorFlow's guide).
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=run.machine["cores_per_rank"], inter_op_parallelism_threads=run.ranks + 1
+    )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=JOBS[role.kind], task_index=role.index, protocol="grpc", config=config
+    )
+    return gpu
+
+
+class _At:
+    """A worker's place on its host, for `pin_device`."""
+
+    def __init__(self, local_rank: int) -> None:
+        self.local_rank = local_rank
+
+
+def is_chief(run: RunDefinition) -> bool:
+    """Whether this process is the chief of a parameter-server run."""
+    return own_role(run).kind == CHIEF

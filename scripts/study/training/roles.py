@@ -1,0 +1,64 @@
+"""The processes of a run whose strategy has other processes than ranks, and the variables that tell them their roles."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HOROVOD, PARAMETER_SERVER, MIRRORED = "horovod", "parameter_server", "multi_worker_mirrored"
+CHIEF, WORKER, SERVER = "chief", "worker", "server"
+JOBS = {CHIEF: "chief", WORKER: "worker", SERVER: "ps"}  # TensorFlow's names in TF_CONFIG
+PLACES = "STUDY_PROCESS"  # variable, JSON: number of the process, number of processes, name and key of their channel
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one process of a run is: the chief, worker ``index`` or server ``index``."""
+
+    kind: str
+    index: int
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == CHIEF else f"{self.kind} {self.index}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process among those of its run. number: from 0. channel, key: see `study.training.channel`."""
+
+    number: int
+    size: int
+    channel: str
+    key: str
+
+    def variables(self, roles: list[Role], addresses: list[str]) -> dict[str, str]:
+        """The environment variables of this process. addresses: host:port of each process, in the order of roles."""
+        cluster: dict[str, list[str]] = {}
+        for role, address in zip(roles, addresses, strict=True):
+            cluster.setdefault(JOBS[role.kind], []).append(address)
+        own = roles[self.number]
+        task = {"type": JOBS[own.kind], "index": own.index}
+        return {
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
+            "GRPC_FAIL_FAST": "use_caller",  # a lost worker is told to the chief, see TensorFlow's guide
+            PLACES: json.dumps([self.number, self.size, self.channel, self.key]),
+        }
+
+    @classmethod
+    def own(cls, variables: Mapping[str, str] = os.environ) -> Place:
+        """The place of this process."""
+        return cls(*json.loads(variables[PLACES]))
+
+
+def strategy_of(run: Any) -> str:
+    """The strategy of a run's definition; one made before the key existed lacks it."""
+    return run.parameters.get("strategy", HOROVOD)
+
+
+def roles(strategy: str, workers: int, servers: int) -> list[Role]:
+    """The processes of a run in their order: of a parameter server the chief, the workers, then the servers."""
+    chiefs = [Role(CHIEF, 0)] if strategy == PARAMETER_SERVER else []
+    return [*chiefs, *(Role(WORKER, n) for n in range(workers)), *(Role(SERVER, n) for n in range(servers))]

@@ -1,0 +1,76 @@
+"""A local copy of a distributed model: the initial weights, and the evaluation, without TensorFlow's strategies.
+
+With it a run of any strategy begins with the weights that Horovod broadcasts from rank 0, and is evaluated on the same
+batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from study.data.samples import SampleSource, batches
+from study.experiment.definition import RunDefinition
+from study.models.base import Benchmark
+
+
+class Twin:
+    """The local copy of ``model``, once `attach` has named it."""
+
+    def __init__(self, benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...]) -> None:
+        """With rank 0's initial weights. shape: of one sample's input."""
+        import tf_keras as keras
+
+        keras.utils.set_random_seed(run.derived.seed)
+        self._local = benchmark.build_model(shape)
+        self._local.compile(loss=run.benchmark["loss"], metrics=benchmark.metrics())
+        self._batch_size = run.derived.batch_size_per_rank
+        self._model: Any = None
+
+    def attach(self, model: Any) -> None:
+        """Take ``model`` as the distributed one, and give it these weights."""
+        self._model = model
+        for variables, array in zip(_groups(model), self._local.get_weights(), strict=True):
+            first = 0
+            for part in variables:
+                rows = part.shape[0] if part.shape.rank else None
+                part.assign(array if len(variables) == 1 else array[first : first + rows])
+                first += rows or 0
+
+    def evaluate(self, samples: SampleSource) -> dict[str, float]:
+        """Loss and metrics of the distributed model's weights on ``samples``."""
+        found: dict[str, float] = {}
+        self._local.set_weights(weights(self._model))
+
+        def evaluate() -> None:
+            data = batches(samples, self._batch_size)
+            found.update(self._local.evaluate(data, verbose=0, return_dict=True))
+
+        thread = threading.Thread(target=evaluate)  # strategies belong to threads: this one has none
+        thread.start()
+        thread.join()
+        return found
+
+
+def weights(model: Any) -> list[np.ndarray]:
+    """The weights of a model, each whole: parts that lie on several servers are joined."""
+    return [
+        np.concatenate([part.numpy() for part in variables]) if len(variables) > 1 else variables[0].numpy()
+        for variables in _groups(model)
+    ]
+
+
+def _groups(model: Any) -> list[list[Any]]:
+    """The variables of each weight: several where TensorFlow has split it by its first axis, else one."""
+    groups: list[list[Any]] = []
+    containers: list[Any] = []
+    for variable in model.weights:
+        container = variable._sharded_container() if hasattr(variable, "_sharded_container") else None
+        if container is not None and containers and containers[-1] is container:
+            groups[-1].append(variable)
+        else:
+            groups.append([variable])
+        containers.append(container)
+    return groups
