@@ -1,4 +1,4 @@
-"""One rank of a training run, or one process of another strategy; started by the machine's launcher, see scripts/launch_training.py."""
+"""One rank or other process of a training run; started by a launcher, see scripts/launch_training.py."""
 
 import time
 

@@ -1,5 +1,6 @@
 """The plan of a study on a machine, shown before anything starts."""
 
+import collections
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,9 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
         if unlimited := laboratory.rate_refusal(rate, machine):
             lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
+    for strategy, number in sorted(collections.Counter(run["strategy"] for run in study.runs).items()):
+        if reason := launchers.strategy_refusal(strategy, machine):
+            lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({number} runs): {reason}")
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
         if too_many:

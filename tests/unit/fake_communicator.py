@@ -6,6 +6,8 @@ in C order, anything after it was closed.
 
 import numpy as np
 
+from study.instruments.traffic import Traffic
+
 
 class FakeCommunicator:
     """Rank ``rank`` of ``size``; the others give what this rank gives, or what ``others`` says.
@@ -19,7 +21,7 @@ class FakeCommunicator:
         self.rank, self.size = rank, len(self.places)
         self.local_rank, self.local_size = self.places[rank][1], size
         self.own_threads = frozenset()
-        self.libraries = {"controller": "none"}
+        self.libraries, self.strategy = {"controller": "none"}, None
         self.agree, self.gathered = agree, []
         self.optimizers, self.broadcasts, self.matrices = [], [], []
         self.sets, self.closed = [], False
@@ -75,6 +77,14 @@ class FakeCommunicator:
         """A hundred megabytes per second."""
         self._check()
         return [size / 1e8] * repeats
+
+    def traffic(self):
+        """Of this process, which sends nothing."""
+        return Traffic()
+
+    def collect(self, mine):
+        """As gathered; there are no other processes than ranks."""
+        return self.gather(mine), []
 
     def close(self):
         """Nothing may follow."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from study.core.paths import SCRIPTS
 
 # Code that can change a run's numbers: the training process, the sampler process, and what starts and times the ranks.
-RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.launch.supervision", "study.launch.variables",
-       "study.machines.guard", "study.machines.remote")  # fmt: skip
+RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.launch.supervision",
+       "study.launch.variables", "study.machines.guard", "study.machines.remote")  # fmt: skip
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
 DECLARATIONS = frozenset({"study/experiment/parameters.py"})

@@ -24,10 +24,11 @@ RESULTS = ("metrics.json", "history.csv")  # of a complete run
 def failure_of(
     folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
 ) -> dict[str, Any] | None:
-    """Kind (timeout, hang, oom, killed, diverged, workers_lost, error), phase, rank, host and message of a failed run, or None.
+    """Kind, phase, rank, host and message of a failed run, or None.
 
-    stopped: (kind, message) if the launch ended the run, or None. last_lines: of the output of the ranks and their
-    launcher. If the failing rank can be identified, only its own lines are used for the message.
+    The kinds: timeout, hang, oom, killed, diverged, workers_lost, error. stopped: (kind, message) if the launch ended
+    the run, or None. last_lines: of the output of the ranks and their launcher. If the failing rank can be identified,
+    only its own lines are used for the message.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
     lost = processes.first_lost(folder)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from study.core.files import read_json, write_json
 from study.training.roles import CHIEF, SERVER, WORKER, Place, Role
@@ -41,8 +41,8 @@ def run_all(roles: list[Role], folder: Path, program: list[str]) -> int:
             process = _start(program, {**os.environ, **variables})
             started.append(process)
             copies += [
-                _copied(process.stdout, sys.stdout, f"[{number}]<stdout>:"),
-                _copied(process.stderr, sys.stderr, f"[{number}]<stderr>:"),
+                _copied(cast(IO[str], process.stdout), sys.stdout, f"[{number}]<stdout>:"),
+                _copied(cast(IO[str], process.stderr), sys.stderr, f"[{number}]<stderr>:"),
             ]
         lost = _wait(roles, started)
         ended_well = not any(is_fatal(roles, number) for number in lost)
@@ -119,9 +119,8 @@ def _start(program: list[str], variables: dict[str, str]) -> subprocess.Popen[st
     )
 
 
-def _copied(source: IO[str] | None, target: IO[str], tag: str) -> threading.Thread:
+def _copied(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
     """A thread that copies each line with a tag, as horovodrun does."""
-    assert source is not None
 
     def copy() -> None:
         for line in source:

@@ -74,6 +74,23 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     )
 
 
+def strategy_refusal(strategy: str, machine: dict[str, Any]) -> str | None:
+    """The reason why a machine cannot start the processes of one of TensorFlow's strategies, or None."""
+    if strategy == "horovod":
+        return None
+    if "scheduler" in machine:
+        return (
+            f"{machine['name']} starts runs through {machine['scheduler']}, whose launcher knows ranks only, no chief "
+            "and no servers; use a machine without scheduler, or leave these points out"
+        )
+    if machine.get("hosts"):
+        return (
+            f"its processes are started on one host, and {machine['name']} lists hosts; use a machine without hosts, "
+            "or leave these points out"
+        )
+    return None
+
+
 def _own() -> list[str]:
     """The launchers that start ranks on listed hosts."""
     return sorted(name for name, launcher in LAUNCHERS.items() if launcher.on_own_hosts)

@@ -18,13 +18,15 @@ from study.experiment import identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
+from study.training import roles
 
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
-                         "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None, "processes": []}  # fmt: skip
+                         "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
+                         "processes": [], "checkpoints": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -88,6 +90,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
+        "checkpoints": metrics.get("checkpoints"),
         "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -388,5 +391,6 @@ def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
             ranks_at[host["boot_id"]] += host["ranks"]
         cores = run.machine["cores_per_rank"]
         return any(ranks_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
-    ranks = min(run.ranks, run.machine["ranks_per_node"])
+    others = 1 + run["servers"] if roles.strategy_of(run) == roles.PARAMETER_SERVER else 0
+    ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
     return ranks * run.machine["cores_per_rank"] > provenance["host"]["cores_allowed"]

@@ -113,6 +113,7 @@ def _run_row(
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
         **(nothing(TRAFFIC) | (record["traffic"] or {})),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
+        **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
@@ -191,6 +192,7 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 
 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
+CHECKPOINTS = ("number", "write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")
 READING = ("shared", "storage")
 CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "servers_sent_mb_per_step",
@@ -229,7 +231,7 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
         for name, parameter in PARAMETERS.items():
             if name not in frame and parameter.has_default:
                 frame[name] = parameter.default
-        for name in (*utilisation.COLUMNS, *targets.COLUMNS):
+        for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS)):
             if name not in frame:
                 frame[name] = None
     return frame

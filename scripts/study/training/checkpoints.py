@@ -6,8 +6,9 @@ checkpoint is one ``.npz`` file, whole or absent; the last two are kept until th
 
 import json
 import threading
+import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Writer:
         self._folder, self._every, self._labels = Path(folder) / FOLDER, every_epochs, labels
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
+        self.writes: list[dict[str, float]] = []  # of each checkpoint: seconds of its thread, and MB of its file
 
     def is_due(self, epoch: int) -> bool:
         """Whether to write a checkpoint after epoch number ``epoch``, from 1."""
@@ -50,9 +52,11 @@ class Writer:
 
     def _write(self, epoch: int, arrays: list[np.ndarray], content: dict[str, Any]) -> None:
         told = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
+        path, begun = self._folder / f"epoch-{epoch:06d}.npz", time.perf_counter()
         try:
-            with written_aside(self._folder / f"epoch-{epoch:06d}.npz") as aside, open(aside, "wb") as handle:
+            with written_aside(path) as aside, open(aside, "wb") as handle:
                 np.savez(handle, content=told, **{f"array_{index}": array for index, array in enumerate(arrays)})
+            self.writes.append({"write_s": time.perf_counter() - begun, "file_mb": path.stat().st_size / 1e6})
             for old in sorted(self._folder.glob("epoch-*.npz"))[:-KEPT]:
                 old.unlink()
         except OSError as error:
@@ -75,6 +79,50 @@ def latest(
         if {name: content.get(name) for name in labels} == labels and [array.shape for array in arrays] == shapes:
             return content["epoch"], arrays, content["history"]
     return None
+
+
+def cost(
+    folder: str | Path,
+    labels: dict[str, Any],
+    variables: list[Any],
+    writes: list[dict[str, float]],
+    validation_loss: Callable[[], float],
+) -> dict[str, Any] | None:
+    """What the checkpoints of a run cost: ``checkpoints`` in its ``metrics.json``; None if it wrote none.
+
+    The last one is restored into ``variables``, from the page cache, and the loss of the restored model compared with
+    that of the epoch in which it was written.
+
+    Args:
+        folder: the run's directory.
+        labels: as for `latest`.
+        variables: of the model and its optimizer, as they were saved; they keep the restored values.
+        writes: of the `Writer`.
+        validation_loss: evaluates the model.
+
+    Returns:
+        number: of checkpoints. write_s: mean time to write one. file_mb: of the last. state_mb: of weights and
+        optimizer slots. restore_s: to read and assign. restored_loss_error: difference of the losses, relative.
+    """
+    if not writes:
+        return None
+    begun = time.perf_counter()
+    found = latest(folder, labels, [tuple(variable.shape) for variable in variables])
+    if found is None:
+        return None
+    epoch, arrays, rows = found
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+    restore_s = time.perf_counter() - begun
+    known = rows[epoch - 1]["val_loss"]
+    return {
+        "number": len(writes),
+        "write_s": sum(each["write_s"] for each in writes) / len(writes),
+        "file_mb": writes[-1]["file_mb"],
+        "state_mb": sum(array.nbytes for array in arrays) / 1e6,
+        "restore_s": restore_s,
+        "restored_loss_error": abs(validation_loss() - known) / abs(known) if known else None,
+    }
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:

@@ -63,8 +63,8 @@ def fit(
     phases: PhaseLog,
     resumed: tuple[int, list[dict[str, Any]]],
     twin: Twin | None = None,
-) -> pd.DataFrame:
-    """Train; returns a data frame with the columns of ``history.csv``, one row per epoch.
+) -> tuple[pd.DataFrame, list[dict[str, float]]]:
+    """Train; returns the columns of ``history.csv``, one row per epoch, and the checkpoints that this rank has written.
 
     resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``. twin: under one of
     TensorFlow's strategies.
@@ -104,7 +104,7 @@ def fit(
     if every:
         with phases("checkpoint"):
             writer.close()
-    return pd.DataFrame(times.rows)
+    return pd.DataFrame(times.rows), writer.writes
 
 
 def samples_of_rank(data: Data, run: RunDefinition) -> int:

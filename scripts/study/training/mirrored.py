@@ -33,7 +33,7 @@ class MultiWorkerMirrored:
         self.rank, self.size = self._channel.place.number, self._channel.place.size
         self.local_rank, self.local_size = self.rank, self.size  # all on one host
         self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
-        pin_device(run, self)
+        pin_device(run, self.local_rank)
         kind = tf.distribute.experimental.CommunicationImplementation
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=kind.NCCL if run.machine["gpus_per_rank"] else kind.RING

@@ -51,7 +51,7 @@ class Chief:
 
         from study.training.rank import pin_device
 
-        pin_device(run, self)
+        pin_device(run, self.local_rank)
         self._run = run
         self._roles = roles(PARAMETER_SERVER, run.ranks, run["servers"])
         self.size = self.local_size = run.ranks
@@ -165,7 +165,9 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
     try:
         while (question := channel.asked()) != FINISH:
             phases.edge("train", question)  # the steps of an epoch; repetitions add up
-            channel.answer(traffic.begin() if question == BEGIN else traffic.end())
+            if question == BEGIN:
+                traffic.begin()
+            channel.answer(traffic.end() if question == END else None)
     except (EOFError, OSError):  # the launcher tells how the chief ended
         sys.exit(1)
     channel.answer({"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()})
@@ -182,7 +184,7 @@ def _start_server(run: RunDefinition, role: Role) -> str | None:
     if role.kind == SERVER:
         tf.config.set_visible_devices([], "GPU")
     else:
-        gpu = pin_device(run, _At(role.index))
+        gpu = pin_device(run, role.index)
         endless.leave_number(role.index)
     # With fewer threads than workers, steps that wait for one another block a server (TensorFlow's guide).
     config = tf.compat.v1.ConfigProto(
@@ -193,13 +195,6 @@ def _start_server(run: RunDefinition, role: Role) -> str | None:
         resolver.cluster_spec(), job_name=JOBS[role.kind], task_index=role.index, protocol="grpc", config=config
     )
     return gpu
-
-
-class _At:
-    """A worker's place on its host, for `pin_device`."""
-
-    def __init__(self, local_rank: int) -> None:
-        self.local_rank = local_rank
 
 
 def is_chief(run: RunDefinition) -> bool:

@@ -27,7 +27,7 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
-from study.training import allreduce_sweep, divergence, fit, lars, learning_rate, staging
+from study.training import allreduce_sweep, checkpoints, divergence, fit, lars, learning_rate, staging
 from study.training.communicator import Communicator, Members
 from study.training.roles import PARAMETER_SERVER, strategy_of
 from study.training.twin import Twin
@@ -57,7 +57,7 @@ def run_rank(
     limit_threads(run.machine["cores_per_rank"])
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
     rank = communicator.rank
-    gpu = pin_device(run, communicator)
+    gpu = pin_device(run, communicator.local_rank)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
     phases.edge("startup", "begin", started)
     if heartbeat:
@@ -81,12 +81,14 @@ class _Results:
 
     model: Any
     initial_checksum: int
+    final_checksum: int
     history: pd.DataFrame
     resumed_after: int
     test_metrics: dict
     workload: dict
     reads: SharedReads
     swept: list | None
+    checkpoints: dict[str, Any] | None
 
 
 def _train(
@@ -126,13 +128,19 @@ def _train(
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
-        history = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
+        history, writes = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
     with phases("evaluate"), benchmark.reading_errors(data):
         test_metrics = twin.evaluate(data.test) if twin else _evaluated(model, data.test, run)
     divergence.check_test(test_metrics, int(model.optimizer.iterations.numpy()))
     progress = heartbeat.beat if heartbeat else lambda: None
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
-    return _Results(model, initial, history, resumed[0], test_metrics, workload, reads, swept)
+    final = _checksum(model)
+    # Last: it puts an earlier state into the model.
+    cost = checkpoints.cost(
+        folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
+    )
+    progress()
+    return _Results(model, initial, final, history, resumed[0], test_metrics, workload, reads, swept, cost)
 
 
 def _loaded(
@@ -174,7 +182,7 @@ def limit_threads(cores: int) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def pin_device(run: RunDefinition, communicator: Communicator) -> str | None:
+def pin_device(run: RunDefinition, local_rank: int) -> str | None:
     """One GPU per rank, by local rank, with memory allocated as needed; none if the machine's file has no GPUs.
 
     Returns the GPU's UUID; None without a GPU, or if the UUID is unknown.
@@ -188,7 +196,7 @@ def pin_device(run: RunDefinition, communicator: Communicator) -> str | None:
     if not gpus:
         raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but TensorFlow sees none here")
     # A launcher such as jsrun may show each rank only its own GPU.
-    index = 0 if len(gpus) == 1 else communicator.local_rank
+    index = 0 if len(gpus) == 1 else local_rank
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     uuids = visible()
@@ -298,7 +306,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
         **results.reads.as_mb(),
         **_traffic(results),
         **_steps_measured(results),
-        "final_weights_crc32": _checksum(results.model),
+        "final_weights_crc32": results.final_checksum,
     }
     everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:
@@ -315,6 +323,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
             "trainable_parameters": sum(int(np.prod(each.shape)) for each in results.model.trainable_variables),
             "initial_weights_crc32": results.initial_checksum,
             "allreduce_sweep": results.swept,
+            "checkpoints": results.checkpoints,
             "communication_libraries": communicator.libraries,
             "ranks": everyone,
             **({"processes": processes} if processes else {}),

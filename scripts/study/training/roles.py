@@ -1,4 +1,4 @@
-"""The processes of a run whose strategy has other processes than ranks, and the variables that tell them their roles."""
+"""The roles of a run's processes under TensorFlow's strategies, and the variables that tell them."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class Twin:
         for variables, array in zip(_groups(model), self._local.get_weights(), strict=True):
             first = 0
             for part in variables:
-                rows = part.shape[0] if part.shape.rank else None
-                part.assign(array if len(variables) == 1 else array[first : first + rows])
-                first += rows or 0
+                rows = part.shape[0] if len(variables) > 1 else 0
+                part.assign(array[first : first + rows] if rows else array)
+                first += rows
 
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
         """Loss and metrics of the distributed model's weights on ``samples``."""

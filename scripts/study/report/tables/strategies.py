@@ -1,0 +1,89 @@
+"""Our own table: ring allreduce, parameter servers and TensorFlow's own allreduce on one network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import summarize
+from study.experiment.study import Study
+from study.records import pairing
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+MEASURES = ["throughput_samples_per_s", "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
+            "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
+            "runtime_s"]  # fmt: skip
+OF_STRATEGY = ("strategy", "servers", "server_placement")
+RATIO = ["throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "pairing"]
+
+
+def compares(study: Study) -> bool:
+    """Whether a study has another strategy than Horovod's."""
+    return any(run["strategy"] != "horovod" for run in study.runs)
+
+
+@kinds.table(
+    "strategies",
+    title="Strategies of distributed training",
+    look_for="What a step costs in time and bytes with each strategy, how evenly the servers are loaded, and whether "
+    "asynchronous training ends with a higher loss after the same samples.",
+    needs="runs with strategy parameter_server or multi_worker_mirrored",
+    uses=kinds.runs(),
+    is_there=compares,
+    compares_runs=True,
+)
+def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: throughput, bytes per step and test loss; ratio and loss against Horovod's point."""
+    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table["strategy"] = pd.Categorical(table["strategy"], ["horovod", "multi_worker_mirrored", "parameter_server"])
+    order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]
+    table = table.sort_values(order, ignore_index=True).astype({"strategy": str})
+    lost = runs.groupby("record")["workers_lost"].first()
+    table["workers_lost"] = [sum(lost[each] for each in of.split("; ") if lost[each] > 0) for of in table["records"]]
+    table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
+    shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
+             "throughput_ratio_low", "throughput_ratio_high", "test_loss_against_horovod", "repeats_ok",
+             "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing")
+    caption = (
+        "throughput of all ranks; time, and TCP bytes sent and received, per step of one rank or worker, against "
+        "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it, a worker of a parameter "
+        "server all of it and receives as much; servers_sent: of all servers together; busiest_server_share: of the "
+        "bytes of all servers. throughput_ratio: to Horovod, blocks paired, with its 95 % interval. A parameter server "
+        "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
+        "equal steps. test_loss_against_horovod: where the mean lies to the 95 % interval of Horovod's mean; above it, "
+        "training converged more slowly."
+    )
+    return Table("strategies", caption, table, shown, optional, notes(table, "values"), IDENTITY)
+
+
+def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """The ratio of throughputs, and the place of the loss, of a point against Horovod's on the same data and ranks."""
+    found: dict[str, Any] = {**dict.fromkeys(RATIO), "test_loss_against_horovod": None}
+    if row["strategy"] == "horovod":
+        return found
+    # Not the scaling of the learning rate: without averaging, a rate is not multiplied by the workers.
+    same = [key for key in IDENTITY if key not in (*OF_STRATEGY, "learning_rate_scaling")]
+    others = table[(table["strategy"] == "horovod") & (table[same] == row[same]).all(axis=1)]
+    if others.empty:
+        return found
+    alike = others[others["learning_rate_scaling"] == row["learning_rate_scaling"]]
+    base = (alike if len(alike) else others).iloc[0]
+    ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
+    found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
+    of_base = runs[runs["record"].isin(base["records"].split("; ")) & (runs["status"] == "ok")]
+    sample = summarize(of_base["test_loss"])
+    found["test_loss_against_horovod"] = _place(row["test_loss"], sample.mean, sample.ci95)
+    return found
+
+
+def _place(value: float, mean: float, half: float) -> str | None:
+    """Where a value lies to an interval; None without an interval."""
+    if pd.isna(value) or pd.isna(half):
+        return None
+    if abs(value - mean) <= half:
+        return "inside its interval"
+    return "above its interval" if value > mean else "below its interval"

@@ -1,0 +1,137 @@
+"""TensorFlow's strategies with real processes: the same weights as Horovod, bytes on the wire, lost processes."""
+
+import json
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+# Epochs tell the runs apart: 4 (20 steps) are compared; in 5 and 6 a process is killed; 7 diverge.
+STUDY = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 100, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: [1, 2], loader: npy}
+  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
+  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
+  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 2,
+     server_placement: [round_robin, min_size]}
+  - {benchmark: nt3, scaling: weak, epochs: 5, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
+  - {benchmark: nt3, scaling: weak, epochs: 6, gpus: 2, loader: npy, strategy: parameter_server, servers: 1,
+     learning_rate_scaling: none}
+  - {benchmark: nt3, scaling: weak, epochs: 7, gpus: 1, loader: npy, base_learning_rate: 1000000000000}
+tables: [scaling]
+"""
+IN_RANKS = """
+import os, signal, sys, threading
+import numpy as np
+from study.training import parameter_server, rank, twin
+definition = RunDefinition.read(sys.argv[1] + "/run.yaml")
+doomed = {5: "server 0", 6: "worker 1"}.get(definition["epochs"])
+start, write, begun = parameter_server._start_server, rank._write_results, []
+def begin(self):
+    begun.append(1)
+    if len(begun) == 2:  # in the second epoch
+        threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+def start_server(run, role):
+    if str(role) == doomed:
+        parameter_server.Traffic.begin = begin
+    return start(run, role)
+def write_results(folder, communicator, gpu, results):
+    if communicator.rank == 0:
+        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *twin.weights(results.model))
+    write(folder, communicator, gpu, results)
+def run_name(run):
+    return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs"))
+parameter_server._start_server, rank._write_results = start_server, write_results
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(the project, a study of all strategies that has run)."""
+    from project import copy_of_project
+
+    project = copy_of_project(tmp_path_factory.mktemp("strategies") / "project")
+    weights = project.root.parent / "weights"
+    weights.mkdir()
+    project.in_ranks(f"WEIGHTS = {str(weights)!r}\n{IN_RANKS}")
+    project.add_study("strategies_test", STUDY)
+    project.snakemake(study="strategies_test")
+    runs = pd.read_csv(project.made / "runs.csv")
+    return project, runs, weights
+
+
+def weights_of(folder, strategy, gpus, servers=0, placement="round_robin"):
+    with np.load(folder / f"{strategy}-{gpus}-{servers}-{placement}-4.npz") as arrays:
+        return [arrays[name] for name in arrays]
+
+
+def furthest(ones, others):
+    """The largest difference of two lists of arrays, relative to the largest value of each array."""
+    return max(np.abs(one - other).max() / np.abs(one).max() for one, other in zip(ones, others, strict=True))
+
+
+def test_one_worker_and_one_server_end_with_the_weights_of_one_rank(trained):
+    _, _, folder = trained
+    alone = weights_of(folder, "horovod", 1)
+    assert furthest(alone, weights_of(folder, "parameter_server", 1, 1)) < 1e-6
+    assert furthest(alone, weights_of(folder, "parameter_server", 1, 2, "min_size")) < 1e-6
+    assert furthest(alone, weights_of(folder, "horovod", 2)) > 1e-6, "which the comparison would notice"
+
+
+def test_two_mirrored_workers_end_with_the_weights_of_two_ranks(trained):
+    _, runs, folder = trained
+    assert furthest(weights_of(folder, "horovod", 2), weights_of(folder, "multi_worker_mirrored", 2)) < 1e-6
+    mirrored = runs[(runs.strategy == "multi_worker_mirrored")].iloc[0]
+    assert (mirrored.status, mirrored.ranks_agree, mirrored.workers_lost) == ("ok", True, 0)
+
+
+def test_a_worker_sends_and_receives_each_parameter_once_per_step(trained):
+    project, runs, _ = trained
+    served = runs[(runs.strategy == "parameter_server") & (runs.status == "ok")]
+    assert len(served) == 3
+    for way in ("sent", "received"):
+        assert served[f"tcp_{way}_mb_per_step"].div(served.gradient_mb).between(1.00, 1.15).all()
+    both = served.servers_sent_mb_per_step + served.servers_received_mb_per_step
+    assert (both / (served.tcp_sent_mb_per_step + served.tcp_received_mb_per_step)).tolist() == pytest.approx(
+        [1] * 3, rel=0.01
+    )
+    record = json.loads((project.results / served.record.iloc[0]).read_text())
+    assert [each["role"] for each in record["processes"]] == ["chief", "worker", "server"]
+
+
+def test_large_variables_are_split_by_min_size_only(trained):
+    _, runs, _ = trained
+    share = runs[(runs.servers == 2) & (runs.status == "ok")].set_index("server_placement").busiest_server_share
+    assert share["round_robin"] > 0.9, "NT3's largest kernel has nearly all parameters"
+    assert share["min_size"] < 0.6
+
+
+def test_a_killed_server_is_named_and_leaves_nothing(trained):
+    project, runs, _ = trained
+    run = runs[runs.epochs == 5].iloc[0]
+    assert (run.status, run.failure_kind, run.failure_phase) == ("failed", "killed", "train")
+    assert run.failure_message == "server 0 ended first: signal 9 (SIGKILL)"
+    still = subprocess.run(["pgrep", "-f", str(project.root)], capture_output=True, text=True).stdout
+    assert still == ""
+
+
+def test_a_run_goes_on_without_a_killed_worker_and_is_no_result(trained):
+    project, runs, _ = trained
+    run = runs[runs.epochs == 6].iloc[0]
+    assert (run.status, run.failure_kind, run.workers_lost) == ("failed", "workers_lost", 1)
+    assert run.failure_message == "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it"
+    assert "epoch 6/6" in ((project.results / run.record).parent / "train.log").read_text()
+    assert pd.isna(run.time_per_epoch_s) and pd.isna(run.test_accuracy)
+
+
+def test_a_run_whose_loss_is_not_finite_has_diverged(trained):
+    _, runs, _ = trained
+    run = runs[runs.epochs == 7].iloc[0]
+    assert (run.status, run.failure_kind) == ("failed", "diverged")
+    assert "the loss is not finite from step" in run.failure_message
+    assert int(run.failure_message.split("step ")[1].split()[0]) <= 5, "in the first epoch"
+    assert pd.isna(run.test_accuracy)
