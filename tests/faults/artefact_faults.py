@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 
-import pandas as pd
 import yaml
 from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
@@ -157,7 +156,7 @@ def definition_no_yaml(place):
 
 @fault("a diverging training", "artefact")
 def diverging(place):
-    """A good run without a loss: what is not finite is empty in the record."""
+    """A failed run of kind diverged, with the step; no accuracy."""
     run = place.definition()
     run["benchmark"]["learning_rate"] = 1e30
     (place.folder / "diverging.yaml").write_text(yaml.safe_dump(run))
@@ -168,5 +167,5 @@ def diverging(place):
     subprocess.run(record_line(folder), check=True, capture_output=True)
     place.detected()
     record = json.loads((folder / "record.json").read_text())
-    assert record["status"] == "ok" and record["quality"]["loss"] is None
-    assert pd.read_csv(folder / "history.csv").loss.isna().any()
+    assert record["failure"]["kind"] == "diverged" and record["quality"] is None
+    assert "the loss is not finite from step" in record["failure"]["message"]

@@ -20,7 +20,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.data import loaders
 from study.instruments import phases
-from study.training import learning_rate, rank
+from study.training import divergence, learning_rate, rank
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -59,12 +59,17 @@ def test_a_rank_from_start_to_end(run_rank):
     assert ranks.closed
 
 
-def test_a_training_that_diverges_is_written_down(run_rank, monkeypatch):
+def test_a_training_that_diverges_ends_with_its_step(run_rank, monkeypatch):
+    """A class that a model without numbers guesses is no accuracy."""
     monkeypatch.setattr(learning_rate, "scaled", lambda *_: 1e12)
-    _, folder = run_rank(FakeCommunicator())
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["test"]["loss"] is None
-    assert len(pd.read_csv(folder / "history.csv")) == 4
+    with pytest.raises(StudyError, match="the loss is not finite from step 2 on"):
+        run_rank(FakeCommunicator())
+
+
+def test_weights_that_the_last_step_ruined_are_noticed():
+    with pytest.raises(StudyError, match="the loss is not finite after step 20, the last"):
+        divergence.check_test({"loss": math.nan, "accuracy": 0.5}, 20)
+    divergence.check_test({"loss": 0.7}, 20)
 
 
 def test_arrays_handed_to_keras(run_rank):
