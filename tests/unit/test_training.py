@@ -72,6 +72,20 @@ def test_weights_that_the_last_step_ruined_are_noticed():
     divergence.check_test({"loss": 0.7}, 20)
 
 
+def test_what_checkpoints_cost(run_rank):
+    """Their size is that of the weights and slots; the restored model has the loss of its epoch, not the last one's."""
+    _, folder = run_rank(FakeCommunicator(), loader="npy", scaling="weak", epochs=4, checkpoint_epochs=1)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    cost, weights_mb = metrics["checkpoints"], 4 * metrics["parameters"] / 1e6
+    assert cost["number"] == 3, "none after the last epoch"
+    assert cost["state_mb"] == pytest.approx(2 * weights_mb, rel=0.01), "Keras's SGD has a slot per weight"
+    assert cost["file_mb"] == pytest.approx(cost["state_mb"], rel=0.01)
+    assert cost["restored_loss_error"] < 1e-6
+    losses = pd.read_csv(folder / "history.csv").val_loss
+    assert abs(losses.iloc[3] / losses.iloc[2] - 1) > 1e-6, "which the comparison would notice"
+    assert cost["write_s"] > 0 and cost["restore_s"] > 0
+
+
 def test_arrays_handed_to_keras(run_rank):
     """As many steps of the same batches' sizes, the learning rate as ever; the order of the samples is Keras's."""
     ranks = FakeCommunicator(size=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-# Epochs tell the runs apart: 4 (20 steps) are compared; in 5 and 6 a process is killed; 7 diverge.
+# Epochs tell the runs apart: 4 (20 steps) are compared; in 5 and 6 a process is killed.
 STUDY = """
 description: a test
 datasets:
@@ -21,8 +21,7 @@ runs:
   - {benchmark: nt3, scaling: weak, epochs: 5, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
   - {benchmark: nt3, scaling: weak, epochs: 6, gpus: 2, loader: npy, strategy: parameter_server, servers: 1,
      learning_rate_scaling: none}
-  - {benchmark: nt3, scaling: weak, epochs: 7, gpus: 1, loader: npy, base_learning_rate: 1000000000000}
-tables: [scaling]
+tables: [scaling, strategies]
 """
 IN_RANKS = """
 import os, signal, sys, threading
@@ -126,12 +125,3 @@ def test_a_run_goes_on_without_a_killed_worker_and_is_no_result(trained):
     assert run.failure_message == "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it"
     assert "epoch 6/6" in ((project.results / run.record).parent / "train.log").read_text()
     assert pd.isna(run.time_per_epoch_s) and pd.isna(run.test_accuracy)
-
-
-def test_a_run_whose_loss_is_not_finite_has_diverged(trained):
-    _, runs, _ = trained
-    run = runs[runs.epochs == 7].iloc[0]
-    assert (run.status, run.failure_kind) == ("failed", "diverged")
-    assert "the loss is not finite from step" in run.failure_message
-    assert int(run.failure_message.split("step ")[1].split()[0]) <= 5, "in the first epoch"
-    assert pd.isna(run.test_accuracy)

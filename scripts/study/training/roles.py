@@ -44,6 +44,7 @@ class Place:
         return {
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
             "GRPC_FAIL_FAST": "use_caller",  # a lost worker is told to the chief, see TensorFlow's guide
+            "no_grpc_proxy": "127.0.0.1",  # gRPC would take the shell's web proxy, even on this host
             PLACES: json.dumps([self.number, self.size, self.channel, self.key]),
         }
 

@@ -1,0 +1,83 @@
+"""The tables of strategies and of checkpoint cost, from runs with known numbers."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from study.experiment.parameters import PARAMETERS
+from study.report.tables.checkpoint_cost import checkpoint_cost
+from study.report.tables.strategies import strategies
+
+RUN = {
+    **{name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default},
+    "machine": "local", "memory_mode": "none", "session": "1",
+    "benchmark": "nt3", "dataset": "d", "scaling": "weak", "epochs": 3, "gpus": 2, "batch_size": 20,
+    "loader": "npy", "epochs_per_rank": 3, "batch_size_per_rank": 20, "train_samples": 40, "features": 60,
+    "status": "ok", "failure_kind": None, "may_fail": None, "resumed_after_epoch": None, "power_source": None,
+    "power_reason": "none", "oversubscribed": True, "code_is_current": True, "runtime_s": 10.0,
+    "throughput_samples_per_s": 100.0, "time_per_step_s": 0.1, "gradient_mb": 1.0, "tcp_sent_mb_per_step": 1.0,
+    "tcp_received_mb_per_step": 1.0, "servers_sent_mb_per_step": None, "busiest_server_share": None,
+    "test_loss": 0.5, "workers_lost": None, "checkpoint_s": 0.2, "train_s": 10.0, "time_per_epoch_s": 2.0,
+    **{f"checkpoint_{name}": None for name in ("write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")},
+}  # fmt: skip
+MIRRORED = {"strategy": "multi_worker_mirrored", "throughput_samples_per_s": 50.0, "workers_lost": 0}
+SERVED = {"strategy": "parameter_server", "servers": 2, "learning_rate_scaling": "none", "test_loss": 0.9,
+          "servers_sent_mb_per_step": 2.0, "busiest_server_share": 0.99, "workers_lost": 0}  # fmt: skip
+LOST = {**SERVED, "status": "failed", "failure_kind": "workers_lost", "workers_lost": 1, "test_loss": None,
+        "throughput_samples_per_s": None}  # fmt: skip
+
+
+def runs(*changes):
+    """Blocks of one run per change, the blocks one after the other; losses differ a little between blocks."""
+    rows = []
+    for block in (1, 2, 3):
+        for change in changes:
+            number = len(rows)
+            row = {**RUN, "record": f"runs/{number}/record.json", "repeat": block, "block": block, **change}
+            row |= {"started_wall_ns": number, "test_loss": row["test_loss"] and row["test_loss"] + 0.01 * block}
+            rows.append(row)
+    return pd.DataFrame(rows).astype({"resumed_after_epoch": float, "workers_lost": float})
+
+
+def test_strategies_are_compared_with_horovod():
+    table = strategies(runs({}, MIRRORED, SERVED), None).frame.set_index("strategy")
+    assert list(table.index) == ["horovod", "multi_worker_mirrored", "parameter_server"]
+    assert pd.isna(table.loc["horovod"].throughput_ratio)
+    mirrored, served = table.loc["multi_worker_mirrored"], table.loc["parameter_server"]
+    assert (mirrored.throughput_ratio, mirrored.pairing) == (pytest.approx(0.5), "paired")
+    assert mirrored.throughput_ratio_low == pytest.approx(0.5) == mirrored.throughput_ratio_high
+    assert mirrored.test_loss_against_horovod == "inside its interval"
+    assert served.throughput_ratio == pytest.approx(1), "although its learning rate is not scaled"
+    assert served.test_loss_against_horovod == "above its interval"
+    assert (served.busiest_server_share, served.workers_lost) == (pytest.approx(0.99), 0)
+
+
+def test_one_repeat_gives_no_verdict():
+    found = runs({}, MIRRORED)
+    row = strategies(found[found["block"] == 1], None).frame.set_index("strategy").loc["multi_worker_mirrored"]
+    assert row.test_loss_against_horovod is None
+    assert math.isnan(row.throughput_ratio_low)
+
+
+def test_a_run_that_lost_a_worker_is_counted_and_in_no_mean():
+    found = runs({}, SERVED)
+    last = found.index[-1]
+    found.loc[last, list(LOST)] = list(LOST.values())
+    row = strategies(found, None).frame.set_index("strategy").loc["parameter_server"]
+    assert (row.repeats_ok, row.repeats_failed, row.workers_lost) == (2, 1, 1)
+    assert row.failures == "1 x workers_lost"
+    assert row.throughput_samples_per_s == pytest.approx(100)
+
+
+def test_checkpoint_cost_has_shares_and_advice():
+    """Written each two epochs of 2 s; a write of 0.5 s; a failure every hour gives an interval of 60 s."""
+    written = {"checkpoint_epochs": 2, "checkpoint_write_s": 0.5, "checkpoint_file_mb": 10.1,
+               "checkpoint_state_mb": 10.0, "checkpoint_restore_s": 0.1,
+               "checkpoint_restored_loss_error": 0.0}  # fmt: skip
+    (row,) = checkpoint_cost(runs({}, written), None).frame.to_dict("records")
+    assert row["write_share_of_interval"] == pytest.approx(0.125)
+    assert row["held_share_of_training"] == pytest.approx(0.02)
+    assert row["advised_interval_failures_1h_s"] == pytest.approx(60)
+    assert row["advised_interval_failures_24h_s"] == pytest.approx(60 * math.sqrt(24))
+    assert row["checkpoint_state_mb"] == 10

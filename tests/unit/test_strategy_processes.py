@@ -1,0 +1,178 @@
+"""The processes of a parameter server, played by small programs: their ends, their channel, and what is refused."""
+
+import json
+import sys
+import threading
+import time
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core.errors import StudyError
+from study.launch import failure, processes
+from study.machines import launchers
+from study.machines.machine import load as machine
+from study.report.tables import checkpoint_cost
+from study.training.channel import Channel
+from study.training.roles import Place, Role, roles
+
+OWN = """import json, os, signal, sys, time
+number = json.loads(os.environ["STUDY_PROCESS"])[0]
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+name = task["type"] + str(task["index"])
+"""
+
+
+def run_all(folder, code, workers=2, servers=1, strategy="parameter_server"):
+    folder.mkdir(exist_ok=True)
+    (folder / "phases.jsonl").write_text("")
+    code = processes.run_all(roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code])
+    return code, processes.told(folder)
+
+
+def test_the_chief_s_end_is_the_end_of_all(tmp_path, capfd):
+    started = time.monotonic()
+    code, told = run_all(tmp_path, "print(name, 'here'); time.sleep(0 if name == 'chief0' else 0.3)")
+    assert (code, told["lost"]) == (0, [])
+    assert time.monotonic() - started < processes.GRACE_S
+    assert sorted(capfd.readouterr().out.splitlines()) == [
+        "[0]<stdout>:chief0 here",
+        "[1]<stdout>:worker0 here",
+        "[2]<stdout>:worker1 here",
+        "[3]<stdout>:ps0 here",
+    ]
+    assert [each["exit_code"] for each in told["processes"]] == [0, 0, 0, 0]
+
+
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("doomed", "kind", "rank", "message", "workers_lost"),
+    [
+        ("ps0", "killed", 3, "server 0 ended first: signal 9 (SIGKILL)", 0),
+        ("chief0", "killed", 0, "chief ended first: signal 9 (SIGKILL)", 0),
+        ("worker1", "workers_lost", 2, "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it", 1),
+    ],
+)
+def test_a_killed_process_is_named(tmp_path, doomed, kind, rank, message, workers_lost):
+    """A server or the chief ends the run; a worker does not: then the chief ends it, later."""
+    code, _ = run_all(tmp_path, f"{KILLED} if name == {doomed!r} else time.sleep(1 if name == 'chief0' else 60)")
+    found = failure.failure_of(tmp_path, code, None, [])
+    assert (found["kind"], found["rank"], found["message"]) == (kind, rank, message)
+    assert processes.workers_lost(tmp_path) == workers_lost
+    assert code == (0 if doomed == "worker1" else 137)
+
+
+def test_nothing_goes_on_without_any_worker(tmp_path):
+    code, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(60)")
+    assert (code != 0, sorted(told["lost"])) == (True, [1, 2])
+
+
+def test_workers_in_step_end_together(tmp_path):
+    code, told = run_all(tmp_path, "sys.exit(3) if number else time.sleep(60)", 2, 0, "multi_worker_mirrored")
+    assert (code, told["lost"]) == (3, [1])
+
+
+def test_a_process_that_told_its_error_is_quoted(tmp_path):
+    code, _ = run_all(tmp_path, "sys.exit(1) if number == 0 else time.sleep(60)")
+    log = ["[0]<stderr>:error: the loss is not finite from step 7 on (loss nan); lower the learning rate"]
+    found = failure.failure_of(tmp_path, code, None, log)
+    assert (found["kind"], found["rank"]) == ("diverged", 0)
+    assert found["message"].startswith("error: the loss is not finite from step 7 on")
+
+
+def channels(number):
+    """Channels of so many processes, here of threads."""
+    found = {}
+
+    def make(place):
+        found[place] = Channel(Place(place, number, f"test-{id(found)}", "key"))
+
+    threads = [threading.Thread(target=make, args=(place,)) for place in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return [found[place] for place in range(number)]
+
+
+def test_a_channel_gathers_and_notices_who_has_gone():
+    root, one, two = channels(3)
+    answers = []
+    others = [threading.Thread(target=lambda c=c: answers.append(c.gather(c.place.number))) for c in (one, two)]
+    for thread in others:
+        thread.start()
+    assert root.gather("root") == ["root", 1, 2]
+    for thread in others:
+        thread.join(20)
+    assert answers == [["root", 1, 2]] * 2
+    two.close()
+    asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
+    asked.start()
+    assert root.ask("there") == {1: "there!"}
+    assert root.lost == {2}
+    root.close()
+    with pytest.raises(EOFError):
+        one.asked()
+
+
+def test_roles_have_names_and_places():
+    cluster = roles("parameter_server", 2, 1)
+    assert list(map(str, cluster)) == ["chief", "worker 0", "worker 1", "server 0"]
+    variables = Place(3, 4, "c", "k").variables(cluster, ["h:1", "h:2", "h:3", "h:4"])
+    assert json.loads(variables["TF_CONFIG"]) == {
+        "cluster": {"chief": ["h:1"], "worker": ["h:2", "h:3"], "ps": ["h:4"]},
+        "task": {"type": "ps", "index": 0},
+    }
+    assert Place.own(variables) == Place(3, 4, "c", "k")
+    assert roles("multi_worker_mirrored", 1, 0) == [Role("worker", 0)]
+
+
+SERVED = {"strategy": "parameter_server", "servers": 1}
+
+
+@pytest.mark.parametrize(
+    ("point", "key", "words"),
+    [
+        ({"servers": 2}, "servers", "2 servers need strategy: parameter_server"),
+        ({"strategy": "parameter_server"}, "servers", "needs 1 or more"),
+        ({"server_placement": "min_size"}, "server_placement", "needs strategy: parameter_server"),
+        ({**SERVED, "gpus": 2, "trace": True}, "strategy", "trace: the timeline is Horovod's"),
+        ({**SERVED, "gradient_noise_every": 5}, "strategy", "gradient_noise_every"),
+        ({**SERVED, "emulated_ranks": 2}, "strategy", "emulated_ranks"),
+        ({**SERVED, "staging": "local_copy"}, "strategy", "staging: local_copy"),
+        ({**SERVED, "warmup_epochs": 1}, "strategy", "warmup_epochs"),
+        ({**SERVED, "profile": True}, "strategy", "profile"),
+        ({"strategy": "multi_worker_mirrored", "checkpoint_epochs": 1}, "strategy", "checkpoint_epochs"),
+        ({"strategy": "multi_worker_mirrored", "staging": "job_broadcast"}, "strategy", "staging: job_broadcast"),
+        ({"strategy": "multi_worker_mirrored", "input_pipeline": "keras_arrays"}, "strategy", "tf_data"),
+    ],
+)
+def test_what_does_not_fit_a_strategy_is_refused(point, key, words):
+    with pytest.raises(StudyError) as refused:
+        expand(scaling="weak", **{"gpus": 1, **point})
+    assert f".{key}: " in str(refused.value)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_runs_without_the_keys_keep_their_names():
+    (run,) = expand(scaling="weak", gpus=1)
+    assert "strategy" not in run.directory and "server" not in run.directory
+
+
+def test_batch_systems_and_hosts_are_refused_with_the_reason():
+    assert launchers.strategy_refusal("horovod", machine("summit")) is None
+    assert launchers.strategy_refusal("parameter_server", machine("local")) is None
+    assert "through lsf, whose launcher knows ranks only" in launchers.strategy_refusal(
+        "parameter_server", machine("summit")
+    )
+    assert "lab lists hosts" in launchers.strategy_refusal("multi_worker_mirrored", machine("lab"))
+
+
+def test_the_advised_interval():
+    """Young's formula by hand: sqrt(2 x 5 s x 10 h) is 600 s."""
+    assert checkpoint_cost.young_interval_s(5, 36_000) == pytest.approx(600)
+    assert pd.isna(checkpoint_cost.young_interval_s(float("nan"), 3600))
