@@ -9,7 +9,6 @@ import cProfile  # noqa: E402
 import functools  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from study.core.errors import exit_with_message  # noqa: E402
 from study.core.files import written_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
@@ -44,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    exit_with_message(main)
+    roles.run_process(main)

@@ -8,6 +8,7 @@ https://www.tensorflow.org/tutorials/distribute/parameter_server_training
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from collections.abc import Callable
@@ -108,8 +109,7 @@ class Chief:
         return ranks, processes
 
     def close(self) -> None:
-        """The others end by themselves."""
-        self.channel.close()
+        """Nothing: the others end when this process does."""
 
 
 class ClusterTraffic:
@@ -171,6 +171,8 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
     except (EOFError, OSError):  # the launcher tells how the chief ended
         sys.exit(1)
     channel.answer({"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()})
+    with contextlib.suppress(EOFError, OSError):
+        channel.asked()  # until the chief has ended: TensorFlow there still releases what it has here
 
 
 def _start_server(run: RunDefinition, role: Role) -> str | None:

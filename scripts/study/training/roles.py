@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from study.core.errors import exit_with_message
 
 HOROVOD, PARAMETER_SERVER, MIRRORED = "horovod", "parameter_server", "multi_worker_mirrored"
 CHIEF, WORKER, SERVER = "chief", "worker", "server"
@@ -52,6 +56,27 @@ class Place:
     def own(cls, variables: Mapping[str, str] = os.environ) -> Place:
         """The place of this process."""
         return cls(*json.loads(variables[PLACES]))
+
+
+def run_process(main: Callable[[], object]) -> None:
+    """Run a script's ``main`` as `exit_with_message` does; under TensorFlow's strategies the process ends at once.
+
+    Otherwise TensorFlow waits, when Python ends, for processes that may have ended: for seconds, or for ever.
+    """
+    if PLACES not in os.environ:
+        exit_with_message(main)
+        return
+    code = 0
+    try:
+        exit_with_message(main)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def strategy_of(run: Any) -> str:

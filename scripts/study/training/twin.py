@@ -28,6 +28,7 @@ class Twin:
         self._local.compile(loss=run.benchmark["loss"], metrics=benchmark.metrics())
         self._batch_size = run.derived.batch_size_per_rank
         self._model: Any = None
+        self._batches: dict[int, Any] = {}  # by sample source, which is evaluated once per epoch
 
     def attach(self, model: Any) -> None:
         """Take ``model`` as the distributed one, and give it these weights."""
@@ -45,8 +46,9 @@ class Twin:
         self._local.set_weights(weights(self._model))
 
         def evaluate() -> None:
-            data = batches(samples, self._batch_size)
-            found.update(self._local.evaluate(data, verbose=0, return_dict=True))
+            if id(samples) not in self._batches:
+                self._batches[id(samples)] = batches(samples, self._batch_size)
+            found.update(self._local.evaluate(self._batches[id(samples)], verbose=0, return_dict=True))
 
         thread = threading.Thread(target=evaluate)  # strategies belong to threads: this one has none
         thread.start()
