@@ -321,7 +321,7 @@ declare(
         "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
         "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
+        papers={"icpp2019": "none", "sc18": "none", "han2019": "none"},
         refuse=_staging,
     )
 )
@@ -343,7 +343,7 @@ declare(
         Choice(("none", "by_rank")),
         "Whether each rank trains on all samples or on its own part.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
+        papers={"icpp2019": "none", "sc18": "none", "han2019": "by_rank"},
     )
 )
 declare(
@@ -353,7 +353,7 @@ declare(
         "Rate of each host's network link, in both directions, on the machine `lab`; 0 for no limit.",
         default=0,
         unit="Mbit/s",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
         label="link rate (Mbit/s)",
     )
 )

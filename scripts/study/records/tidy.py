@@ -117,6 +117,7 @@ def _run_row(
         **(record["memory"] or nothing(["peak_memory_mb"])),
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
+        "parameters": record["model"]["parameters"] if record["model"] else None,
         "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
         **{name: (record["model"] or {}).get(name) for name in CHECKSUMS},
         **power.power_columns(record),

@@ -1,0 +1,135 @@
+"""Tables I and III of the Han paper beside this study's runs."""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.report.papers.han2019.claims import of_the_paper
+from study.report.papers.han2019.published import (
+    MODELS,
+    NVLINK,
+    lenet_parameters,
+    nvlink_mb_per_step,
+    nvlink_per_gradient,
+    trained_parameters,
+)
+from study.report.papers.han2019.workload import workload_difference
+from study.report.tables.layout import Table
+from study.report.tables.summary import (
+    IDENTITY,
+    beside_published,
+    notes,
+    optional_columns,
+    points,
+    published,
+    with_unmeasured,
+)
+
+COUNTS = ["conv_layers", "fc_layers", "parameters"]
+VOLUMES = ["gpu_to_cpu_gb", "gpu_to_gpu_gb", "total_gb"]
+TRAFFIC = ["gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+
+
+@kinds.table(
+    "han2019_table1",
+    title="The networks",
+    look_for="Whether the networks that are trained here are the paper's. Its LeNet is not the one that it trained.",
+    needs="runs of LeNet, AlexNet or ResNet",
+    uses=of_the_paper,
+)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table I: layers and parameters of each network, as recorded by its runs and as printed."""
+    ours = _one_per_network(runs, ["parameters"])
+    table = _beside(ours, MODELS, ["benchmark"], COUNTS, lambda row: None)  # whatever the images
+    table["trained_parameters"] = [lenet_parameters() if name == "lenet" else None for name in table["benchmark"]]
+    table = table.astype({"trained_parameters": "Int64"})
+    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
+             "published_conv_layers", "published_fc_layers", "repeats_ok"]  # fmt: skip
+    caption = (
+        "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
+        "TF-Slim's LeNet, which the paper trained; published: han2019, Table I."
+    )
+    remarks = [
+        "Table I's 60,000 parameters are those of LeNet of 1998, not of the LeNet that the paper trained",
+        "Table I's 49 and 100 convolutions leave out the four convolutions that change a shortcut's width",
+        "run records have no number of layers, so these are published only",
+    ]
+    return _finished("han2019_table1", caption, table, shown, remarks)
+
+
+@kinds.table(
+    "han2019_table3",
+    title="Data moved per step",
+    look_for="How many times the gradients move per step. Table III counts NVLink in a node; our columns are of the "
+    "network between ranks, so there is no ratio.",
+    needs="runs of LeNet, AlexNet or ResNet on two or more ranks",
+    uses=lambda run: of_the_paper(run) and run["gpus"] > 1,
+)
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table III: bytes moved over NVLink in an epoch on four GPUs, and what a rank sends and receives per step here."""
+    ours = points(runs, TRAFFIC) if len(runs) else pd.DataFrame(columns=["benchmark", "gpus", *TRAFFIC])
+    table = _beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES).sort_values(["benchmark", "gpus"], ignore_index=True)
+    table["sent_per_gradient"] = table["tcp_sent_mb_per_step"] / table["gradient_mb"]
+    for column in ("gpu_to_cpu_gb", "gpu_to_gpu_gb"):
+        known = table[f"published_{column}"].notna()
+        stem = f"published_{column.removesuffix('_gb')}"
+        table[f"{stem}_mb_per_step"] = [
+            nvlink_mb_per_step(name, column) if there else math.nan
+            for name, there in zip(table["benchmark"], known, strict=True)
+        ]
+        table[f"{stem}_per_gradient"] = [
+            nvlink_per_gradient(name, trained_parameters(name), column) if there else math.nan
+            for name, there in zip(table["benchmark"], known, strict=True)
+        ]
+    shown = ["benchmark", "gpus", *TRAFFIC, "sent_per_gradient", *(f"published_{name}" for name in VOLUMES),
+             "published_gpu_to_cpu_mb_per_step", "published_gpu_to_cpu_per_gradient",
+             "published_gpu_to_gpu_mb_per_step", "published_gpu_to_gpu_per_gradient", *TOLD]  # fmt: skip
+    caption = (
+        "MB that a rank sends and receives per step, and in units of its gradients (per_gradient); published: volume "
+        "over NVLink in an epoch on four GPUs (han2019, Table III), and what follows per step of 128 images of 1.2 "
+        "million (sections III, IV-C2), with LeNet's parameters as trained."
+    )
+    remarks = [
+        "no ratio: Table III is of NVLink between GPUs and CPUs of a node, ours of the network between ranks",
+        "the batch size of Table III is not printed; 128 images per node is that of section IV-C2",
+    ]
+    return _finished("han2019_table3", caption, table, shown, remarks)
+
+
+def _one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
+    """One row per network: parameters do not depend on the point. Of several datasets each counts."""
+    if runs.empty:
+        return pd.DataFrame(columns=["benchmark", "dataset", *measures])
+    table = points(runs, measures)
+    known = table[table[measures[0]].notna()]
+    return known.drop_duplicates(["machine", "benchmark", "dataset", *measures], ignore_index=True)
+
+
+def _beside(
+    table: pd.DataFrame,
+    file: str,
+    keys: list[str],
+    measures: list[str],
+    differences: Callable[[pd.Series], str | None] = workload_difference,
+) -> pd.DataFrame:
+    """Our points beside the published ones, and a row for each of those without a run."""
+    if table.empty:
+        beside = published(file)[[*keys, *measures]].rename(columns={name: f"published_{name}" for name in measures})
+        columns = [name for name in table if name not in beside]
+        told = {"repeats_ok": 0, "ratio_reason": "no run of this point", "code_is_current": True}
+        return beside.assign(**dict.fromkeys(columns, math.nan), **told)
+    absent = {name: math.nan for name in measures if name not in table}
+    table = beside_published(table.assign(**absent), file, keys, measures, differences)
+    table = with_unmeasured(table, file, keys, measures)
+    return table.drop(columns=[*absent, *(f"ratio_{name}" for name in absent)])
+
+
+def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str], remarks: list[str]) -> Table:
+    optional = tuple(column for column in optional_columns(shown) if not column.startswith("published_"))
+    present = [column for column in shown if column in table]
+    first = table[[*present, *(column for column in table if column not in present)]]
+    identity = tuple(column for column in IDENTITY if column in table)
+    return Table(name, caption, first, present, optional, [*notes(table, "values"), *remarks], identity)
