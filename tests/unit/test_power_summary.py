@@ -37,6 +37,7 @@ def run(tmp_path):
         last="evaluate",
         used=None,
         whole=True,
+        busy=None,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -46,7 +47,7 @@ def run(tmp_path):
                 at = tick / 10
                 row = {"monotonic_ns": int((at + offset) * 1e9), "host": host, "sensor": sensor, "kind": kind,
                        "device": name or f"{sensor}-{kind}", "power_w": watts, "energy_j": watts * at,
-                       "wall_ns": 0}  # fmt: skip
+                       "wall_ns": 0, "utilization_pct": busy(at) if busy else ""}  # fmt: skip
                 if sensor == "modelled":
                     row["energy_j"] = ""
                 lines.append(",".join(str(row.get(column, "")) for column in COLUMNS))
@@ -74,6 +75,14 @@ def test_a_gpu(run):
     assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000)
     assert power["phases"]["load"]["gpu"]["trapezoid_j"] == pytest.approx(400)
     assert (power["source"], power["reason"]) == ("measured", None)
+
+
+def test_utilisation_of_the_gpus_while_they_train(run):
+    """40 % while training, from 8 to 18 s; 100 % before and 0 % after do not count."""
+    busy = run({("n1", "nvml", "gpu"): 100}, busy=lambda at: 100 if at < 8 else 40 if at <= 18 else 0)
+    assert busy["gpu_utilisation_pct"] == pytest.approx(40)
+    assert run({("n1", "nvml", "gpu"): 100})["gpu_utilisation_pct"] is None, "the sensor has no utilisation"
+    assert run({("n1", "rapl", "cpu"): 100}, gpus_per_rank=0)["gpu_utilisation_pct"] is None
 
 
 def test_a_job_s_energy_needs_all_its_parts(run):

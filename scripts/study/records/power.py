@@ -55,6 +55,7 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
         **_node_power(record),
         **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
+        "gpu_utilisation_pct": power.get("gpu_utilisation_pct"),
         "power_gap_s": max(gaps, default=None),
         "power_source": power["source"],
         "power_reason": power["reason"],

@@ -30,6 +30,7 @@ class Series:
     power_w: Values
     energy_j: Values
     freshness: Values
+    utilization_pct: Values | None = None  # of a GPU
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,28 @@ def read(path: AnyPath) -> list[Series]:
     found = []
     for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
         rows = rows.sort_values("monotonic_ns")
-        power, energy, freshness = (
-            rows[column].to_numpy(dtype=float) for column in ("power_w", "energy_j", "freshness")
-        )
+        columns = ["power_w", "energy_j", "freshness", "utilization_pct"]
+        power, energy, freshness, busy = rows.reindex(columns=columns).to_numpy(dtype=float).T
         seconds = rows["monotonic_ns"].to_numpy() / 1e9
-        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness))
+        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy))
     return found
+
+
+def mean_utilisation(devices: list[Series], spans: dict[str, tuple[float, float]]) -> float | None:
+    """Mean utilisation (%) of GPUs over their readings; None without a reading, or without one of some GPU.
+
+    spans: {host: (begin, end)}, monotonic seconds. NVML's utilisation is the share of time in which a kernel ran,
+    whatever part of the GPU it used.
+    """
+    means = []
+    for device in devices:
+        begin, end = spans.get(device.host, (np.inf, -np.inf))
+        inside = (device.seconds >= begin) & (device.seconds <= end)
+        readings = np.array([]) if device.utilization_pct is None else device.utilization_pct[inside]
+        if np.isnan(readings).all():  # also of none
+            return None
+        means.append(float(np.nanmean(readings)))
+    return sum(means) / len(means) if means else None
 
 
 def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:

@@ -41,7 +41,8 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     found, source = _energies(series, windows, folder, machine)
-    return _power(found, windows, machine, gpus, source, absent)
+    busy = _gpu_utilisation(series, windows, folder, machine)
+    return _power(found, windows, machine, gpus, source, absent) | {"gpu_utilisation_pct": busy}
 
 
 def energy_until(
@@ -82,6 +83,13 @@ def _energies(
     measured = [each for each in series if each.sensor != MODELLED]
     series, reasons = counted(measured or series, machine["power_sensors"], _used_gpus(folder, machine))
     return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
+
+
+def _gpu_utilisation(series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]) -> float | None:
+    """Mean utilisation of the ranks' GPUs while they train (%), or None."""
+    kept, _ = counted(series, machine["power_sensors"], _used_gpus(folder, machine))
+    spans = {host: span for (host, window), span in windows.items() if window == "train"}
+    return energy.mean_utilisation([each for each in kept if each.kind == "gpu"], spans)
 
 
 def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The two axes of a panel: GPU counts on a base-2 logarithm, values linear or logarithmic, with suitable ticks."""
+"""The two axes of a panel: counts on a base-2 logarithm or names, values linear or logarithmic, with suitable ticks."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ FEW_DECADES = 2  # up to this many decades, 2 and 5 are labelled too
 PLAIN = (0.001, 100_000)  # plain numbers on an axis within this range, else powers of ten
 
 
-def set_gpu_axis(axes: Axes, counts: Sequence[int]) -> None:
-    """Ticks at exactly the GPU ``counts`` (ascending); labels that would collide are left out."""
+def set_gpu_axis(axes: Axes, counts: Sequence[int], label: str = "GPUs (ranks)") -> None:
+    """Ticks at exactly the ``counts`` (ascending), as those of GPUs; labels that would collide are left out."""
     first, last = counts[0], counts[-1]
     margin = (last / first) ** 0.05 if len(counts) > 1 else 2
     low, high = first / margin, last * margin
@@ -28,7 +28,14 @@ def set_gpu_axis(axes: Axes, counts: Sequence[int]) -> None:
     axes.set_xticks(labelled, [str(count) for count in labelled])
     axes.set_xticks([count for count in counts if count not in labelled], minor=True)
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xlabel("GPUs (ranks)")
+    axes.set_xlabel(label)
+
+
+def set_name_axis(axes: Axes, names: Sequence[str], label: str) -> None:
+    """Names at 0, 1, 2 ..."""
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlabel(label)
 
 
 def readable(counts: Sequence[int], octave: float) -> list[int]:

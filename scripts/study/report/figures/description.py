@@ -19,6 +19,15 @@ OWN = CONFIG / "figures.yaml"  # legend texts, and this project's own figures
 
 
 @dataclass(frozen=True)
+class Horizontal:
+    """The horizontal axis: a column whose values are positive numbers, or ``names``."""
+
+    column: str = "gpus"
+    label: str = "GPUs (ranks)"
+    names: bool = False
+
+
+@dataclass(frozen=True)
 class Description:
     """One figure of the YAML; ``panels`` are as in ``config/schemas/figures.schema.yaml``. kind: a name in `KINDS`."""
 
@@ -31,6 +40,8 @@ class Description:
     panels: tuple[dict[str, Any], ...]  # none in a figure of traced runs over time, or of formats
     labels: dict[str, dict[str, str]]  # column -> {value as text: what legends say}
     kind: str
+    x: Horizontal = Horizontal()
+    together: tuple[str, ...] = ()  # columns in which the points of a line may differ
 
 
 def files() -> list[Path]:
@@ -81,6 +92,8 @@ def describe(name: str) -> Description:
         tuple(figure.get("panels", ())),
         _content(OWN).get("labels", {}),
         figure.get("kind", POINTS),
+        Horizontal(**figure.get("x", {})),
+        tuple(figure.get("together", ())),
     )
 
 

@@ -15,7 +15,7 @@ from matplotlib.transforms import offset_copy
 
 from study.core.files import AnyPath, written_aside
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.axes import set_gpu_axis, set_name_axis, set_value_axis
 from study.report.figures.selection import FigureData, Line, Panel
 
 COLUMNS = 2
@@ -29,6 +29,7 @@ FAILED_AT = 0.04  # height of a failed point's mark, and of each further one abo
 FAILED_STEP = 0.07
 REASON_CHARACTERS = 48
 ABOVE_LINES = 4
+BESIDE = 0.14  # between the marks of two series at one name, as part of the distance between names
 
 
 def write(data: FigureData, svg: AnyPath, pdf: AnyPath) -> None:
@@ -73,11 +74,15 @@ def _draw_panel(axes: Axes, panel: Panel, letter: str) -> None:
     axes.set_title(f"({letter}) {panel.title}")
     axes.set_ylabel(panel.y_label)
     axes.grid(axis="y")
-    set_gpu_axis(axes, list(panel.counts))
+    if panel.names:
+        set_name_axis(axes, panel.names, panel.x_label)
+    else:
+        set_gpu_axis(axes, list(panel.places), panel.x_label)
     for points in panel.published:
-        axes.plot(points.gpus, points.values, zorder=ABOVE_LINES, **style.published_style(points.series))
+        aside = _aside(points.series, panel)
+        axes.plot(points.x + aside, points.values, zorder=ABOVE_LINES, **style.published_style(points.series))
     for line in panel.lines:
-        _draw_line(axes, line, panel.series)
+        _draw_line(axes, line, panel)
     _scale(axes, panel)
     _draw_failed(axes, panel)
     if panel.reason:
@@ -85,21 +90,31 @@ def _draw_panel(axes: Axes, panel: Panel, letter: str) -> None:
     _draw_legend(axes, panel)
 
 
-def _draw_line(axes: Axes, line: Line, series_count: int) -> None:
+def _draw_line(axes: Axes, line: Line, panel: Panel) -> None:
     has_interval = np.isfinite(line.ci95).any()
     axes.errorbar(
-        line.gpus, line.mean, yerr=line.ci95 if has_interval else None, capsize=2, elinewidth=0.8, zorder=3,
-        **style.line_style(line.series, line.quantity, series_count),
+        line.x + _aside(line.series, panel), line.mean, yerr=line.ci95 if has_interval else None, capsize=2,
+        elinewidth=0.8, zorder=3, **_line_style(line, panel),
     )  # fmt: skip
 
 
+def _aside(series: int, panel: Panel) -> float:
+    """How far the marks of a series stand beside a name, so that they do not cover each other."""
+    return BESIDE * (series % panel.series - (panel.series - 1) / 2) if panel.names and panel.series else 0.0
+
+
+def _line_style(line: Line, panel: Panel) -> dict[str, Any]:
+    """The style of a line; between names there is nothing, so marks stand alone."""
+    return style.line_style(line.series, line.quantity, panel.series) | ({"linestyle": "none"} if panel.names else {})
+
+
 def _draw_failed(axes: Axes, panel: Panel) -> None:
-    """An x at the bottom edge for each point whose repeats all failed; several at one GPU count are stacked."""
+    """An x at the bottom edge for each point whose repeats all failed; several at one place are stacked."""
     heights: dict[int, int] = {}
     for point in panel.failed:
-        above = heights[point.gpus] = heights.get(point.gpus, -1) + 1
+        above = heights[point.x] = heights.get(point.x, -1) + 1
         axes.plot(
-            [point.gpus], [FAILED_AT + above * FAILED_STEP], transform=axes.get_xaxis_transform(), zorder=ABOVE_LINES,
+            [point.x], [FAILED_AT + above * FAILED_STEP], transform=axes.get_xaxis_transform(), zorder=ABOVE_LINES,
             **_failed_style(style.COLOURS[point.series % len(style.COLOURS)]),
         )  # fmt: skip
     if heights and axes.get_yscale() == "log":  # a linear axis keeps its zero
@@ -116,9 +131,10 @@ def _scale(axes: Axes, panel: Panel) -> None:
     if not means:
         axes.set_yticks([])
         return
-    halves = [*(np.nan_to_num(line.ci95) for line in panel.lines), *(0 * points.values for points in panel.published)]
-    mean, half = np.concatenate(means), np.concatenate(halves)
-    set_value_axis(axes, panel.y_scale, mean - half, mean + half)
+    ends = [np.broadcast_to(np.nan_to_num(line.ci95), (2, len(line.mean))) for line in panel.lines]
+    ends += [np.zeros((2, len(points.values))) for points in panel.published]
+    mean, (below, above) = np.concatenate(means), np.concatenate(ends, axis=1)
+    set_value_axis(axes, panel.y_scale, mean - below, mean + above)
 
 
 def _write_reason(axes: Axes, panel: Panel) -> None:
@@ -144,10 +160,7 @@ def _make_room(axes: Axes, below: float = 0.0, above: float = 0.0) -> None:
 
 def _legend_entries(panel: Panel) -> list[tuple[Line2D, str]]:
     """(handle, label) of all that a panel shows."""
-    entries = [
-        (Line2D([], [], **style.line_style(line.series, line.quantity, panel.series)), line.label)
-        for line in panel.lines
-    ]
+    entries = [(Line2D([], [], **_line_style(line, panel)), line.label) for line in panel.lines]
     entries += [(Line2D([], [], **style.published_style(points.series)), points.label) for points in panel.published]
     if panel.failed:
         kinds = sorted({kind for point in panel.failed for kind in point.kinds})

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
-from study.core.statistics import Sample, summarize
+from study.core.statistics import summarize
+from study.records import pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, columns, draws, filters, several
 from study.report.tables.kinds import selected
@@ -30,9 +31,9 @@ class Line:
     label: str
     series: int  # counted from 0 among the panel's series, as in the other classes
     quantity: int  # counted from 0 among the panel's quantities
-    gpus: NDArray[np.int64]
+    x: NDArray[np.int64]  # places on the horizontal axis
     mean: NDArray[np.float64]
-    ci95: NDArray[np.float64]  # half-width
+    ci95: NDArray[np.float64]  # half-width; two rows, below and above the mean, where they differ
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Failed:
     """A point of one series whose repeats all failed, with the kinds of failure."""
 
     series: int
-    gpus: int
+    x: int
     kinds: tuple[str, ...]
 
 
@@ -50,7 +51,7 @@ class Published:
 
     label: str
     series: int
-    gpus: NDArray[np.int64]
+    x: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
@@ -65,8 +66,10 @@ class Panel:
     lines: tuple[Line, ...]
     failed: tuple[Failed, ...]
     published: tuple[Published, ...]
-    counts: tuple[int, ...]  # every GPU count that the panel has, ascending
+    places: tuple[int, ...]  # every place on the horizontal axis that the panel has, ascending
     reason: str | None
+    x_label: str
+    names: tuple[str, ...] = ()  # of all places from 0, if they are no numbers
 
 
 @dataclass(frozen=True)
@@ -122,23 +125,45 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
 
 def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) -> Panel:
     # A line must not mix different experiments: any other difference between the runs splits the lines too.
-    others = [column for column in ("memory_mode", *columns()) if column in rows and column not in panel["by"]]
+    x = description.x.column
+    apart = [column for column in ("memory_mode", "gpus", *columns()) if column not in (x, *description.together)]
+    others = [column for column in apart if column in rows and column not in panel["by"]]
     also = [column for column in others if rows[column].nunique(dropna=False) > 1]
     by = [*panel["by"], *also]
-    series = _series(rows, by, description.labels)
+    series = _series(_drawn(panel, rows), by, description.labels)
+    places = _places(description, rows)
     all_lines = [
-        _line(group, column, (number, _label(values, by, description.labels)), (index, text), panel)
+        _line(group, column, (number, _label(values, by, description.labels)), (index, text), panel, (x, places, rows))
         for index, (column, text) in enumerate(panel["quantities"].items())
         for number, (values, group) in enumerate(series)
     ]
     lines = tuple(line for line in all_lines if np.isfinite(line.mean).any())
-    failed = tuple(point for number, (_, group) in enumerate(series) for point in _failed(number, group))
-    published = tuple(_published(panel, [values for values, _ in series], description))
-    counts = sorted({*rows["gpus"], *itertools.chain.from_iterable(points.gpus for points in published)})
+    failed = tuple(point for number, (_, group) in enumerate(series) for point in _failed(number, group, x, places))
+    published = tuple(_published(panel, [values for values, _ in series], description, places))
+    known = sorted({*places.values(), *itertools.chain.from_iterable(points.x for points in published)})
+    names = tuple(map(str, places)) if description.x.names else ()
     return Panel(
         panel["title"], panel["y_label"], panel["y_scale"], len(series), lines, failed, published,
-        tuple(map(int, counts)), None if lines else _reason(panel, rows),
+        tuple(map(int, known)), None if lines else _reason(panel, rows), description.x.label, names,
     )  # fmt: skip
+
+
+def _drawn(panel: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that are drawn: a line whose every point would be compared with itself says nothing."""
+    base = panel.get("relative_to", {})
+    compared = {column: value for column, value in base.items() if column in panel["by"]}
+    is_base = np.logical_and.reduce([rows[column] == value for column, value in compared.items()] or [False])
+    return rows[~is_base] if compared else rows
+
+
+def _places(description: Description, rows: pd.DataFrame) -> dict[Any, int]:
+    """The place of each value on the horizontal axis: numbers are their own, names are counted in the order of runs."""
+    column = description.x.column
+    if not description.x.names:
+        return {value: int(value) for value in sorted(rows[column].unique())}
+    order = description.runs.get(column, [])
+    found = sorted(rows[column].unique(), key=lambda value: (order.index(value) if value in order else 0, str(value)))
+    return {value: place for place, value in enumerate(dict.fromkeys([*order, *found]))}
 
 
 def _series(rows: pd.DataFrame, by: list[str], labels: Labels) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
@@ -160,39 +185,82 @@ def _label(values: Iterable[Any], by: Iterable[str], labels: Labels) -> str:
 
 
 def _line(
-    group: pd.DataFrame, column: str, series: tuple[int, str], quantity: tuple[int, str], panel: dict[str, Any]
+    group: pd.DataFrame,
+    column: str,
+    series: tuple[int, str],
+    quantity: tuple[int, str],
+    panel: dict[str, Any],
+    axis: tuple[str, dict[Any, int], pd.DataFrame],
 ) -> Line:
-    (number, series_label), (index, quantity_label) = series, quantity
-    counts = np.array(sorted(group["gpus"].unique()))
-    ok = group[group["status"] == "ok"]
-    samples = [_sample(ok[ok["gpus"] == count], column) for count in counts]
+    """axis: the column of the horizontal axis, its places, and all runs of the figure."""
+    (number, series_label), (index, quantity_label), (x, places, rows) = series, quantity, axis
+    here = sorted(group[x].unique(), key=lambda value: places[value])
+    values = [_value(group[group[x] == value], column, panel, rows) for value in here]
     parts = [quantity_label] if len(panel["quantities"]) > 1 or not series_label else []
+    ends = np.array([[below, above] for _, below, above in values]).T
     return Line(
-        ", ".join([*parts, *filter(None, [series_label])]), number, index, counts,
-        np.array([sample.mean for sample in samples]), np.array([sample.ci95 for sample in samples]),
+        ", ".join([*parts, *filter(None, [series_label])]), number, index, np.array([places[value] for value in here]),
+        np.array([middle for middle, *_ in values]),
+        ends[0] if np.array_equal(*ends, equal_nan=True) else ends,
     )  # fmt: skip
 
 
-def _sample(repeats: pd.DataFrame, column: str) -> Sample:
-    """The mean of a point's successful repeats; measured and modelled power have none."""
-    return summarize(repeats[column] if column in repeats and not has_no_mean(repeats, column) else [])
+def _value(point: pd.DataFrame, column: str, panel: dict[str, Any], rows: pd.DataFrame) -> tuple[float, float, float]:
+    """What is drawn of a point, and how far its 95 % interval extends below and above; NaN without one.
+
+    Measured and modelled power are never taken together.
+    """
+    ok = point[point["status"] == "ok"]
+    has_values = column in ok and not has_no_mean(ok, column)
+    values = ok[column] if has_values else pd.Series(np.nan, index=ok.index)
+    shown = panel.get("value", "mean")
+    if shown == "mean":
+        sample = summarize(values)
+        return sample.mean, sample.ci95, sample.ci95
+    if shown == "spread_pct":
+        several = values.count() > 1
+        return (100 * (values.max() / values.min() - 1) if several else np.nan), np.nan, np.nan
+    found = _ratio(ok, column, panel["relative_to"], rows)
+    ends = np.array([found.ratio, found.low, found.high])
+    middle, low, high = ends if shown == "ratio" else 100 * (ends - 1)
+    return float(middle), float(middle - low), float(high - middle)
 
 
-def _failed(number: int, group: pd.DataFrame) -> Iterator[Failed]:
-    for count, repeats in group.groupby("gpus"):
+def _ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows: pd.DataFrame) -> pairing.Ratio:
+    """The ratio of a point to the runs that differ from it in the values of ``base``, paired within blocks."""
+    if column not in rows or point.empty:
+        return pairing.Ratio(0, np.nan, np.nan, np.nan, None)
+    same = [name for name in ("machine", "memory_mode", "gpus", *columns()) if name in rows and name not in base]
+    first = point.iloc[0]
+    wanted = {name: first[name] for name in same} | base
+    other = rows[np.logical_and.reduce([rows[name] == value for name, value in wanted.items()])]
+    if has_no_mean(pd.concat([point, other[other["status"] == "ok"]]), column):
+        return pairing.Ratio(0, np.nan, np.nan, np.nan, None)
+    if set(point.index) & set(other.index):
+        return pairing.Ratio(len(point), 1.0, np.nan, np.nan, None)
+    return pairing.ratio(point, other, column)
+
+
+def _failed(number: int, group: pd.DataFrame, x: str, places: dict[Any, int]) -> Iterator[Failed]:
+    for value, repeats in group.groupby(x):
         if not (repeats["status"] == "ok").any():
-            yield Failed(number, int(count), tuple(sorted(repeats["failure_kind"].dropna().unique())))
+            yield Failed(number, places[value], tuple(sorted(repeats["failure_kind"].dropna().unique())))
 
 
-def _published(panel: dict[str, Any], series: list[tuple[Any, ...]], description: Description) -> Iterator[Published]:
+def _published(
+    panel: dict[str, Any], series: list[tuple[Any, ...]], description: Description, places: dict[Any, int]
+) -> Iterator[Published]:
     """The published points of a panel, one `Published` per series and machine.
 
-    series: the values of each measured series, which begin with those of the panel's ``by``.
+    series: the values of each measured series, which begin with those of the panel's ``by``. places: of names on the
+    horizontal axis; points of other names are left out.
     """
     new, used = itertools.count(len(series)), set()
     named = [dict(zip(panel["by"], values, strict=False)) for values in series]
+    x = description.x
     for entry in panel.get("published", []):
         rows = _published_rows(entry, description)
+        rows = rows[rows[x.column].isin(places)] if x.names else rows
         by = [column for column in panel["by"] if column in rows and rows[column].notna().all()]
         for (machine, *values), points in rows.groupby(["machine", *by], sort=False):
             same = [number for number, known in enumerate(named) if by and [known[name] for name in by] == values]
@@ -200,9 +268,13 @@ def _published(panel: dict[str, Any], series: list[tuple[Any, ...]], description
             number = free[0] if free else next(new)
             used.add(number)
             label = ": ".join(
-                [f"paper, {machine.capitalize()}", *filter(None, [_label(values, by, description.labels)])]
+                [
+                    f"paper, {machine.capitalize()}",
+                    *filter(None, [_label(values, by, description.labels), entry.get("label")]),
+                ]  # fmt: skip
             )
-            yield Published(label, number, points["gpus"].to_numpy(dtype=int), points[entry["y"]].to_numpy(dtype=float))
+            at = [places[value] if x.names else int(value) for value in points[x.column]]
+            yield Published(label, number, np.array(at), points[entry["y"]].to_numpy(dtype=float))
 
 
 def _published_rows(entry: dict[str, Any], description: Description) -> pd.DataFrame:
@@ -212,12 +284,12 @@ def _published_rows(entry: dict[str, Any], description: Description) -> pd.DataF
     if entry["file"] not in known:
         raise StudyError(f"{where}: there is no such file in config/papers; known files: {', '.join(known)}")
     rows = published(entry["file"]).assign(**entry.get("set", {}))
-    missing = [column for column in ("gpus", entry["y"], *entry.get("where", {})) if column not in rows]
+    missing = [column for column in (description.x.column, entry["y"], *entry.get("where", {})) if column not in rows]
     if missing:
         raise StudyError(f"{where}: there is no column '{missing[0]}'; the file has: {', '.join(rows)}")
     for column, value in entry.get("where", {}).items():
         rows = rows[rows[column].isin(several(value))]
-    rows = rows.dropna(subset=["gpus", entry["y"]]).sort_values("gpus")
+    rows = rows.dropna(subset=[description.x.column, entry["y"]]).sort_values(description.x.column)
     if rows.empty:
         raise StudyError(f"{where}: no row fits {entry.get('where', {})}")
     return rows

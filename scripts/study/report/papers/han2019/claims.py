@@ -1,7 +1,7 @@
 """The Han paper's claims, from its printed numbers and from this study's runs by the same formulas.
 
-``config/papers/han2019/han2019_claims.csv`` declares them. ``form`` is the formula over ``measure``, of runs that differ
-only in ``one`` and ``other``:
+``config/papers/han2019/han2019_claims.csv`` declares them. ``form`` is the formula over ``measure``, of runs that
+differ only in ``one`` and ``other``:
 
 - value: the mean over the repeats
 - spread_pct: 100 x (longest / shortest - 1) over the repeats
@@ -40,9 +40,9 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
     "loss_pct": lambda ratio, ranks: 100 * (1 - ratio),
     "efficiency": lambda ratio, ranks: ratio / ranks,
 }
-SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high", "pairing",
-         "repeats", "series", "published_value", "published_lowest", "published_highest", "stated", "paper_section",
-         "contradiction", "missing"]  # fmt: skip
+SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
+         "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
+         "paper_section", "contradiction", "missing"]  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,

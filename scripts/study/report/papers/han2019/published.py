@@ -135,15 +135,16 @@ def _lenet_parameters(of: dict[str, Any], benchmark: str | None) -> Range:
     return _single(lenet_parameters())
 
 
-def _parameters(of: dict[str, Any], benchmark: str) -> int:
+def _parameters(of: dict[str, Any], benchmark: str | None) -> int:
     """of: ``trained``: whether LeNet is that of the runs or that of Table I."""
+    if benchmark is None:
+        raise ValueError(f"{of}: parameters need a network")
     return trained_parameters(benchmark) if of["trained"] == "yes" else printed_parameters(benchmark)
 
 
 @DERIVED.register("nvlink_per_gradient")
 def _nvlink_per_gradient(of: dict[str, Any], benchmark: str | None) -> Range:
-    assert benchmark is not None
-    return _single(nvlink_per_gradient(benchmark, _parameters(of, benchmark)))
+    return _single(nvlink_per_gradient(str(benchmark), _parameters(of, benchmark)))
 
 
 @DERIVED.register("checkpoint_ratio")
