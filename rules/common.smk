@@ -26,7 +26,7 @@ from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, profile_files, queues
+from study.machines import launchers, machine, packing, profile_files, queues, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
 from study.records import gathered, references, versions
@@ -60,6 +60,7 @@ try:
     plan.check_results(STUDY)
     OF_FINDINGS = sources.of_findings(STUDY)
     plan.check_files(STUDY)
+    plan.check_storage(STUDY, MACHINE)
     mechanisms.declared()
     plan.check_downloads(STUDY, config["data_dir"])
     plan.check_references(STUDY)

@@ -116,3 +116,39 @@ rule scale_file:
     shell:
         'python "$SCRIPTS/scale_file.py" {wildcards.file} {input.matrix:q} {input.sidecar:q} --scalers {input.scalers:q}'
         " --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
+
+
+# To the machine's storage, for runs that read from there; files and, in two rules, folders of files.
+for storage_name, storage_folder in storage.folders(MACHINE).items():
+
+    rule:
+        name:
+            f"copy_to_{storage_name}"
+        input:
+            f"{DATA}/{{path}}",
+        output:
+            f"{storage_folder}/{{path}}",
+        wildcard_constraints:
+            path=r"(raw/.+|(converted|scaled)/.+\.(npy|json|npz))",
+        priority: schedule.PREPARE
+        localrule: True
+        message:
+            "Copy {wildcards.path}"
+        shell:
+            "cp {input:q} {output:q}"
+
+    rule:
+        name:
+            f"copy_folder_to_{storage_name}"
+        input:
+            f"{DATA}/{{path}}",
+        output:
+            directory(f"{storage_folder}/{{path}}"),
+        wildcard_constraints:
+            path=r"converted/[^/]+/[^/]+/[a-z0-9_]+\.(?!npy$|json$)[a-z_]+",
+        priority: schedule.PREPARE
+        localrule: True
+        message:
+            "Copy {wildcards.path}"
+        shell:
+            "cp -r {input:q} {output:q}"

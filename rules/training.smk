@@ -3,7 +3,7 @@
 
 rule train:
     input:
-        lambda wildcards: inputs.run_inputs(run_of(wildcards), DATA),
+        lambda wildcards: inputs.run_inputs(run_of(wildcards), MACHINE, DATA),
     output:
         f"{RUN}/outcome.json",
     log:

@@ -8,7 +8,7 @@ from typing import Any
 from study.core.errors import StudyError
 from study.experiment import inputs, published_times, schemas
 from study.experiment.study import Dataset, PlannedRun, Study
-from study.machines import laboratory, launchers, packing, queues
+from study.machines import laboratory, launchers, packing, queues, storage
 from study.machines.machine import submit_program
 from study.records import check
 from study.report import sources
@@ -144,6 +144,7 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
         lines.append(f"{where}: {program} is not on PATH here")
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
+    lines += [f"{where}: {line}" for line in storage.refusals((run["storage"] for run in study.runs), machine)]
     outside = laboratory.refusal(machine)
     if outside:
         lines.append(f"{where}: {outside}")
@@ -229,6 +230,15 @@ def _check_images(study: Study, dataset: Dataset) -> None:
         found = inputs.image_files(dataset, "", name)
         if not found or not all(Path(path).exists() for path in found):
             raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
+
+
+def check_storage(study: Study, machine: Machine) -> None:
+    """Raise `StudyError` for runs from a storage that the machine's file does not have."""
+    for name in dict.fromkeys(run["storage"] for run in study.runs):
+        try:
+            storage.data_dir(name, machine, "")
+        except StudyError as error:
+            raise StudyError(f"config/studies/{study.name}.yaml: {error}") from None
 
 
 def check_downloads(study: Study, data_dir: str) -> None:

@@ -11,7 +11,7 @@ from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import hosts, launchers
+from study.machines import hosts, launchers, storage
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
@@ -52,7 +52,9 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         derived=derived,
         benchmark=content["benchmark"],
         dataset=content["dataset"],
-        data={file: _paths(run, data_dir, file) for file in run.dataset.files},
+        data={
+            file: _paths(run, storage.data_dir(run["storage"], machine, data_dir), file) for file in run.dataset.files
+        },
         machine={**settings, **content["machine"]},
     )
 
@@ -128,8 +130,9 @@ def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
     return {file: dataset.converted(data_dir, file) for file in _scaled_files(dataset)}
 
 
-def run_inputs(run: PlannedRun, data_dir: str) -> list[str]:
+def run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> list[str]:
     """The files that a run reads."""
+    data_dir = storage.data_dir(run["storage"], machine, data_dir)
     return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
 
 

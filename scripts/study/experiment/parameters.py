@@ -91,6 +91,12 @@ def _input_checksum(run: PlannedRun) -> str | None:
     return None
 
 
+def _storage(run: PlannedRun) -> str | None:
+    if run["storage"] != "none" and run.dataset.definition["source"] == "path":
+        return f"dataset '{run.dataset.key}' is your own files, which are read from where they are; use none"
+    return None
+
+
 def _input_pipeline(run: PlannedRun) -> str | None:
     if run["input_pipeline"] == "keras_arrays" and run.kind == "images":
         return "images are decoded one batch at a time, so there is no array to hand to Keras; use tf_data"
@@ -323,6 +329,17 @@ declare(
         default="none",
         papers={"icpp2019": "none", "sc18": "none", "han2019": "none"},
         refuse=_staging,
+    )
+)
+declare(
+    Parameter(
+        "storage",
+        Name(),
+        "From which storage the ranks read their files: a key of `storage` in the machine's file, to whose folder they "
+        "are copied first. none: from data_dir.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_storage,
     )
 )
 declare(

@@ -28,6 +28,7 @@ BETWEEN_PANELS = 0.05  # as part of a panel's width
 FAILED_AT = 0.04  # height of a failed point's mark, and of each further one above it, as part of the axes
 FAILED_STEP = 0.07
 REASON_CHARACTERS = 48
+HEADING_CHARACTERS = 56  # above a panel
 ABOVE_LINES = 4
 BESIDE = 0.14  # between the marks of two series at one name, as part of the distance between names
 
@@ -54,8 +55,9 @@ def save(figure: Figure, data: Any, svg: AnyPath, pdf: AnyPath) -> None:
 def draw(data: FigureData) -> Figure:
     """The Matplotlib figure: panels side by side, two in a row, each with its legend below."""
     with matplotlib.rc_context(style.RC):
-        heading = [data.title, data.subtitle, *data.notes]
         columns = min(COLUMNS, len(data.panels))
+        room = int(columns * HEADING_CHARACTERS)
+        heading = [line for text in (data.title, data.subtitle, *data.notes) for line in textwrap.wrap(text, room)]
         rows = math.ceil(len(data.panels) / columns)
         legend_rows = [_legend_shape(_legend_entries(panel))[0] for panel in data.panels]
         height = rows * (style.AXES_HEIGHT + AROUND_AXES) + len(heading) * TITLE_LINE

@@ -141,7 +141,8 @@ def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) 
     failed = tuple(point for number, (_, group) in enumerate(series) for point in _failed(number, group, x, places))
     published = tuple(_published(panel, [values for values, _ in series], description, places))
     known = sorted({*places.values(), *itertools.chain.from_iterable(points.x for points in published)})
-    names = tuple(map(str, places)) if description.x.names else ()
+    called = description.labels.get(x, {})
+    names = tuple(called.get(str(value), str(value)) for value in places) if description.x.names else ()
     return Panel(
         panel["title"], panel["y_label"], panel["y_scale"], len(series), lines, failed, published,
         tuple(map(int, known)), None if lines else _reason(panel, rows), description.x.label, names,
