@@ -33,6 +33,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
             f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
             f"loaders {', '.join(loaders)}{_staged(chosen)}{_expected_failures(chosen)}"
         )
+    lines += _parts(study)
     for entry in study.loading:
         lines.append(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
@@ -46,6 +47,18 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
     return "\n".join(lines)
+
+
+def _parts(study: Study) -> list[str]:
+    """The runs of each part of the study, such as a paper's figures."""
+    lines, seen = [], set[tuple[Any, ...]]()
+    for part, runs in study.parts.items():
+        keys = {run.key for run in runs}
+        again = len(keys & seen)
+        told = f" ({again} of them in an earlier part)" if again else ""
+        lines.append(f"  {part}: {len(keys)} runs{told}{_expected_failures(list(runs))}")
+        seen |= keys
+    return lines
 
 
 def _batch_jobs(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:

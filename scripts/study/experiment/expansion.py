@@ -28,7 +28,7 @@ def load_study(name: str) -> Study:
 def expand(name: str, content: dict[str, Any], where: str) -> Study:
     """Expand a study that satisfies the schema. where: the file named in messages."""
     datasets = {key: dataset(key, value, where) for key, value in content["datasets"].items()}
-    runs = _runs(content["runs"], datasets, where)
+    runs, parts = _runs(content["runs"], datasets, where)
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
     _refuse_two_targets(used, where)
@@ -45,6 +45,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         _references(content.get("references", []), where),
         _further(content.get("further_results", []), where),
         tuple(content.get("findings", ())),
+        parts,
     )
 
 
@@ -71,14 +72,19 @@ def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
     return tuple(Further(entry["machine"], entry["study"]) for entry in entries)
 
 
-def _runs(grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[PlannedRun, ...]:
-    """All runs of all grids; equal points of two grids are one run."""
+def _runs(
+    grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str
+) -> tuple[tuple[PlannedRun, ...], dict[str, tuple[PlannedRun, ...]]]:
+    """All runs of all grids, where equal points of two grids are one run; and those of each ``part``."""
     runs: dict[tuple, PlannedRun] = {}
+    parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
         for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
             if run.key not in runs or run.may_fail:
                 runs[run.key] = run
-    return tuple(runs.values())
+            if "part" in grid:
+                parts.setdefault(grid["part"], {})[run.key] = run
+    return tuple(runs.values()), {name: tuple(found.values()) for name, found in parts.items()}
 
 
 def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Iterator[PlannedRun]:

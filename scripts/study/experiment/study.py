@@ -206,6 +206,7 @@ class Study:
     """A study's YAML, expanded.
 
     datasets: (benchmark, id) to `Dataset`, only those in use. further: whose finished runs its tables may show too.
+    parts: {what grids are of: their runs}, of grids that say it; a run may be in several.
     """
 
     name: str
@@ -218,6 +219,7 @@ class Study:
     references: tuple[Reference, ...] = ()
     further: tuple[Further, ...] = ()
     findings: tuple[str, ...] = ()
+    parts: dict[str, tuple[PlannedRun, ...]] = field(hash=False, default_factory=dict)
 
     @property
     def benchmarks(self) -> list[str]:
