@@ -1,0 +1,325 @@
+"""The Han paper: what follows from its printed numbers, its claims from runs with known numbers, and its figures."""
+
+import itertools
+import math
+
+import pandas as pd
+import pytest
+from examples import define, expand
+
+from study import plan
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.experiment import expansion, inputs
+from study.machines import launchers, machine, storage
+from study.records.record import make_record
+from study.records.tidy import runs_frame
+from study.report.figures import drawing, selection
+from study.report.figures.description import describe
+from study.report.papers.han2019.published import (
+    NVLINK,
+    TEXT,
+    lenet_parameters,
+    networks,
+    nvlink_per_gradient,
+    trained_parameters,
+)
+from study.report.papers.han2019.values import values
+from study.report.tables import TABLES
+from study.report.tables.summary import published
+
+NOTHING = pd.DataFrame()
+SERVER = {"strategy": "parameter_server", "servers": 1, "batch_size": 128}
+
+
+def claims_of(runs=NOTHING):
+    return TABLES["han2019_claims"].make(runs, NOTHING).frame
+
+
+def claim(runs, quantity, benchmark=None):
+    table = claims_of(runs)
+    rows = table[table["quantity"] == quantity]
+    (row,) = (rows[rows["benchmark"] == benchmark] if benchmark else rows[rows["benchmark"].isna()]).itertuples()
+    return row
+
+
+@pytest.fixture
+def runs_of(make_run, tmp_path):
+    """The tidy table of runs: ``runs_of({"benchmark": "lenet", "gpus": 32, "throughput_samples_per_s": [...]}, ...)``.
+
+    Lists are values by block. Their records are copies of one run's, of another network, so no run needs images.
+    """
+    (run,) = expand(scaling="weak", epochs=1, gpus=1)
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict()
+    row |= {"strategy": "horovod", "servers": 0, "batch_size": 128, "loader": "tfrecord", "sharding": "by_rank"}
+
+    def build(*points):
+        rows = []
+        for point in points:
+            repeats = max(len(value) for value in point.values() if isinstance(value, list))
+            for block in range(1, repeats + 1):
+                at = {name: value[block - 1] if isinstance(value, list) else value for name, value in point.items()}
+                place = {"repeat": block, "block": block, "started_wall_ns": 1000 * block + len(rows) % 500}
+                rows.append({**row, **place, "record": f"{len(rows)}/record.json", **at})
+        return pd.DataFrame(rows)
+
+    return build
+
+
+# The paper's numbers
+
+
+@pytest.mark.parametrize(
+    ("quantity", "benchmark", "expected", "digits"),
+    [
+        ("throughput: 32 workers / 1", "lenet", 13.11, 2),
+        ("throughput: 32 workers / 1", "resnet50", 11.94, 2),
+        ("throughput: 32 workers / 1", "resnet101", 11.12, 2),
+        ("throughput: 2 workers / 1", "resnet50", 1.94, 2),
+        ("throughput: 2 workers / 1", "resnet101", 1.93, 2),
+        ("scaling efficiency on 32 workers", "lenet", 0.41, 2),
+        ("scaling efficiency on 4 GPUs", "resnet101", 0.815, 3),
+        ("NVLink of GPU and CPU: share of the peak", None, 79.4, 1),
+        ("NVLink of two GPUs: share of the peak", None, 87.8, 1),
+        ("GPU 0 to GPU 2 less than to GPU 1", None, 38.9, 1),
+        ("range of the read test, NVMe", None, 0.3, 1),
+        ("range of the read test, Lustre", None, 3.2, 1),
+        ("parameters of the LeNet that was trained", "lenet", 4290984, 0),
+        ("time of a checkpoint, ResNet-101 / LeNet", None, 14, 0),
+        ("parameters, ResNet-101 / LeNet as trained", None, 10.5, 1),
+        ("parameters, ResNet-101 / LeNet of Table I", None, 750, 0),
+        ("throughput: batch size 256 over 128, third network", None, 3.4, 1),
+    ],
+)
+def test_derived_numbers_without_any_run(quantity, benchmark, expected, digits):
+    row = claim(NOTHING, quantity, benchmark)
+    assert round(row.published_value, digits) == pytest.approx(expected)
+    assert math.isnan(row.value) and row.missing
+
+
+def test_lenet_by_hand():
+    layers = [5 * 5 * 3 * 32 + 32, 5 * 5 * 32 * 64 + 64, 7 * 7 * 64 * 1024 + 1024, 1024 * 1000 + 1000]
+    assert lenet_parameters() == sum(layers) == 4_290_984
+
+
+def test_only_the_trained_lenet_fits_table_3():
+    """Gradients move between GPUs about twice per step in each network, if LeNet is that of TF-Slim."""
+    between_gpus = [nvlink_per_gradient(name, trained_parameters(name), "gpu_to_gpu_gb") for name in networks()[:3]]
+    assert all(1.6 < each < 2.1 for each in between_gpus)
+    assert nvlink_per_gradient("lenet", 60_000, "gpu_to_gpu_gb") > 100
+
+
+def test_the_sums_of_table_3_hold():
+    table = published(NVLINK)
+    assert (table["gpu_to_cpu_gb"] + table["gpu_to_gpu_gb"]).tolist() == table["total_gb"].tolist()
+
+
+def test_each_number_of_the_text_is_in_a_claim_or_figure():
+    declared = published("han2019_claims.csv")
+    told = {values(each).get("measure") for each in declared["of"].dropna()}
+    computed = {"nvlink_peak_gb_per_s", "nvlink_gpu0_to_gpu2_gb_per_s", "images_per_epoch"}  # used by derivations
+    assert set(published(TEXT)["measure"]) <= told | computed
+
+
+def test_a_claim_without_runs_says_what_is_missing_or_cannot_be_compared():
+    table = claims_of()
+    assert table["value"].isna().all() and table["missing"].notna().all()
+    never = table[table["missing"].str.contains("by this project")]
+    assert {"NVLink", "GPU time"} <= {
+        each[: len(name)] for each in never["quantity"] for name in ("NVLink", "GPU time")
+    }
+    assert table["missing"].str.startswith("runs ").sum() > len(table) / 2
+
+
+def test_contradictions_stand_beside_their_numbers():
+    told = claims_of().dropna(subset=["contradiction"])
+    assert "72 times" in told[told["benchmark"] == "lenet"].iloc[0].contradiction
+    assert round(4290984 / 60000) == 72
+    assert "87.8 %" in told[told["quantity"].str.startswith("NVLink of two")].iloc[0].contradiction
+
+
+# From runs
+
+
+def test_workers_from_runs_by_the_same_formula(runs_of):
+    runs = runs_of(
+        {"benchmark": "lenet", **SERVER, "gpus": 1, "throughput_samples_per_s": [10.0, 20.0, 40.0]},
+        {"benchmark": "lenet", **SERVER, "gpus": 32, "throughput_samples_per_s": [131.1, 262.2, 524.4]},
+    )
+    row = claim(runs, "throughput: 32 workers over 1", "lenet")
+    assert (row.value, row.published_value) == (pytest.approx(1211), 1211)
+    assert (row.interval_low, row.interval_high) == (pytest.approx(1211), pytest.approx(1211)), "equal in each block"
+    assert (row.pairing, row.repeats, row.missing) == ("paired", 3, None)
+    assert claim(runs, "scaling efficiency on 32 workers", "lenet").value == pytest.approx(0.4097, abs=1e-4)
+    assert "training images 100 instead of 1200000" in row.workload_difference
+    assert claim(runs, "throughput: 32 workers over 1", "resnet50").missing.startswith(
+        "runs of resnet50 with (gpus 32)"
+    )
+
+
+def test_one_repeat_has_no_interval(runs_of):
+    rates = {"throughput_samples_per_s": [10.0]}
+    runs = runs_of(*({"benchmark": "lenet", "gpus": 1, "loader": name, **rates} for name in ("tfrecord", "lmdb")))
+    row = claim(runs, "throughput: LMDB over TFRecord")
+    assert row.value == 0 and math.isnan(row.interval_low)
+
+
+def test_several_networks_have_a_range_and_no_interval(runs_of):
+    gains = {"lenet": 1.01, "alexnet": 1.037, "resnet50": 1.034}
+    runs = runs_of(
+        *(
+            {"benchmark": name, "gpus": 1, "batch_size": size, "throughput_samples_per_s": [rate, rate]}
+            for name, gain in gains.items()
+            for size, rate in ((128, 100.0), (256, 100 * gain))
+        )
+    )
+    row = claim(runs, "throughput: batch size 256 over 128, mean")
+    assert (row.value, row.published_value) == (pytest.approx(2.7), 2.7)
+    assert (row.lowest, row.highest, row.series) == (pytest.approx(1.0), pytest.approx(3.7), 3)
+    assert math.isnan(row.interval_low)
+
+
+def test_spread_over_repeats(runs_of):
+    runs = runs_of({"benchmark": "lenet", "gpus": 1, "storage": "nvme", "train_s": [100.0, 103.1, 101.0]})
+    row = claim(runs, "longest less shortest training time, NVMe")
+    assert row.value == pytest.approx(3.1)
+    once = runs[runs["block"] == 1]
+    assert claim(once, "longest less shortest training time, NVMe").missing.endswith("in two repeats")
+
+
+def test_networks_are_compared_although_their_files_differ(runs_of):
+    rates = {"resnet50": 100.0, "resnet101": 93.0}
+    runs = runs_of(
+        *(
+            {"benchmark": name, "dataset": name, "gpus": 1, "throughput_samples_per_s": [rate]}
+            for name, rate in rates.items()
+        )
+    )
+    row = claim(runs, "ResNet-101 slower than ResNet-50")
+    assert (row.value, row.published_value) == (pytest.approx(7), 7)
+
+
+def test_a_failed_run_is_in_no_claim(runs_of):
+    runs = runs_of({"benchmark": "lenet", "gpus": 1, "gpu_utilisation_pct": [2.0, 90.0]})
+    runs.loc[1, "status"] = "failed"
+    row = claim(runs, "GPU utilisation", "lenet")
+    assert (row.value, row.repeats) == (2.0, 1)
+
+
+def test_table1_beside_the_printed_parameters(runs_of):
+    table = TABLES["han2019_table1"].make(runs_of({"benchmark": "resnet50", "parameters": [25_636_712]}), NOTHING)
+    rows = table.frame.set_index("benchmark")
+    assert rows.loc["resnet50", "ratio_parameters"] == pytest.approx(25_636_712 / 25_000_000)
+    assert len(rows) == 4 and rows["published_parameters"].notna().all()
+    assert rows.loc["lenet", "trained_parameters"] == 4_290_984
+    assert "LeNet of 1998" in table.markdown()
+
+
+def test_table3_has_no_ratio_of_unlike_links(runs_of):
+    sent = {"gradient_mb": [17.2], "tcp_sent_mb_per_step": [34.4], "tcp_received_mb_per_step": [34.4]}
+    frame = TABLES["han2019_table3"].make(runs_of({"benchmark": "lenet", "gpus": 4, **sent}), NOTHING).frame
+    row = frame.set_index("benchmark").loc["lenet"]
+    assert row.sent_per_gradient == pytest.approx(2)
+    assert (row.published_total_gb, row.published_gpu_to_cpu_per_gradient) == (1846, pytest.approx(9.45, abs=0.01))
+    assert not [name for name in frame if name.startswith("ratio_") and name != "ratio_reason"]
+    assert len(frame) == 3, "every published row"
+
+
+# Figures
+
+
+def drawn(name, runs):
+    return selection.select(describe(name), runs, "test")
+
+
+def test_networks_on_the_horizontal_axis(runs_of):
+    share = {"lenet": 2.0, "resnet101": 70.0}
+    runs = runs_of(
+        *({"benchmark": name, "dataset": name, "gpu_utilisation_pct": [each] * 2} for name, each in share.items())
+    )
+    (panel,) = drawn("han2019_figure5", runs).panels
+    assert panel.names == ("LeNet", "AlexNet", "ResNet-50", "ResNet-101")
+    (line,) = panel.lines
+    assert (line.x.tolist(), line.mean.tolist()) == ([0, 3], [2.0, 70.0])
+    (points,) = panel.published
+    assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Summitdev", [0, 3], [2.3, 69.9])
+    (axes,) = drawing.draw(drawn("han2019_figure5", runs)).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(panel.names)
+    assert axes.get_xlabel() == "network"
+
+
+def test_a_ratio_is_drawn_of_blocks_with_its_interval(runs_of):
+    one, four = [100.0, 200.0, 150.0], [326.0, 652.0, 495.0]
+    runs = runs_of(
+        {"benchmark": "resnet101", "gpus": 1, "throughput_samples_per_s": one},
+        {"benchmark": "resnet101", "gpus": 4, "batch_size": 32, "throughput_samples_per_s": four},
+    )
+    panel = drawn("han2019_figure6", runs).panels[1]
+    (line,) = panel.lines
+    assert line.mean.tolist() == [1.0, pytest.approx((3.26 * 3.26 * 3.3) ** (1 / 3))]
+    assert math.isnan(line.ci95[0][0]) and 0 < line.ci95[0][1] < line.ci95[1][1], "below and above, of logarithms"
+    assert [points.values.tolist() for points in panel.published] == [[3.26]]
+
+
+def test_what_a_line_is_compared_with_is_no_line(runs_of):
+    rates = itertools.product(("lustre", "nvme"), [[100.0, 101.0]])
+    runs = runs_of(
+        *(
+            {"benchmark": "lenet", "storage": name, "throughput_samples_per_s": each, "train_s": [10.0, 10.5]}
+            for name, each in rates
+        )
+    )
+    throughput, change, spread = drawn("han2019_figure4", runs).panels
+    assert [line.label for line in throughput.lines] == ["storage lustre", "storage nvme"]
+    assert [(line.label, line.mean.tolist()) for line in change.lines] == [("storage nvme", [0.0])]
+    assert [line.mean.tolist() for line in spread.lines] == [[pytest.approx(5)]] * 2
+
+
+# The machine and its storage
+
+
+def test_summitdev():
+    summitdev = machine.load("summitdev")
+    assert [launchers.nodes(ranks, summitdev) for ranks in (1, 4, 32, 128)] == [1, 1, 8, 32]
+    assert storage.folders(summitdev).keys() == {"lustre", "nvme"}
+
+
+def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("FAST", str(tmp_path))
+    on = machine.load("local") | {"storage": {"fast": "$FAST/study"}}
+    usual, fast = expand(storage=["none", "fast"])
+    assert inputs.run_inputs(usual, on, "data")[0].startswith("data/raw/nt3/")
+    assert inputs.run_inputs(fast, on, "data")[0].startswith(f"{tmp_path}/study/raw/nt3/")
+    assert inputs.define(fast, on, "data").data["train"]["path"].startswith(f"{tmp_path}/study/")
+    assert define(usual).fingerprint == inputs.define(usual, on, "data").fingerprint, "a storage changes no other run"
+    assert "storage~fast" in fast.directory and "storage" not in usual.directory
+
+
+def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
+    (run,) = expand(storage="fast")
+    with pytest.raises(StudyError) as error:
+        inputs.run_inputs(run, machine.load("local"), "data")
+    assert str(error.value) == "storage: 'fast' is not in config/machines/local.yaml: storage; known: none"
+    monkeypatch.delenv("FAST", raising=False)
+    (unset,) = storage.refusals(["fast", "none"], {"storage": {"fast": "$FAST/study"}})
+    assert unset.startswith("storage: fast: the variable $FAST is not set")
+    (absent,) = storage.refusals(["fast"], {"storage": {"fast": f"{tmp_path}/no"}})
+    assert "is no folder here that can be written to" in absent
+    assert storage.refusals(["fast"], {"storage": {"fast": str(tmp_path)}}) == []
+
+
+def test_the_plan_lists_the_parts_of_a_study():
+    point = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "loader": "read_csv", "repeats": 5}
+    content = {
+        "description": "a test",
+        "datasets": {
+            "nt3": {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
+        },
+        "runs": [{**point, "gpus": [1, 2], "part": "Figure 1"}, {**point, "gpus": [2, 4], "part": "Figure 2"}],
+        "tables": [],
+    }
+    lines = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {}).splitlines()
+    assert "  Figure 1: 10 runs" in lines
+    assert "  Figure 2: 10 runs (5 of them in an earlier part)" in lines
