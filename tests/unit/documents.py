@@ -35,7 +35,7 @@ ELSEWHERE = {
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake's Slurm plugin": "--slurm-status-command slurm_partition",
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
-    "nvme snakeviz eno2 enp5s0 chrome://tracing",
+    "snakeviz eno2 enp5s0 chrome://tracing",
 }
 PLACEHOLDER = re.compile(
     r"<\w+>|\b(?:NAME|PROFILE|MACHINE|STUDY|GOAL|VERSION|DIR|FILE|REASON|PROJECT)\b|(?<=: )[Nk]$|\$\w+"
