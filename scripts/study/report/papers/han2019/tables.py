@@ -16,7 +16,7 @@ from study.report.papers.han2019.published import (
     trained_parameters,
 )
 from study.report.papers.han2019.workload import workload_difference
-from study.report.tables.layout import Table
+from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
     beside_published,
@@ -47,12 +47,14 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table["trained_parameters"] = [lenet_parameters() if name == "lenet" else None for name in table["benchmark"]]
     table = table.astype({"trained_parameters": "Int64"})
     shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
-             "published_conv_layers", "published_fc_layers", "repeats_ok"]  # fmt: skip
+             "published_conv_layers", "published_fc_layers"]  # fmt: skip
     caption = (
         "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
         "TF-Slim's LeNet, which the paper trained; published: han2019, Table I."
     )
     remarks = [
+        "the last layer's parameters depend on the classes, here those of the dataset, in the paper 1,000; LeNet's and "
+        "AlexNet's also depend on the size of the images",
         "Table I's 60,000 parameters are those of LeNet of 1998, not of the LeNet that the paper trained",
         "Table I's 49 and 100 convolutions leave out the four convolutions that change a shortcut's width",
         "run records have no number of layers, so these are published only",
@@ -104,7 +106,7 @@ def _one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
     if runs.empty:
         return pd.DataFrame(columns=["benchmark", "dataset", *measures])
     table = points(runs, measures)
-    known = table[table[measures[0]].notna()]
+    known = table[table[measures[0]].notna()].drop(columns=list(map(ci95_name, measures)))
     return known.drop_duplicates(["machine", "benchmark", "dataset", *measures], ignore_index=True)
 
 
@@ -128,6 +130,7 @@ def _beside(
 
 
 def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str], remarks: list[str]) -> Table:
+    table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
     optional = tuple(column for column in optional_columns(shown) if not column.startswith("published_"))
     present = [column for column in shown if column in table]
     first = table[[*present, *(column for column in table if column not in present)]]
