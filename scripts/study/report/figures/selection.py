@@ -198,11 +198,11 @@ def _line(
     here = sorted(group[x].unique(), key=lambda value: places[value])
     values = [_value(group[group[x] == value], column, panel, rows) for value in here]
     parts = [quantity_label] if len(panel["quantities"]) > 1 or not series_label else []
-    ends = np.array([[below, above] for _, below, above in values]).T
+    below, above = np.array([ends for _, *ends in values]).T
     return Line(
         ", ".join([*parts, *filter(None, [series_label])]), number, index, np.array([places[value] for value in here]),
         np.array([middle for middle, *_ in values]),
-        ends[0] if np.array_equal(*ends, equal_nan=True) else ends,
+        below if np.array_equal(below, above, equal_nan=True) else np.array([below, above]),
     )  # fmt: skip
 
 
