@@ -282,8 +282,9 @@ def test_the_one_published_accuracy_of_p1b3():
 
 def test_published_values_stand_only_beside_the_same_quantity():
     panels = [each for name in figures() for each in describe(name).panels if "published" in each]
-    assert len(panels) == 10
+    assert len(panels) == 11
     of_ratios = {
+        "throughput_over_one_worker_pct": "change_pct",
         "throughput_over_lustre_pct": "change_pct",
         "throughput_over_one_gpu": "ratio",
         "throughput_over_batch_128_pct": "change_pct",

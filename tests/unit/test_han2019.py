@@ -16,6 +16,7 @@ from study.experiment import expansion, inputs
 from study.machines import launchers, machine, storage
 from study.records.record import make_record
 from study.records.tidy import runs_frame
+from study.report import sources
 from study.report.figures import drawing, selection
 from study.report.figures.description import describe
 from study.report.papers.han2019.published import (
@@ -210,6 +211,17 @@ def test_a_failed_run_is_in_no_claim(runs_of):
     assert (row.value, row.repeats) == (2.0, 1)
 
 
+def test_checkpoints_are_of_runs_that_write_them_and_nothing_else_is(runs_of):
+    with_, without = {"checkpoint_epochs": 1, "checkpoint_write_s": [0.5]}, {"checkpoint_epochs": 0}
+    rates = {"gpu_utilisation_pct": [2.0]}, {"gpu_utilisation_pct": [80.0]}
+    one, other = (
+        {"benchmark": "lenet", "gpus": 1, **how, **rate} for how, rate in zip((without, with_), rates, strict=True)
+    )
+    runs = runs_of(one, other)
+    assert claim(runs, "GPU utilisation", "lenet").value == 2.0
+    assert claim(runs, "time of a checkpoint", "lenet").value == 0.5
+
+
 def test_table1_beside_the_printed_parameters(runs_of):
     table = TABLES["han2019_table1"].make(runs_of({"benchmark": "resnet50", "parameters": [25_636_712]}), NOTHING)
     rows = table.frame.set_index("benchmark")
@@ -363,3 +375,30 @@ def test_fio_reads_where_it_is_installed(tmp_path, monkeypatch):
     rows = list(read_test.measure(tmp_path, size_mb=1, repeats=1))
     assert (rows[1]["tool"], rows[1]["gb_per_s"]) == ("fio", 2.5)
     assert "--rw=read" in called[0] and "--invalidate=0" in called[0]
+
+
+# The studies
+
+
+def test_the_grids_of_the_paper_by_figure():
+    study = expansion.load_study("han2019")
+    counts = {part.partition(" (")[0]: len(runs) for part, runs in study.parts.items()}
+    assert counts == {
+        "Figures 4 and 5": 4 * 2 * 5, "Figure 6 and Table III": 4 * 4 * 5, "Figure 8": 3 * 6 * 5, "Figure 9": 3 * 5 * 5,
+        "Checkpoints": 4 * 5, "Figure 10": 4 * 2 * 5, "Figures 11 and 12": 3 * 7 * 5, "Figure 13": 3 * 7 * 5,
+    }  # fmt: skip
+    with_servers = [run for run in study.runs if run["strategy"] == "parameter_server"]
+    refused = [line for line in plan.refused(study, machine.load("summitdev"), {}) if "parameter_server" in line]
+    assert len(refused) == 1 and f"({len(with_servers)} runs)" in refused[0]
+    assert all(
+        run["batch_size"] * run.gpus in (128, 129) for run in study.parts["Figure 6 and Table III (GPUs of a node)"]
+    )
+
+
+def test_each_figure_of_the_paper_has_runs():
+    for name in ("han2019", "han2019_laptop"):
+        study = expansion.load_study(name)
+        for figure in study.figures:
+            assert sources.of_figure(study, figure).runs, (name, figure)
+    drawn_of = {number for name in expansion.load_study("han2019").figures for number in describe(name).paper_figures}
+    assert drawn_of == {4, 5, 6, 8, 9, 10, 11, 12, 13}

@@ -40,6 +40,7 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
     "loss_pct": lambda ratio, ranks: 100 * (1 - ratio),
     "efficiency": lambda ratio, ranks: ratio / ranks,
 }
+OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
          "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
          "paper_section", "contradiction", "missing"]  # fmt: skip
@@ -142,7 +143,9 @@ def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
     if measure not in runs:
         return
     network = {"benchmark": claim["benchmark"]} if claim["benchmark"] else {}
-    good = selected(runs[(runs["status"] == "ok") & runs[measure].notna()], {**network, **values(claim["at"])})
+    writes = runs["checkpoint_epochs"].ne(0) if measure in OF_CHECKPOINTS else runs["checkpoint_epochs"].eq(0)
+    known = (runs["status"] == "ok") & runs[measure].notna() & writes
+    good = selected(runs[known], {**network, **values(claim["at"])})
     one, other = values(claim["one"]), values(claim["other"])
     first, second = selected(good, one), selected(good, other)
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
