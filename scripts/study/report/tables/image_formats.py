@@ -7,8 +7,8 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.study import Study
-from study.report.tables.layout import Table
 from study.records.names import join_records
+from study.report.tables.layout import Table
 from study.report.tables.summary import notes, optional_columns
 
 KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]
