@@ -5,6 +5,7 @@ MIB_IN_MB = MIB / 1e6
 # {end of a column's name: its unit}; of several that fit, the first counts.
 UNITS = {
     "samples_per_s": "samples/s",
+    "images_per_s": "images/s",
     "samples_per_j": "samples/J",
     "flop_per_sample": "FLOP",
     "gflop_per_s": "GFLOP/s",

@@ -10,6 +10,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.records import pairing
+from study.records.names import runs_of, split_records
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
@@ -42,7 +43,7 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]
     table = table.sort_values(order, ignore_index=True).astype({"strategy": str})
     lost = runs.groupby("record")["workers_lost"].first()
-    table["workers_lost"] = [sum(lost[each] for each in of.split("; ") if lost[each] > 0) for of in table["records"]]
+    table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
     table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
     shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
              "throughput_ratio_low", "throughput_ratio_high", "test_loss_against_horovod", "repeats_ok",
@@ -74,8 +75,8 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     base = (alike if len(alike) else others).iloc[0]
     ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
-    of_base = runs[runs["record"].isin(base["records"].split("; ")) & (runs["status"] == "ok")]
-    sample = summarize(of_base["test_loss"])
+    of_base = runs_of(runs, base["records"])
+    sample = summarize(of_base.loc[of_base["status"] == "ok", "test_loss"])
     found["test_loss_against_horovod"] = _place(row["test_loss"], sample.mean, sample.ci95)
     return found
 

@@ -24,11 +24,12 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
 from study.records import pairing
+from study.records.names import join_records
 from study.report.papers.han2019.published import networks, number
 from study.report.papers.han2019.values import selected, values
 from study.report.papers.han2019.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, WORKLOAD, joined_records, notes, published
+from study.report.tables.summary import IDENTITY, WORKLOAD, notes, published
 
 FILE = "han2019_claims.csv"
 # What else differs between runs that differ in a key: another network has its own files.
@@ -128,7 +129,7 @@ def _numbers(found: list[Found]) -> dict[str, Any]:
         "series": len(found) if several else None,
         "workload_difference": _differences(used),
         "code_is_current": bool(used["code_is_current"].all()),
-        "records": joined_records(used["record"]),
+        "records": join_records(used["record"]),
     }
 
 
