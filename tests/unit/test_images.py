@@ -32,7 +32,7 @@ from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.models import images as image_models
 from study.models.synthetic import generate
-from study.training import rank
+from study.training import endless, rank
 
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 import tensorflow as tf
@@ -350,6 +350,20 @@ def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_e
     assert first == again != second
 
 
+def test_a_strategy_s_worker_gets_the_images_of_the_rank_with_its_number(converted):
+    """In their order, cut out and mirrored alike, epoch by epoch."""
+    (planned,) = expanded(gpus=2, batch_size=2, sharding="by_rank", strategy="multi_worker_mirrored")
+    run, images = define(planned), images_of(converted, "lmdb", side=6, threads=2).changing(5, True)
+    assert run.benchmark["shuffle"]
+    got = iter(endless.batches(images, 3, run, 1))
+    order = EpochOrder(run.derived.seed + 1)
+    for epoch in range(3):
+        order.set(epoch)
+        for x, y in batches(part(images, 1, 2), 2, order):
+            worker_x, worker_y = next(got)
+            assert np.array_equal(worker_x, x) and np.array_equal(worker_y, y), epoch
+
+
 def test_the_wait_for_input_is_the_time_for_which_nothing_came():
     def late(number):
         time.sleep(0.05)
@@ -458,6 +472,8 @@ def test_training_is_the_same_from_all_formats_bit_for_bit(tmp_path):
         ({}, {"staging": "local_copy"}, "images are read while the model trains"),
         ({}, {"input_pipeline": "keras_arrays"}, "no array to hand to Keras"),
         ({}, {"input_checksum": True, "emulated_ranks": 2}, "use emulated_ranks: 1"),
+        ({}, {"input_checksum": True, "strategy": "multi_worker_mirrored"}, "the input of a strategy is not measured"),
+        ({}, {"strategy": "parameter_server", "servers": 1}, "tfrecord cannot; use loader: memory"),
     ],
 )  # fmt: skip
 def test_what_cannot_train_on_images_is_refused_before_anything_is_made(dataset, point, expected):

@@ -46,9 +46,15 @@ class SampleSource(ABC):
     def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors. Needs `Can.RANDOM_ACCESS`."""
 
+    def gatherer_by_epoch(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        """A `gatherer` for training, of samples that may change at random: from positions and the epoch, a scalar."""
+        gather = self.gatherer()
+        return lambda chosen, epoch: gather(chosen)
+
     def gatherer_in(self, order: EpochOrder | OrdersByRank) -> Callable[[Any], tuple[Any, Any]]:
-        """A `gatherer` for training, of samples that may change at random with the epoch of ``order``."""
-        return self.gatherer()
+        """The same, of the positions alone; the epoch is that of ``order``."""
+        gather = self.gatherer_by_epoch()
+        return lambda chosen: gather(chosen, order.epoch)
 
     @property
     def is_streamed(self) -> bool:

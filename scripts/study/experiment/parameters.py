@@ -176,11 +176,13 @@ HOROVOD_ONLY = {
     "gradient_noise_every": "the strategy does not show its gradients",
     "straggler_loads": "the straggler is a rank of Horovod",
     "checkpoint_epochs": "a run resumes through Horovod's broadcast",
+    "input_checksum": "the input of a strategy is not measured",
 }
 NOT_WITH_SERVERS = {
     "warmup_epochs": "the learning rate cannot be set before each step, which a worker makes when it can",
     "plateau_epochs": "a reduction needs an epoch in which all workers are in step",
     "profile": "the chief trains nothing; there is no rank to profile",
+    "learning_rate_by_layer": "a layer's norm needs the whole layer, whose parts may be on several servers",
 }
 
 
@@ -197,6 +199,8 @@ def _strategy(run: PlannedRun) -> str | None:
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
     if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
         return f"{strategy} needs input_pipeline: tf_data and samples at any position"
+    if strategy == "parameter_server" and run.kind == "images" and not FORMATS[run["loader"]].has_pixels:
+        return f"the chief sends each worker its images, decoded: {run['loader']} cannot; use loader: memory"
     return None
 
 

@@ -7,6 +7,7 @@ Horovod rank with the worker's number, epoch by epoch, whichever worker is faste
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from study.data.randomness import seed_dropout
@@ -43,8 +44,8 @@ def batches(samples: SampleSource, number: int, run: RunDefinition, worker: Any)
     import tensorflow as tf
 
     with tf.device("/CPU:0"):
-        gather = samples.gatherer()
-    return _dataset(gather, number, run, worker)
+        gather = samples.gatherer_by_epoch()
+    return _dataset(gather, samples.threads, number, run, worker)
 
 
 def creator(samples: SampleSource, number: int, run: RunDefinition) -> Any:
@@ -53,11 +54,14 @@ def creator(samples: SampleSource, number: int, run: RunDefinition) -> Any:
     import tf_keras as keras
 
     with tf.device("/CPU:0"):
-        gather = samples.gatherer()
-    return keras.utils.experimental.DatasetCreator(lambda _: _dataset(gather, number, run, number_of_worker()))
+        gather = samples.gatherer_by_epoch()
+    return keras.utils.experimental.DatasetCreator(
+        lambda _: _dataset(gather, samples.threads, number, run, number_of_worker())
+    )
 
 
-def _dataset(gather: Any, number: int, run: RunDefinition, worker: Any) -> Any:
+def _dataset(gather: Callable[[Any, Any], Any], threads: int, number: int, run: RunDefinition, worker: Any) -> Any:
+    """threads: as for `study.data.samples.position_batches`."""
     import tensorflow as tf
 
     batch_size, seed = run.derived.batch_size_per_rank, run.derived.seed
@@ -69,13 +73,17 @@ def _dataset(gather: Any, number: int, run: RunDefinition, worker: Any) -> Any:
             chosen = tf.random.experimental.stateless_shuffle(chosen, tf.stack([seed + worker, epoch]))
         if run["sharding"] == "by_rank":  # as in `study.data.samples.part`
             chosen = chosen * run.ranks + worker
-        return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
+        return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size).map(lambda positions: (positions, epoch))
 
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return tf.data.Dataset.range(MOST_EPOCHS).flat_map(of_epoch).map(gather).prefetch(1).with_options(options)
+    if threads:
+        options.threading.private_threadpool_size = threads
+    chosen = tf.data.Dataset.range(MOST_EPOCHS).flat_map(of_epoch)
+    found = chosen.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
+    return found.prefetch(1).with_options(options)
 
 
 def seed_dropout_by_worker(model: Any, run: RunDefinition) -> None:

@@ -118,26 +118,27 @@ class Images(SampleSource):
 
     def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors; without augmentation."""
-        return self._gatherer(None)
+        gather = self._gatherer(is_training=False)
+        return lambda chosen: gather(chosen, None)
 
-    def gatherer_in(self, order: Any) -> Callable[[Any], tuple[Any, Any]]:
-        """The same, with the augmentation of the order's epoch."""
-        return self._gatherer(None if self.seed is None else order.epoch)
+    def gatherer_by_epoch(self) -> Callable[[Any, Any], tuple[Any, Any]]:
+        """The same from positions and the epoch, with the augmentation of that epoch."""
+        return self._gatherer(is_training=self.seed is not None)
 
-    def _gatherer(self, epoch: Any) -> Callable[[Any], tuple[Any, Any]]:
+    def _gatherer(self, is_training: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
         import tensorflow as tf
 
         shape, labels = self.target, tf.convert_to_tensor(self.reader.images.index["label"])
         order = None if self.order is None else tf.convert_to_tensor(self.order)
         stored = self.stored()
 
-        def gather(chosen: Any) -> tuple[Any, Any]:
+        def gather(chosen: Any, epoch: Any) -> tuple[Any, Any]:
             positions = chosen if order is None else tf.gather(order, chosen)
             pixels = stored(positions)
-            if epoch is None:
-                pixels = codec.centre(pixels, shape.side)
-            else:
+            if is_training:
                 pixels = codec.augmented(pixels, shape.side, self.flip, self.seed or 0, epoch, positions)
+            else:
+                pixels = codec.centre(pixels, shape.side)
             pixels = tf.ensure_shape(pixels, (None, *self.shape))
             return codec.as_input(pixels), tf.one_hot(tf.gather(labels, positions), shape.classes)
 
