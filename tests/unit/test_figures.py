@@ -521,4 +521,4 @@ def test_the_script_without_any_run(run_script):
 def test_every_grid_parameter_tells_experiments_apart():
     """One that were missing here would be averaged over in silence."""
     assert set(columns()) == set(PARAMETERS) - {"gpus", "repeat", *observing()}
-    assert observing() == ["trace", "profile", "allreduce_sweep", "emulated_ranks"]
+    assert observing() == ["trace", "profile", "allreduce_sweep", "emulated_ranks", "input_checksum"]

@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import json
 import math
 import types
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -187,6 +188,22 @@ def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4
+
+
+def test_ranks_agree_by_the_weights_that_are_trained():
+    """Moving averages of batch normalisation are of a rank's own batches; a network without them has one checksum."""
+    import tf_keras as keras
+
+    normalised = keras.layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), normalised, keras.layers.Dropout(0.5)])
+    before = rank._checksum(model)
+    normalised.moving_mean.assign_add([1, 2])
+    assert rank._checksum(model) == before
+    normalised.gamma.assign_add([1, 2])
+    assert rank._checksum(model) != before
+    plain = models.get("nt3", SPEC).build_model((60, 1))
+    content = b"".join(each.tobytes() for each in plain.get_weights())
+    assert rank._checksum(plain) == zlib.crc32(content), "as records have it that are older than batch normalisation"
 
 
 def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):

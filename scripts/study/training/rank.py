@@ -136,9 +136,10 @@ def _train(
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
     final = _checksum(model)
     # Last: it puts an earlier state into the model.
-    cost = checkpoints.cost(
-        folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
-    )
+    with benchmark.reading_errors(data):
+        cost = checkpoints.cost(
+            folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
+        )
     progress()
     return _Results(model, initial, final, history, resumed[0], test_metrics, workload, reads, swept, cost)
 
