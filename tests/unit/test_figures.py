@@ -181,6 +181,30 @@ def test_measured_and_modelled_power_have_no_mean():
     assert panel(alone, "Performance").reason is None
 
 
+@pytest.mark.parametrize(
+    ("value", "measured", "modelled"),
+    [("ratio", 3.0, math.nan), ("change_pct", 200.0, math.nan), ("spread_pct", 0, 0)],
+)
+def test_measured_and_modelled_power_are_not_compared(value, measured, modelled):
+    """Neither the repeats of a point, nor two points."""
+    description = describe("icpp2019_figure11_13")
+    (energy,) = [each for each in description.panels if each["title"].startswith("Energy")]
+    base = {} if value == "spread_pct" else {"relative_to": {"loader": "read_csv"}}
+    description = dataclasses.replace(description, panels=({**energy, "value": value, **base},))
+
+    def drawn(*sources):
+        places = [{"repeat": n, "block": n, "started_wall_ns": n, "session": "s", "power_reason": None} for n in (1, 2)]
+        rows = [{**place, "energy_per_gpu_j": 2.0, "power_source": "measured"} for place in places]
+        rows += [{**place, "energy_per_gpu_j": 6.0, "loader": "chunked", "power_source": source}
+                 for place, source in zip(places, sources, strict=True)]  # fmt: skip
+        lines = select(description, made_up(*rows), "test").panels[0].lines
+        return [line.mean[0] for line in lines if "chunked" in line.label] or [math.nan]
+
+    assert drawn("measured", "measured") == pytest.approx([measured])
+    assert drawn("modelled", "modelled") == pytest.approx([modelled], nan_ok=True)
+    assert drawn("measured", "modelled") == pytest.approx([math.nan], nan_ok=True)
+
+
 def test_traced_runs_other_loaders_and_other_scalings_are_left_out():
     wrong = {"runtime_s": 1000.0, "repeat": 2}
     data = selected("figure6", {}, {"trace": True, **wrong}, {"loader": "npy", **wrong}, {"scaling": "weak", **wrong})
