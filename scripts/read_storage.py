@@ -1,4 +1,4 @@
-"""Read test of a machine's storage, on this host: data_dir, and the folders under ``storage`` in the machine's file."""
+"""Read test of a machine's storage, on this host: data_dir, and the storage folders of the machine's file."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,6 @@ import pandas as pd
 from study.core import configuration
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
-from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.data import read_test
 from study.machines import machine, storage
@@ -34,7 +33,7 @@ def _folders(name: str) -> dict[str, str]:
     refused = storage.refusals(settings.get("storage", {}), settings)
     if refused:
         raise StudyError(f"config/machines/{name}.yaml: {refused[0]}")
-    usual = configuration.load(CONFIG / "config.yaml", "config")["data_dir"]
+    usual = configuration.settings()["data_dir"]
     return {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.folders(settings)}
 
 
