@@ -25,6 +25,7 @@ from ratios import SEED, Ratio, alternate, compared, faster
 from study.core import configuration, provenance
 from study.data import feature_scaling, loader_timing, page_cache
 from study.data.loaders import map_matrix
+from study.experiment import expansion
 from study.models.synthetic import generate
 
 HERE = Path(__file__).resolve().parent
@@ -162,11 +163,12 @@ PARTS = {
 
 
 def _csv(folder, benchmark):
-    """A training file of the paper's size."""
-    spec = configuration.load_named("benchmarks", benchmark)
+    """A file of the paper's size, as in the study `formats`."""
     path = folder / f"{benchmark}.csv"
     if not path.exists():
-        generate(path, benchmark, spec, {"source": "synthetic", **spec["shape"], "seed": SEED}, FILES[benchmark])
+        datasets = {entry.dataset.benchmark: entry.dataset for entry in expansion.load_study("formats").loading}
+        dataset = datasets[benchmark]
+        generate(path, benchmark, dataset.spec, dataset.definition | {"seed": SEED}, FILES[benchmark])
     return path
 
 

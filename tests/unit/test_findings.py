@@ -101,6 +101,25 @@ def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
     assert (found.low, found.high) == pytest.approx(tuple(100 * (1 - np.exp(ends))), abs=0.01)
 
 
+@pytest.mark.parametrize("kind", ["reduction", "ratio"])
+@pytest.mark.parametrize(
+    ("share", "noise", "verdict", "words"),
+    [
+        (0.002, 0.001, "yes", "Shorter by"),
+        (0.002, 0.05, "no", "No difference shown"),  # a wide interval proves nothing
+        (0.009, 0.001, "no", "No difference shown"),  # 0.65 to 1.15 %
+        (0.25, 0.01, "no", "Longer by"),
+        (-0.25, 0.01, "no", "Longer by"),
+    ],
+)
+def test_no_effect_is_claimed_only_by_an_interval_within_the_margin(share, noise, verdict, words, kind):
+    study = study_of(GRID)
+    runs = rows(study, shorter_by(share, noise=(-noise, 0.0, noise)))
+    found = outcome.outcome(declared(kind=kind, within=1), study, runs)
+    assert found.verdict == verdict
+    assert found.sentence.startswith(words)
+
+
 def test_two_blocks_are_not_enough():
     study = study_of({**GRID, "repeats": 2})
     found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
@@ -298,7 +317,9 @@ def test_shipped_findings_are_valid_and_used(name):
 
 
 def test_every_finding_is_of_a_study():
-    assert {name for study in ("laptop", "sc18_laptop") for name in expansion.load_study(study).findings} == set(NAMES)
+    assert {
+        name for study in ("laptop", "sc18_laptop", "images") for name in expansion.load_study(study).findings
+    } == set(NAMES)
 
 
 def test_the_default_study_has_runs_for_its_findings():
@@ -324,6 +345,9 @@ def test_the_default_study_has_runs_for_its_findings():
         ({"points": {"gpus": [1, 2, 4]}}, "points.gpus: kind reduction compares two values, these are 3"),
         ({"kind": "trend"}, "points.loader: kind trend needs numbers above 0"),
         ({"kind": "follows"}, "along: kind follows needs the quantity along"),
+        ({"within": 0}, "within: 0 is less than or equal to the minimum of 0"),
+        ({"within": 1, "claim": "below"}, "claim: within takes its place"),
+        ({"kind": "trend", "points": {"gpus": [1, 2]}, "within": 1}, "within: kind trend has no percent"),
         ({"along": {"column": "load_s"}}, "along: kind reduction has no quantity along"),
         ({"sentences": {**FASTER["sentences"], "yes": "Yes."}}, "sentences.yes: 'Yes.' does not match"),
         ({"sentences": {**FASTER["sentences"], "yes": "{number} {low}"}}, "{low}: only {number} is filled in"),

@@ -58,3 +58,21 @@ ratio = faster("b", [2, 4, 6], "a", [4, 4, 24])
 assert (ratio.ratio, ratio.low, ratio.high) == (1, 1, 4), ratio
 """
     subprocess.run([sys.executable, "-c", program], cwd=PERFORMANCE, check=True)
+
+
+def test_files_are_generated_where_there_are_none(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+import bench
+study = bench.expansion.load_study("formats")
+for entry in study.loading:
+    entry.dataset.definition.update(train_samples=400, test_samples=100, features=30)
+bench.expansion.load_study = lambda name: study
+print(*(bench._csv(Path(sys.argv[1]), benchmark).stat().st_size > 1000 for benchmark in bench.FILES))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=PERFORMANCE, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["True"] * 4

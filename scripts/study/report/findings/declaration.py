@@ -55,12 +55,16 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Declared:
-    """A finding as declared; see config/schemas/findings.schema.yaml. claim: +1 for above, -1 for below."""
+    """A finding as declared; see config/schemas/findings.schema.yaml.
+
+    claim: +1 for above, -1 for below. within: the margin of a claim of no effect in the unit of the estimate; or None.
+    """
 
     name: str
     title: str
     kind: Kind
     claim: int
+    within: float | None
     quantity: Quantity
     along: Quantity | None
     points: dict[str, Any]
@@ -136,6 +140,7 @@ def _declared(name: str, content: dict[str, Any]) -> Declared:
         content["title"],
         kind,
         -1 if content.get("claim") == "below" else 1,
+        _margin(content),
         Quantity(**content["quantity"]),
         Quantity(**content["along"]) if kind.along else None,
         points,
@@ -143,6 +148,17 @@ def _declared(name: str, content: dict[str, Any]) -> Declared:
         content["sentences"],
         *(content.get(each) for each in ("figure", "table", "look_for")),
     )
+
+
+def _margin(content: dict[str, Any]) -> float | None:
+    """``within`` in the unit of the estimate: a share of a ratio, percent of a reduction."""
+    if "within" not in content:
+        return None
+    if not KINDS[content["kind"]].divides:
+        raise StudyError(f"within: kind {content['kind']} has no percent; use ratio or reduction")
+    if "claim" in content:
+        raise StudyError("claim: within takes its place; give one of them")
+    return content["within"] / 100 if KINDS[content["kind"]].no_effect else content["within"]
 
 
 def _check_sentence(verdict: str, text: str) -> None:

@@ -118,12 +118,29 @@ def _stated(finding: Declared, found: Estimate) -> tuple[str, str]:
         if not found.interleaved:
             why = f"the {found.blocks} blocks did not run one after the other"
         return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
-    side = 1 if found.low > finding.kind.no_effect else -1 if found.high < finding.kind.no_effect else 0
-    case = NO if side == 0 else YES if side == finding.claim else OPPOSITE
+    side = _side(found.low, found.high, finding.kind.no_effect, 0)
     # A clear fall is told by its size: "falls by 3 %", not "falls by -3 %".
     turned = side < 0 and finding.kind.no_effect == 0
+    case = _case(finding, found)
     sentence = finding.sentences[case].format(number=_number(finding, found, turned))
     return (NO if case == OPPOSITE else case), sentence
+
+
+def _case(finding: Declared, found: Estimate) -> str:
+    """`YES`, `NO` or `OPPOSITE`, by the place of the interval."""
+    no_effect = finding.kind.no_effect
+    if finding.within is None:
+        side = _side(found.low, found.high, no_effect, 0)
+        return NO if side == 0 else YES if side == finding.claim else OPPOSITE
+    if _side(found.low, found.high, no_effect, finding.within):
+        return OPPOSITE
+    is_within = found.low >= no_effect - finding.within and found.high <= no_effect + finding.within
+    return YES if is_within else NO
+
+
+def _side(low: float, high: float, middle: float, margin: float) -> int:
+    """1 for an interval above the middle by more than the margin, -1 for one below it, else 0."""
+    return 1 if low > middle + margin else -1 if high < middle - margin else 0
 
 
 def _number(finding: Declared, found: Estimate, turned: bool) -> str:
