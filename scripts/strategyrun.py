@@ -1,14 +1,24 @@
-"""Start the processes of a run with TensorFlow's own strategies: chief, workers and parameter servers on this host.
+"""Start the processes of a run with TensorFlow's own strategies: chief, workers and parameter servers.
 
-strategyrun.py STRATEGY WORKERS SERVERS FOLDER PROGRAM...        FOLDER: the run's directory
+strategyrun.py STRATEGY WORKERS SERVERS SPOTS FOLDER PROGRAM...
+
+SPOTS: where they run, from `study.launch.spots.as_text`; an empty list is this host. FOLDER: the run's directory.
 """
 
 import sys
 from pathlib import Path
 
+from study.core.errors import exit_with_message
 from study.launch.processes import run_all
+from study.launch.spots import from_text
 from study.training.roles import roles
 
+
+def main() -> None:
+    """Exits with the exit code of the run."""
+    strategy, workers, servers, spots, folder, *program = sys.argv[1:]
+    sys.exit(run_all(roles(strategy, int(workers), int(servers)), Path(folder), program, from_text(spots)))
+
+
 if __name__ == "__main__":
-    strategy, workers, servers, folder, *program = sys.argv[1:]
-    sys.exit(run_all(roles(strategy, int(workers), int(servers)), Path(folder), program))
+    exit_with_message(main)

@@ -14,9 +14,10 @@ from study.launch import run_directory
 from study.machines import host_file, hosts, laboratory, launchers
 from study.machines.machine import load as machine
 from study.records import record
+from study.training import placement
 
 PAIR = {"a": 2, "b": 3}
-LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24")
+LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24", {"a": "10.0.0.1", "b": "10.0.0.2"})
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,32 @@ def test_a_broken_host_file_is_told(tmp_path, text, words):
 def test_a_missing_host_file_is_told():
     with pytest.raises(StudyError, match="the host file nowhere.txt cannot be read"):
         host_file.listed("nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("placed", "servers", "expected"),
+    [
+        ({"a": 2, "b": 1, "c": 0, "d": 0}, 1, ["c"]),
+        ({"a": 2, "b": 1, "c": 0}, 4, ["c", "b", "a", "c"]),
+        ({"a": 1, "b": 1, "c": 1}, 2, ["c", "b"]),
+        ({"a": 2}, 2, ["a", "a"]),
+    ],
+)
+def test_servers_go_to_hosts_without_workers_first(placed, servers, expected):
+    assert hosts.of_servers(servers, placed) == expected
+
+
+def test_the_processes_of_a_parameter_server_have_hosts():
+    (run,) = expand(scaling="weak", gpus=2, strategy="parameter_server", servers=2)
+    run = inputs.define(run, on_pair(hosts={"a": 2, "b": 1, "c": 1, "d": 1}), "data")
+    assert run.machine["hosts"] == [["a", 2], ["b", 0], ["c", 0]], "d has no process"
+    assert run.derived.nodes == 3
+    assert placement.hosts_of(run) == ["a", "a", "a", "b", "c"]
+    assert placement.local_ranks(run) == [0, 1]
+    three = [{"name": name, "boot_id": name, "cores_allowed": 3} for name in "abc"]
+    assert not record._oversubscribed(run, {"hosts": three})
+    three[0]["cores_allowed"] = 2
+    assert record._oversubscribed(run, {"hosts": three}), "the chief needs a core too"
 
 
 def on_pair(**changes):
@@ -120,14 +147,13 @@ def test_wall_times_are_of_one_clock(tmp_path):
 
 
 def test_hosts_that_are_one_machine_share_its_cores():
-    (run,) = expand(gpus=2)
-    run = inputs.define(run, on_pair(), "data")
-    host = {"ranks": 1, "cores_allowed": 2}
-    apart = [{**host, "boot_id": identity} for identity in "xyz"]
-    one = [{**host, "boot_id": "x"} for _ in range(3)]
-    assert not record._oversubscribed(run, {"hosts": apart})
-    assert record._oversubscribed(run, {"hosts": one})
-    assert not record._oversubscribed(run, {"hosts": one[:2]})
+    single = on_pair(hosts={"a": 1, "b": 1, "c": 1})
+    two, three = (inputs.define(*expand(gpus=gpus, scaling="weak"), single, "data") for gpus in (2, 3))
+    apart = [{"name": name, "cores_allowed": 2, "boot_id": name} for name in "abc"]
+    one = [{**host, "boot_id": "x"} for host in apart]
+    assert not record._oversubscribed(three, {"hosts": apart})
+    assert record._oversubscribed(three, {"hosts": one})
+    assert not record._oversubscribed(two, {"hosts": one[:2]})
 
 
 def test_an_interface_of_an_unknown_host_is_refused():

@@ -1,17 +1,21 @@
 """The processes of a parameter server, played by small programs: their ends, their channel, and what is refused."""
 
 import json
+import os
 import sys
 import threading
 import time
 
 import pandas as pd
+import psutil
 import pytest
 from examples import expand
 
 from study.core.errors import StudyError
-from study.launch import failure, processes
-from study.machines import launchers
+from study.instruments import traffic
+from study.launch import failure, held_ports, processes
+from study.launch.spots import Spot
+from study.machines import launchers, remote
 from study.machines.machine import load as machine
 from study.report.tables import checkpoint_cost
 from study.training.channel import Channel
@@ -24,11 +28,74 @@ name = task["type"] + str(task["index"])
 """
 
 
-def run_all(folder, code, workers=2, servers=1, strategy="parameter_server"):
+# Runs the command here; it is written down without the host's variables, which a host over ssh has not from here.
+SSH = """#!/bin/sh
+echo "$@" >> {log}
+while [ "$1" != elsewhere ]; do shift; done
+echo "Welcome to elsewhere"
+exec 3<&0
+env -u ONLY_HERE setsid sh -c "$2" <&3 &
+wait $!
+"""
+ELSEWHERE = Spot("elsewhere", "127.0.0.1", "lo")
+
+
+def run_all(folder, code, workers=2, servers=1, strategy="parameter_server", spots=None):
     folder.mkdir(exist_ok=True)
     (folder / "phases.jsonl").write_text("")
-    code = processes.run_all(roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code])
+    code = processes.run_all(roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code], spots)
     return code, processes.told(folder)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """ssh leads to this host under another name; returns what it is called with."""
+    program, log = tmp_path / "bin" / "ssh", tmp_path / "ssh.log"
+    program.parent.mkdir()
+    program.write_text(SSH.format(log=log))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("ONLY_HERE", "secret")
+    monkeypatch.setenv("OF_THE_RUN", "given")
+    monkeypatch.setenv(remote.SENT, json.dumps({"names": ["OF_THE_RUN"], "without": ["TF_"]}))
+    return log
+
+
+def test_processes_on_other_hosts_have_the_run_s_variables_and_their_own(tmp_path, elsewhere, capfd):
+    said = """
+told = json.loads(os.environ["TF_CONFIG"])["cluster"]["ps"], json.loads(os.environ["STUDY_PROCESS"])[2]
+print(name, os.environ.get("ONLY_HERE"), os.environ["OF_THE_RUN"], os.environ["NCCL_SOCKET_IFNAME"], *told)
+time.sleep(0 if name == "chief0" else 0.3)
+"""
+    code, told = run_all(tmp_path, said, 1, 1, spots=[Spot(None, "127.0.0.1", "lo"), ELSEWHERE, ELSEWHERE])
+    assert (code, told["lost"]) == (0, [])
+    assert [each["host"] for each in told["processes"]] == [None, "elsewhere", "elsewhere"]
+    lines = sorted(line for line in capfd.readouterr().out.splitlines() if "Welcome" not in line)
+    assert [line.split()[:4] for line in lines] == [
+        ["[0]<stdout>:chief0", "secret", "given", "lo"],
+        ["[1]<stdout>:worker0", "None", "given", "lo"],
+        ["[2]<stdout>:ps0", "None", "given", "lo"],
+    ]
+    ((server, channel),) = {tuple(line.split()[4:]) for line in lines}
+    assert server.startswith("['127.0.0.1:") and channel.startswith("127.0.0.1:")
+    assert "secret" not in elsewhere.read_text() and "TF_CONFIG" not in elsewhere.read_text()
+
+
+def test_what_runs_on_other_hosts_is_ended_there(tmp_path, monkeypatch, elsewhere):
+    monkeypatch.setattr(processes, "GRACE_S", 1)
+    own = f"open({str(tmp_path)!r} + '/' + name, 'w').write(str(os.getpid())); "
+    wait = f"while len(glob.glob({str(tmp_path)!r} + '/[wp]*[01]')) < 3: time.sleep(0.05)"
+    code, told = run_all(tmp_path, f"import glob\n{own}\n{wait}\nif number: time.sleep(60)\n", spots=[ELSEWHERE] * 4)
+    assert (code, told["lost"]) == (0, [])
+    numbers = [int((tmp_path / name).read_text()) for name in ("worker0", "worker1", "ps0")]
+    _, left = psutil.wait_procs([psutil.Process(each) for each in numbers if psutil.pid_exists(each)], timeout=5)
+    assert left == []
+
+
+def test_a_host_that_gives_no_ports_is_named(tmp_path, elsewhere):
+    (tmp_path / "bin" / "ssh").write_text("#!/bin/sh\necho 'ssh: no route to host' >&2; exit 255")
+    with pytest.raises(StudyError, match="elsewhere: gives no ports: ssh: no route to host"):
+        run_all(tmp_path, "", spots=[ELSEWHERE] * 4)
 
 
 def test_the_chief_s_end_is_the_end_of_all(tmp_path, capfd):
@@ -56,9 +123,12 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
         ("worker1", "workers_lost", 2, "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it", 1),
     ],
 )
-def test_a_killed_process_is_named(tmp_path, doomed, kind, rank, message, workers_lost):
+@pytest.mark.parametrize("spots", [None, [ELSEWHERE] * 4])
+def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doomed, kind, rank, message, workers_lost):
     """A server or the chief ends the run; a worker does not: then the chief ends it, later."""
-    code, _ = run_all(tmp_path, f"{KILLED} if name == {doomed!r} else time.sleep(1 if name == 'chief0' else 60)")
+    monkeypatch.setattr(processes, "GRACE_S", 1)
+    ends = f"{KILLED} if name == {doomed!r} else time.sleep(1 if name == 'chief0' else 60)"
+    code, _ = run_all(tmp_path, ends, spots=spots)
     found = failure.failure_of(tmp_path, code, None, [])
     assert (found["kind"], found["rank"], found["message"]) == (kind, rank, message)
     assert processes.workers_lost(tmp_path) == workers_lost
@@ -83,12 +153,12 @@ def test_a_process_that_told_its_error_is_quoted(tmp_path):
     assert found["message"].startswith("error: the loss is not finite from step 7 on")
 
 
-def channels(number):
+def channels(number, address=None):
     """Channels of so many processes, here of threads."""
     found = {}
 
     def make(place):
-        found[place] = Channel(Place(place, number, f"test-{id(found)}", "key"))
+        found[place] = Channel(Place(place, number, address or f"test-{id(found)}", "key"))
 
     threads = [threading.Thread(target=make, args=(place,)) for place in range(number)]
     for thread in threads:
@@ -98,8 +168,11 @@ def channels(number):
     return [found[place] for place in range(number)]
 
 
-def test_a_channel_gathers_and_notices_who_has_gone():
-    root, one, two = channels(3)
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_a_channel_gathers_and_notices_who_has_gone(over_tcp):
+    (held,) = held_ports.hold(1)
+    root, one, two = channels(3, f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else None)
+    held.close()
     answers = []
     others = [threading.Thread(target=lambda c=c: answers.append(c.gather(c.place.number))) for c in (one, two)]
     for thread in others:
@@ -108,6 +181,9 @@ def test_a_channel_gathers_and_notices_who_has_gone():
     for thread in others:
         thread.join(20)
     assert answers == [["root", 1, 2]] * 2
+    counted = {*traffic._sockets()}
+    assert bool(counted & root.sockets()) == over_tcp
+    assert not counted & root.sockets() & {*traffic.Traffic(root.sockets())._counted()}
     two.close()
     asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
     asked.start()
@@ -164,13 +240,13 @@ def test_runs_without_the_keys_keep_their_names():
     assert "strategy" not in run.directory and "server" not in run.directory
 
 
-def test_batch_systems_and_hosts_are_refused_with_the_reason():
+def test_batch_systems_are_refused_with_the_reason():
     assert launchers.strategy_refusal("horovod", machine("summit")) is None
     assert launchers.strategy_refusal("parameter_server", machine("local")) is None
     assert "through lsf, whose launcher knows ranks only" in launchers.strategy_refusal(
         "parameter_server", machine("summit")
     )
-    assert "lab lists hosts" in launchers.strategy_refusal("multi_worker_mirrored", machine("lab"))
+    assert launchers.strategy_refusal("multi_worker_mirrored", machine("lab")) is None
 
 
 def test_the_advised_interval():

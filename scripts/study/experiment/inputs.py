@@ -32,7 +32,10 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         settings["node_storage"] = None
     on_hosts = _on_hosts(run, machine)
     derived = Derived(
-        run.epochs_per_rank, run.batch_size_per_rank, launchers.nodes(run.gpus, machine), run.repeat * SEEDS_APART
+        run.epochs_per_rank,
+        run.batch_size_per_rank,
+        len(on_hosts["hosts"]) if on_hosts else launchers.nodes(run.gpus, machine),
+        run.repeat * SEEDS_APART,
     )
     content = {
         "parameters": identity.differing(run.parameters),
@@ -67,7 +70,8 @@ def _benchmark(spec: dict[str, Any]) -> dict[str, Any]:
 def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
     """Settings of a machine with hosts: [host, ranks] of those in use, the most ranks on one, and how they are linked.
 
-    A list, since rank 0 is on the first host, and JSON's keys are sorted on their way to the launch.
+    A list, since rank 0 is on the first host, and JSON's keys are sorted on their way to the launch. A host that has
+    parameter servers only has no ranks.
 
     A run stays the same when a host is added that it does not use.
     """
@@ -75,7 +79,9 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
         return {}
     placed = hosts.placement(run.gpus, machine["hosts"])
     others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
-    in_use = [[name, ranks] for name, ranks in placed.items()]
+    ranks_on = {name: placed.get(name, 0) for name in machine["hosts"]}
+    serving = set(hosts.of_servers(run["servers"], ranks_on))
+    in_use = [[name, ranks] for name, ranks in ranks_on.items() if ranks or name in serving]
     return {"hosts": in_use, "ranks_per_node": max(placed.values(), default=1), **others}
 
 

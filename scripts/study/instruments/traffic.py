@@ -3,7 +3,7 @@
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 TCP_INFO_BYTES = 136  # of struct tcp_info, up to and with bytes_received
@@ -20,20 +20,22 @@ class Traffic:
     shared memory, or sockets that are closed in between. Needs no privileges.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, without: Collection[int] = ()) -> None:
+        """without: sockets that do not count, by inode."""
+        self._without = without
         self._sockets: Mapping[int, Bytes] = {}
         self._cores = (0, 0)
 
     def begin(self) -> None:
         """Remember the counters."""
-        self._sockets, self._cores = _sockets(), _core_ticks()
+        self._sockets, self._cores = self._counted(), _core_ticks()
 
     def end(self) -> dict[str, float | None]:
         """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`.
 
         Linux before 4.1 counts no bytes: they are 0. ``cpu_busy`` is None if no time has passed.
         """
-        now = _sockets()
+        now = self._counted()
         deltas = [
             (sent - before[0], received - before[1])
             for identity, (sent, received) in now.items()
@@ -45,6 +47,9 @@ class Traffic:
             "tcp_received_bytes": sum(received for _, received in deltas),
             "cpu_busy": busy / total if total else None,
         }
+
+    def _counted(self) -> dict[int, Bytes]:
+        return {inode: counted for inode, counted in _sockets().items() if inode not in self._without}
 
 
 def _sockets() -> dict[int, Bytes]:

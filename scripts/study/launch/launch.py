@@ -14,10 +14,10 @@ from study.core.paths import SCRIPTS
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
-from study.launch import failure, processes, run_directory, supervision, variables
+from study.launch import failure, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, queues
 from study.machines.hosts import Links
-from study.training import checkpoints, roles
+from study.training import checkpoints, placement, roles
 
 
 def launch(
@@ -150,8 +150,18 @@ def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: li
     strategy = roles.strategy_of(run)
     if strategy == roles.HOROVOD:
         return launchers.command(run.ranks, machine, program)
+    where = spots.as_text(_spots(run, machine["links"]))
     numbers = [str(run.ranks), str(run["servers"])]
-    return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, str(folder), *program]
+    return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, where, str(folder), *program]
+
+
+def _spots(run: RunDefinition, links: Links | None) -> list[spots.Spot]:
+    """Where each process of a run with one of TensorFlow's strategies is; empty if all are on this host."""
+    if links is None:
+        return []
+    on = placement.hosts_of(run)
+    local = {host: host_check.is_here(host) for host in set(on)}
+    return [spots.Spot(None if local[host] else host, links.addresses[host], links.interfaces[host]) for host in on]
 
 
 def _calibrate(number: int) -> list[float] | None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,40 +18,46 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from study.core.files import read_json, write_json
+from study.launch.spots import HERE, Process, Spot, held
 from study.training.roles import CHIEF, SERVER, WORKER, Place, Role
 
 FILE = "processes.json"  # in the run's directory
-HOST = "127.0.0.1"
 GRACE_S = 5.0
+TOLD_S = 0.5  # within which the ends of two processes on different hosts are told, even if in the other order
 ENDING = [signal.SIGTERM, signal.SIGKILL]
 
 
-def run_all(roles: list[Role], folder: Path, program: list[str]) -> int:
-    """Run ``program`` once per role; returns the exit code of the run and writes ``processes.json`` into ``folder``."""
-    held = [_held_port() for _ in roles]
-    addresses = [f"{HOST}:{each.getsockname()[1]}" for each in held]
-    channel, key = f"study-{secrets.token_hex(8)}", secrets.token_hex(16)
-    started: list[subprocess.Popen[str]] = []
+def run_all(roles: list[Role], folder: Path, program: list[str], spots: list[Spot] | None = None) -> int:
+    """Run ``program`` once per role; returns the exit code of the run and writes ``processes.json`` into ``folder``.
+
+    spots: where each process runs, in the order of roles; all on this host by default.
+    """
+    spots = spots or [HERE] * len(roles)
+    started: list[Process] = []
     copies: list[threading.Thread] = []
-    try:
-        for number in range(len(roles)):
-            variables = Place(number, len(roles), channel, key).variables(roles, addresses)
-            process = _start(program, {**os.environ, **variables})
-            started.append(process)
-            copies += [
-                _copied(cast(IO[str], process.stdout), sys.stdout, f"[{number}]<stdout>:"),
-                _copied(cast(IO[str], process.stderr), sys.stderr, f"[{number}]<stderr>:"),
-            ]
-        lost = _wait(roles, started)
-        ended_well = not any(is_fatal(roles, number) for number in lost)
-        _end(started, [None, *ENDING] if ended_well else ENDING)
-    finally:
-        _end(started, ENDING)
+    with held([*spots, spots[0]]) as ports:
+        addresses = [f"{spot.address}:{port}" for spot, port in zip(spots, ports[:-1], strict=True)]
+        # No TCP on one host: then the channel's bytes are none of the run's.
+        channel = f"study-{secrets.token_hex(8)}" if set(spots) == {HERE} else f"{spots[0].address}:{ports[-1]}"
+        key = secrets.token_hex(16)
+        try:
+            for number, spot in enumerate(spots):
+                process = spot.start(program, Place(number, len(roles), channel, key).variables(roles, addresses))
+                started.append(process)
+                copies += [
+                    _copied(cast(IO[str], process.popen.stdout), sys.stdout, f"[{number}]<stdout>:"),
+                    _copied(cast(IO[str], process.popen.stderr), sys.stderr, f"[{number}]<stderr>:"),
+                ]
+            lost = _wait(roles, started)
+            ended_well = not any(is_fatal(roles, number) for number in lost)
+            _end(started, [None, *ENDING] if ended_well else ENDING)
+        finally:
+            _end(started, ENDING)
     for copy in copies:
         copy.join()
     write_json(folder / FILE, _summary(roles, started, lost))
     main = roles.index(Role(CHIEF, 0)) if Role(CHIEF, 0) in roles else 0
-    code = next((started[n].returncode for n in lost if is_fatal(roles, n)), started[main].returncode)
+    code = next((_code(started[n]) for n in lost if is_fatal(roles, n)), _code(started[main]))
     return code if code >= 0 else 128 - code
 
 
@@ -83,40 +87,22 @@ def first_lost(folder: Path) -> tuple[int, str, int] | None:
     return number, process["name"], process["exit_code"]
 
 
-def _summary(roles: list[Role], started: list[subprocess.Popen[str]], lost: list[int]) -> dict[str, Any]:
+def _summary(roles: list[Role], started: list[Process], lost: list[int]) -> dict[str, Any]:
+    """host: by its name for ssh; None is the launching host."""
     return {
         "processes": [
             {
                 "name": str(role),
                 "role": role.kind,
                 "index": role.index,
-                "exit_code": process.returncode,
+                "host": process.spot.host,
+                "exit_code": process.code,
                 "is_fatal": is_fatal(roles, number),
             }
             for number, (role, process) in enumerate(zip(roles, started, strict=True))
         ],
         "lost": lost,
     }
-
-
-def _held_port() -> socket.socket:
-    """A socket that is bound to a free port but does not listen: nobody else gets the port until a process listens."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((HOST, 0))
-    return held
-
-
-def _start(program: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        program,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
 
 
 def _copied(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
@@ -132,29 +118,40 @@ def _copied(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
     return thread
 
 
-def _wait(roles: list[Role], started: list[subprocess.Popen[str]]) -> list[int]:
+def _wait(roles: list[Role], started: list[Process]) -> list[int]:
     """Wait for the end of the run; the numbers of the processes that were lost before it, in their order."""
     lost: list[int] = []
-    numbers = {process.pid: number for number, process in enumerate(started)}
+    numbers = {process.popen.pid: number for number, process in enumerate(started)}
     running = set(numbers.values())
     while running:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the first to end, in the order in which they end
+        if ended and ended.si_pid not in numbers:  # it held ports of a host that is lost now, as its processes are
+            os.waitpid(ended.si_pid, 0)
+            continue
         number = numbers[ended.si_pid] if ended else -1
-        code = started[number].wait()
+        started[number].popen.wait()
+        code = _code(started[number])
         running.discard(number)
         if code == 0 and roles[number].kind == CHIEF:
             break
         if code == 0:
             continue
         # A lost server ends the chief; if both have ended by now, the server was first.
-        servers = [n for n in sorted(running) if roles[n].kind == SERVER and started[n].poll() is not None]
+        if any(process.spot.host for process in started):
+            time.sleep(TOLD_S)
+        servers = [n for n in sorted(running) if roles[n].kind == SERVER and started[n].code is not None]
         lost += [*servers, number]
         for each in lost[-1 - len(servers) :]:
-            print(f"{roles[each]} (process {each}) ended: {how(started[each].returncode)}", file=sys.stderr, flush=True)
+            print(f"{roles[each]} (process {each}) ended: {how(_code(started[each]))}", file=sys.stderr, flush=True)
         workers = [n for n, role in enumerate(roles) if role.kind == WORKER]
         if is_fatal(roles, number) or not running & set(workers):
             break
     return lost
+
+
+def _code(process: Process) -> int:
+    """The exit code of a process that has ended."""
+    return cast(int, process.code)
 
 
 def how(code: int) -> str:
@@ -162,12 +159,12 @@ def how(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
 
 
-def _end(started: list[subprocess.Popen[str]], how_to: list[Any]) -> None:
+def _end(started: list[Process], how_to: list[Any]) -> None:
     """End what still runs with one signal after the other; None is no signal, but time to end by themselves."""
     for number in how_to:
         deadline = time.monotonic() + GRACE_S
         for process in started:
-            if number is not None and process.poll() is None:
-                process.send_signal(number)
-        while any(process.poll() is None for process in started) and time.monotonic() < deadline:
+            if number is not None and process.code is None:
+                process.popen.send_signal(number)
+        while any(process.code is None for process in started) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -277,7 +277,8 @@ def _links(
     away = next(name for name in found if not local[name])
     address, mask = found[away]["interfaces"][cast(str, names[away])]
     network = ipaddress.IPv4Network((address, mask), strict=False)
-    return Links(cast(dict[str, str], names), cast(str, own), str(network))
+    addresses = {name: facts["interfaces"][cast(str, names[name])][0] for name, facts in found.items()}
+    return Links(cast(dict[str, str], names), cast(str, own), str(network), addresses)
 
 
 def _with_address(facts: Facts, addresses: list[str | None]) -> str | None:

@@ -8,11 +8,13 @@ class Links:
     """How the hosts of a run reach each other.
 
     interfaces: {host: its network interface}. here: the launching host's interface. network: in CIDR notation.
+    addresses: {host: IPv4 address of its interface}.
     """
 
     interfaces: dict[str, str]
     here: str
     network: str
+    addresses: dict[str, str]
 
 
 def placement(ranks: int, slots: dict[str, int]) -> dict[str, int]:
@@ -26,3 +28,17 @@ def placement(ranks: int, slots: dict[str, int]) -> dict[str, int]:
         if here > 0:
             placed[host] = here
     return placed
+
+
+def of_servers(servers: int, placed: dict[str, int]) -> list[str]:
+    """The host of each parameter server.
+
+    Hosts without workers come first, as in han2019, section IV-C2: a worker beside a server has its weights without the
+    network, and would make most of the steps. After them come the workers' hosts, from the last to the first; then it
+    begins again.
+
+    placed: {host: workers} of all hosts, in their order.
+    """
+    free = [host for host, workers in placed.items() if not workers]
+    order = [*free, *(host for host, workers in reversed(placed.items()) if workers)]
+    return [order[number % len(order)] for number in range(servers)]

@@ -83,11 +83,6 @@ def strategy_refusal(strategy: str, machine: dict[str, Any]) -> str | None:
             f"{machine['name']} starts runs through {machine['scheduler']}, whose launcher knows ranks only, no chief "
             "and no servers; use a machine without scheduler, or leave these points out"
         )
-    if machine.get("hosts"):
-        return (
-            f"its processes are started on one host, and {machine['name']} lists hosts; use a machine without hosts, "
-            "or leave these points out"
-        )
     return None
 
 

@@ -18,7 +18,7 @@ from study.experiment import identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
-from study.training import roles
+from study.training import placement, roles
 
 SCHEMA_VERSION = 7
 CPU_LIMITED = 0.9
@@ -381,16 +381,17 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
 
 
 def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
-    """Whether the ranks of a node had fewer cores than the machine's file specifies.
+    """Whether the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
 
     Hosts that are one machine, such as those of the laboratory, share its cores.
     """
     if hosts := provenance.get("hosts"):
-        ranks_at: Counter[str] = Counter()
+        on = Counter(placement.hosts_of(run))
+        processes_at: Counter[str] = Counter()
         for host in hosts:
-            ranks_at[host["boot_id"]] += host["ranks"]
+            processes_at[host["boot_id"]] += on[host["name"]]
         cores = run.machine["cores_per_rank"]
-        return any(ranks_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
+        return any(processes_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
     others = 1 + run["servers"] if roles.strategy_of(run) == roles.PARAMETER_SERVER else 0
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
     return ranks * run.machine["cores_per_rank"] > provenance["host"]["cores_allowed"]

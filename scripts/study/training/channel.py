@@ -1,12 +1,14 @@
-"""The control channel between the processes of a run: small objects over Unix sockets of one host.
+"""The control channel between the processes of a run: small objects over Unix sockets of one host, or over TCP.
 
-Process 0 listens, the others connect. The sockets are no TCP sockets, so `study.instruments.traffic` does not count
-them. Their name is in Linux's abstract namespace: no file remains, however a process ends.
+Process 0 listens, the others connect. `study.instruments.traffic` counts TCP only, and leaves out the sockets that a
+channel over TCP names. The name of a Unix socket is in Linux's abstract namespace: no file remains, however a process
+ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
@@ -26,15 +28,19 @@ class Channel:
         self.place = place
         self.lost: set[int] = set()
         self._others: dict[int, Connection] = {}
-        address, key = f"\0{place.channel}", place.key.encode()
+        address, key = _address(place.channel), place.key.encode()
         if place.number == 0:
-            with Listener(address, "AF_UNIX", backlog=place.size, authkey=key) as listener:
+            with Listener(address, backlog=place.size, authkey=key) as listener:
                 while len(self._others) < place.size - 1:
                     connection = listener.accept()
                     self._others[connection.recv()] = connection
         else:
             self._others[0] = _connected(address, key)
             self._others[0].send(place.number)
+
+    def sockets(self) -> frozenset[int]:
+        """The inodes of its sockets in this process."""
+        return frozenset(os.fstat(connection.fileno()).st_ino for connection in self._others.values())
 
     def gather(self, value: Any) -> list[Any]:
         """``value`` of every process, in their order; all must call. Raises `EOFError` if one has ended."""
@@ -78,10 +84,16 @@ class Channel:
             self.lost.add(number)
 
 
-def _connected(address: str, key: bytes) -> Connection:
+def _address(channel: str) -> str | tuple[str, int]:
+    """Of a Unix socket, or ``host:port`` of TCP; see `study.training.roles.Place`."""
+    host, colon, port = channel.partition(":")
+    return (host, int(port)) if colon else f"\0{channel}"
+
+
+def _connected(address: str | tuple[str, int], key: bytes) -> Connection:
     """A connection to process 0, as soon as it listens; a launcher that loses it ends this process."""
     while True:
         try:
-            return Client(address, "AF_UNIX", authkey=key)
+            return Client(address, authkey=key)
         except (ConnectionRefusedError, FileNotFoundError):
             time.sleep(RETRY_S)

@@ -12,6 +12,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments.traffic import Traffic
 from study.training.channel import Channel
 from study.training.communicator import Members
+from study.training.placement import hosts_of, local_ranks
 from study.training.roles import Place
 
 
@@ -31,7 +32,8 @@ class MultiWorkerMirrored:
 
         self._channel = Channel(Place.own())
         self.rank, self.size = self._channel.place.number, self._channel.place.size
-        self.local_rank, self.local_size = self.rank, self.size  # all on one host
+        self.local_rank, on = local_ranks(run)[self.rank], hosts_of(run)
+        self.local_size = on.count(on[self.rank])
         self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
         pin_device(run, self.local_rank)
         kind = tf.distribute.experimental.CommunicationImplementation
@@ -72,7 +74,7 @@ class MultiWorkerMirrored:
 
     def traffic(self) -> Traffic:
         """The counters of this process."""
-        return Traffic()
+        return Traffic(self._channel.sockets())
 
     def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """(``mine`` of every worker, no other processes)."""

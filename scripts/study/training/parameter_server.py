@@ -12,6 +12,7 @@ import contextlib
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
+from study.instruments.power import telemetry
 from study.instruments.traffic import Traffic
 from study.training import endless
 from study.training.channel import Channel
 from study.training.communicator import Members
+from study.training.placement import hosts_of, local_ranks
 from study.training.roles import CHIEF, JOBS, PARAMETER_SERVER, SERVER, WORKER, Place, Role, roles
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
@@ -101,8 +104,9 @@ class Chief:
             for number, role in enumerate(self._roles)
             if number in answers
         ]
+        local = local_ranks(self._run)
         ranks = [
-            each | {"rank": each["index"], "local_rank": each["index"], "final_weights_crc32": None}
+            each | {"rank": each["index"], "local_rank": local[each["index"]], "final_weights_crc32": None}
             for each in processes
             if each["role"] == WORKER
         ]
@@ -116,7 +120,7 @@ class ClusterTraffic:
     """As `study.instruments.traffic.Traffic`, of all processes of the run; used by the chief."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel, self._own = channel, Traffic()
+        self._channel, self._own = channel, Traffic(channel.sockets())
         self._epochs: list[dict[int, dict[str, float | None]]] = []
 
     def begin(self) -> None:
@@ -159,9 +163,28 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
         heartbeat.phases = phases
         heartbeat.busy_phases |= {"train"}  # it does not know steps; while it waits it is idle
     gpu = _start_server(run, role)
-    channel = Channel(place)
-    phases.edge("startup", "end")
-    traffic = Traffic()
+    with telemetry.sampled(run.machine, Path(folder) / "ranks", _Sampling.of(run, place)):
+        channel = Channel(place)
+        phases.edge("startup", "end")
+        _answer(channel, phases, gpu)
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """A process as `study.instruments.power.telemetry` takes it: the first process of a host samples its power."""
+
+    rank: int
+    local_rank: int
+
+    @classmethod
+    def of(cls, run: RunDefinition, place: Place) -> _Sampling:
+        on = hosts_of(run)
+        return cls(place.number, on[: place.number].count(on[place.number]))
+
+
+def _answer(channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
+    """Do what the chief asks, until it has ended."""
+    traffic = Traffic(channel.sockets())
     try:
         while (question := channel.asked()) != FINISH:
             phases.edge("train", question)  # the steps of an epoch; repetitions add up

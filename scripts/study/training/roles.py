@@ -31,7 +31,11 @@ class Role:
 
 @dataclass(frozen=True)
 class Place:
-    """A process among those of its run. number: from 0. channel, key: see `study.training.channel`."""
+    """A process among those of its run.
+
+    number: from 0. channel: of `study.training.channel`, a name on one host, ``host:port`` between hosts. key: of
+    the run, by which its processes know each other.
+    """
 
     number: int
     size: int
@@ -48,7 +52,8 @@ class Place:
         return {
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
             "GRPC_FAIL_FAST": "use_caller",  # a lost worker is told to the chief, see TensorFlow's guide
-            "no_grpc_proxy": "127.0.0.1",  # gRPC would take the shell's web proxy, even on this host
+            # gRPC would take the shell's web proxy, even on this host
+            "no_grpc_proxy": ",".join(dict.fromkeys(address.partition(":")[0] for address in addresses)),
             PLACES: json.dumps([self.number, self.size, self.channel, self.key]),
         }
 
