@@ -53,6 +53,17 @@ def test_strategies_are_compared_with_horovod():
     assert (served.busiest_server_share, served.workers_lost) == (pytest.approx(0.99), 0)
 
 
+def test_servers_are_compared_with_one():
+    one = {**SERVED, "servers": 1, "throughput_samples_per_s": 60.0}
+    faster = {**SERVED, "server_placement": "min_size", "throughput_samples_per_s": 90.0}
+    slow = [{**each, "link_mbit_per_s": 100, "throughput_samples_per_s": 10.0} for each in (one, faster)]
+    table = strategies(runs({}, one, faster, *slow), None).frame.set_index(["link_mbit_per_s", "strategy", "servers"])
+    two = table.loc[0, "parameter_server", 2]
+    assert two.ratio_to_one_server == pytest.approx(1.5) == two.ratio_to_one_server_low
+    assert table.loc[100, "parameter_server", 2].ratio_to_one_server == pytest.approx(1)
+    assert pd.isna(table.loc[0, "parameter_server", 1].ratio_to_one_server)
+
+
 def test_one_repeat_gives_no_verdict():
     found = runs({}, MIRRORED)
     row = strategies(found[found["block"] == 1], None).frame.set_index("strategy").loc["multi_worker_mirrored"]

@@ -1,6 +1,8 @@
 """Runs on several hosts, in the network laboratory: real ssh, TCP and Horovod between namespaces of this machine."""
 
 import json
+import math
+import signal
 import time
 from pathlib import Path
 
@@ -9,20 +11,23 @@ import pandas as pd
 import psutil
 import pytest
 from data_faults import NotHere
-from place import Place, make_data
+from place import Place, make_data, signal_and_wait
 from project import has_mpi
+from run_faults import LONG, failed
 
 from lab import Lab, LabPlace
 
 SECRET = "hunter2-in-the-shell"
 UNFUSED = {"environment": {"HOROVOD_FUSION_THRESHOLD": "0"}}
+ON_SERVER = {"gpus": 2, "strategy": "parameter_server", "servers": 1}
 # Lines of Python for each rank: keep the trained weights, and what it knows of the launching shell.
-KEPT = """import os
+KEPT = """import json, os
 import numpy
 from study.training import rank
 checksum = rank._checksum
 def kept(model):
-    name = "rank-" + (os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+    number = os.environ.get("HOROVOD_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
+    name = "rank-" + (number or str(json.loads(os.environ["STUDY_PROCESS"])[0]))
     folder = os.environ["KEPT_IN"]
     os.makedirs(folder, exist_ok=True)
     numpy.savez(f"{folder}/{name}.npz", *model.get_weights())
@@ -154,6 +159,41 @@ def test_mpirun_places_ranks_on_hosts(place, three, lab):
     assert outcome["status"] == "ok", outcome["failure"]
     assert [rank["host"] for rank in metrics(place, "mpi")["ranks"]] == ["h1", "h2", "h3"]
     assert lab.left() == {}
+
+
+def test_a_parameter_server_has_a_host_of_its_own(place, lab):
+    outcome = trained(place, "served", **ON_SERVER)
+    assert outcome["status"] == "ok", outcome["failure"]
+    found = metrics(place, "served")
+    assert [each["host"] for each in found["processes"]] == ["h1", "h1", "h2", "h3"], "chief, workers, server"
+    assert [rank["local_rank"] for rank in found["ranks"]] == [0, 0]
+    told = json.loads((place.folder / "served" / "processes.json").read_text())["processes"]
+    assert [(each["name"], each["host"]) for each in told] == [
+        ("chief", "h1"), ("worker 0", "h1"), ("worker 1", "h2"), ("server 0", "h3")
+    ]  # fmt: skip
+    sent = sum(rank["tcp_sent_bytes"] for rank in found["ranks"])
+    steps = 2 * math.ceil(found["workload"]["samples_per_rank"] / place.definition()["derived"]["batch_size_per_rank"])
+    assert 1.00 < sent / steps / (4 * found["trainable_parameters"]) < 1.15, "not the channel's bytes, but gradients"
+    assert lab.left() == {}
+
+
+def test_mirrored_workers_on_hosts_end_with_the_weights_of_horovod_s_ranks(place, lab):
+    assert trained(place, "two", gpus=2)["status"] == "ok"
+    outcome = trained(place, "mirrored", gpus=2, strategy="multi_worker_mirrored")
+    assert outcome["status"] == "ok", outcome["failure"]
+    assert [rank["host"] for rank in metrics(place, "mirrored")["ranks"]] == ["h1", "h2"]
+    for ours, theirs in zip(weights(place, "mirrored"), weights(place, "two"), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert lab.left() == {}
+
+
+def test_a_server_that_is_killed_on_its_host_is_named_and_nothing_is_left(place):
+    launch = place.launch("killed", **ON_SERVER, **LONG)
+    place.wait_for_epoch(1, "killed")
+    signal_and_wait(place, launch, place.ranks("killed")[3], signal.SIGKILL)
+    failure = failed(place, "killed", "train", "killed")
+    assert (failure["rank"], failure["host"]) == (3, "h3"), failure
+    assert failure["message"] == "server 0 ended first: signal 9 (SIGKILL)"
 
 
 def test_the_hosts_agree_with_what_lab_says(lab):

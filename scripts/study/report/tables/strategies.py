@@ -19,6 +19,7 @@ MEASURES = ["throughput_samples_per_s", "time_per_step_s", "gradient_mb", "tcp_s
             "runtime_s"]  # fmt: skip
 OF_STRATEGY = ("strategy", "servers", "server_placement")
 RATIO = ["throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "pairing"]
+TO_ONE_SERVER = ["ratio_to_one_server", "ratio_to_one_server_low", "ratio_to_one_server_high"]
 
 
 def compares(study: Study) -> bool:
@@ -45,15 +46,18 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     lost = runs.groupby("record")["workers_lost"].first()
     table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
     table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
+    table = table.join(pd.DataFrame([_against_one_server(row, table, runs) for _, row in table.iterrows()]))
     shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
-             "throughput_ratio_low", "throughput_ratio_high", "test_loss_against_horovod", "repeats_ok",
-             "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing")
+             "throughput_ratio_low", "throughput_ratio_high", *TO_ONE_SERVER, "test_loss_against_horovod",
+             "repeats_ok", "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing",
+                *TO_ONE_SERVER)  # fmt: skip
     caption = (
         "throughput of all ranks; time, and TCP bytes sent and received, per step of one rank or worker, against "
         "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it, a worker of a parameter "
         "server all of it and receives as much; servers_sent: of all servers together; busiest_server_share: of the "
-        "bytes of all servers. throughput_ratio: to Horovod, blocks paired, with its 95 % interval. A parameter server "
+        "bytes of all servers. throughput_ratio: to Horovod, blocks paired, with its 95 % interval; "
+        "ratio_to_one_server: to the same with one server, likewise. A parameter server "
         "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
         "equal steps. test_loss_against_horovod: where the mean lies to the 95 % interval of Horovod's mean; above it, "
         "training converged more slowly."
@@ -79,6 +83,21 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     sample = summarize(of_base.loc[of_base["status"] == "ok", "test_loss"])
     found["test_loss_against_horovod"] = _place(row["test_loss"], sample.mean, sample.ci95)
     return found
+
+
+def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """The ratio of throughputs of a point with several servers to the same point with one."""
+    found: dict[str, Any] = dict.fromkeys(TO_ONE_SERVER)
+    if row["servers"] < 2:
+        return found
+    same = [key for key in IDENTITY if key not in ("servers", "server_placement")]  # one server has all variables
+    others = table[(table["servers"] == 1) & (table[same] == row[same]).all(axis=1)]
+    if others.empty:
+        return found
+    alike = others[others["server_placement"] == row["server_placement"]]
+    base = (alike if len(alike) else others).iloc[0]
+    ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
+    return dict(zip(TO_ONE_SERVER, (ratio.ratio, ratio.low, ratio.high), strict=True))
 
 
 def _place(value: float, mean: float, half: float) -> str | None:
