@@ -29,7 +29,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
-from study.records import gathered, references, versions
+from study.records import gathered, read_tests, references, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -152,6 +152,10 @@ def made_from(of, name):
         # Of other machines: those that are there, so that none is started.
         "further": [record for each in found.further for record in records_of(each, found.further[each])],
         "activity": [f"{paths.run_folder(RESULTS, run.directory)}/activity.csv" for run in found.traced],
+        # Somebody called for it, or not: it is no run's.
+        "read_test": (
+            [str(read_tests.file(RESULTS))] if found.reads_storage and read_tests.file(RESULTS).exists() else []
+        ),
     }
 
 

@@ -21,7 +21,9 @@ def main() -> None:
     arguments = parser.parse_args()
     study, kind = load_study(arguments.study), TABLES[arguments.table]
     results = paths.machine_folder(Path(arguments.csv).parent)
-    rows = gather(study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets)
+    rows = gather(
+        study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
+    )
     table = kind.make(*rows)
     table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}")
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)

@@ -1,6 +1,7 @@
 """Read test of a machine's storage, on this host: data_dir, and the storage folders of the machine's file."""
 
 import argparse
+import socket
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from study.core.files import write_text
 from study.core.statistics import summarize
 from study.data import read_test
 from study.machines import machine, storage
+from study.records import read_tests
 
 
 def main() -> None:
@@ -19,11 +21,15 @@ def main() -> None:
     parser.add_argument("--machine", default="local", help="a file name in config/machines without .yaml")
     parser.add_argument("--size-mb", type=int, default=1000, help="size of the file, 10^6 bytes")
     parser.add_argument("--repeats", type=int, default=5, help="cold and warm reads of each storage")
-    parser.add_argument("--output", type=Path, help="a CSV file with one row per read")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="a CSV file with one row per read; by default results/MACHINE/storage.csv, which table storage shows",
+    )
     arguments = parser.parse_args()
     table = _measured(_folders(arguments.machine), arguments.size_mb, arguments.repeats)
-    if arguments.output:
-        write_text(arguments.output, table.to_csv(index=False))
+    output = arguments.output or read_tests.file(Path(configuration.settings()["results_dir"]) / arguments.machine)
+    write_text(output, table.to_csv(index=False))
     print("\n".join(_summary(table)))
 
 
@@ -43,7 +49,8 @@ def _measured(folders: dict[str, str], size_mb: int, repeats: int) -> pd.DataFra
         raise StudyError("there is no folder to read from: no data_dir yet, and the machine's file has no storage")
     tests = {name: read_test.measure(folder, size_mb, repeats) for name, folder in folders.items()}
     rounds = zip(*tests.values(), strict=True)
-    rows = [{"storage": name, **row} for each in rounds for name, row in zip(tests, each, strict=True)]
+    here = socket.gethostname()
+    rows = [{"storage": name, "host": here, **row} for each in rounds for name, row in zip(tests, each, strict=True)]
     return pd.DataFrame(rows)
 
 

@@ -14,6 +14,7 @@ from study.core.files import write_json
 from study.data import read_test
 from study.experiment import expansion, inputs
 from study.machines import launchers, machine, storage
+from study.records import read_tests
 from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report import sources
@@ -345,6 +346,24 @@ def test_the_plan_lists_the_parts_of_a_study():
 @pytest.fixture
 def no_fio(monkeypatch):
     monkeypatch.setattr(read_test.shutil, "which", lambda name: None)
+
+
+def test_a_read_test_stands_beside_the_runs_of_its_storage(tmp_path):
+    runs = pd.DataFrame({"storage": ["nvme", "lustre"]})
+    results = tmp_path / "summitdev"
+    results.mkdir()
+    assert set(read_tests.beside(runs, results).read_test_reason) == {
+        "no read test yet: python scripts/read_storage.py --machine summitdev"
+    }
+    rows = [{"storage": "nvme", "page_cache": "warm", "tool": "fio", "gb_per_s": rate} for rate in (2.0, 4.0)]
+    rows.append({"storage": "nvme", "page_cache": "cold", "tool": "fio", "reason": "it stayed in the page cache"})
+    pd.DataFrame(rows).to_csv(read_tests.file(results), index=False)
+    nvme, lustre = read_tests.beside(runs, results).to_dict("records")
+    assert nvme["read_test_warm_gb_per_s"] == 3.0
+    assert nvme["read_test_warm_ci95_gb_per_s"] == pytest.approx(12.706, rel=1e-3), "Student's t of two values"
+    assert math.isnan(nvme["read_test_cold_gb_per_s"])
+    assert nvme["read_test_reason"] == "it stayed in the page cache"
+    assert "no read test yet" in lustre["read_test_reason"]
 
 
 def test_a_read_test_says_what_it_read_with_and_from_where(tmp_path, no_fio):

@@ -1,6 +1,11 @@
 """Images through Snakemake and two real ranks: generated, converted, trained on; and a broken file of the user's."""
 
+import subprocess
+
 import pandas as pd
+import pytest
+import yaml
+from project import BIN
 
 STUDY = """
 description: a test
@@ -9,10 +14,12 @@ datasets:
     {source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 12, resize: 14, classes: 10, seed: 1}
 runs:
   - {benchmark: lenet, scaling: weak, epochs: 1, gpus: 2, batch_size: 20, sharding: by_rank, loader: tfrecord,
-     input_checksum: [false, true]}
+     storage: first}
+  - {benchmark: lenet, scaling: weak, epochs: 1, gpus: 2, batch_size: 20, sharding: by_rank, loader: tfrecord,
+     storage: second, input_checksum: true}
 loading:
   - {benchmark: lenet, loader: tfrecord, repeats: 1}
-tables: [scaling, image_formats]
+tables: [scaling, image_formats, storage]
 """
 BROKEN = """
 description: a test
@@ -25,13 +32,18 @@ tables: [scaling]
 
 
 def test_lenet_on_two_ranks(fresh):
+    """Each run from a storage of its own."""
+    for name in ("first", "second"):
+        (fresh.root / name).mkdir()
+    folders = "storage: {first: first, second: second}\n"
+    fresh.change("config/machines/local.yaml", "node_storage: /tmp\n", f"node_storage: /tmp\n{folders}")
     fresh.add_study("images", STUDY)
     fresh.snakemake(study="images")
     runs = pd.read_csv(fresh.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert runs.ranks_agree.all()
     assert runs.samples_per_rank.tolist() == [40, 40]
-    assert runs.final_weights_crc32.nunique() == 1, "with and without checksums of the input"
+    assert runs.final_weights_crc32.nunique() == 1, "from both storages, with and without checksums of the input"
     assert runs.inputs_crc32.notna().tolist() == [False, True]
     assert (runs.input_wait_per_step_s > 0).all()
     assert runs.top5_accuracy.between(0, 1).all()
@@ -39,6 +51,7 @@ def test_lenet_on_two_ranks(fresh):
     assert ((loads.load_s > 0) & (loads.decode_s > 0)).all(), loads.message.tolist()
     assert "| tfrecord |" in (fresh.made / "tables" / "image_formats.md").read_text()
     assert fresh.plan(study="images") == {}
+    _check_storage(fresh, runs)
     (fresh.root / "photos" / "a").mkdir(parents=True)
     (fresh.root / "photos" / "b").mkdir()
     for name in "ab":
@@ -48,3 +61,26 @@ def test_lenet_on_two_ranks(fresh):
     assert done.returncode != 0
     assert "error: photos/a/1.jpg: is neither JPEG nor PNG: it begins with b'no image'" in done.stdout + done.stderr
     assert not list(fresh.results.glob("runs/lenet/photos*")), "nothing has trained"
+
+
+def _check_storage(project, runs):
+    """Record and table have the storage; a read test comes into the table as soon as there is one."""
+    assert runs.storage.tolist() == ["first", "second"]
+    for run in runs.itertuples():
+        definition = yaml.safe_load(((project.results / run.record).parent / "run.yaml").read_text())
+        assert all(paths["path"].startswith(f"{run.storage}/") for paths in definition["data"].values())
+    table = pd.read_csv(project.made / "tables" / "storage.csv").set_index("storage")
+    assert (table.throughput_samples_per_s > 0).all()
+    assert table.read_test_warm_gb_per_s.isna().all()
+    assert set(table.read_test_reason) == {"no read test yet: python scripts/read_storage.py --machine local"}
+    line = [BIN / "python", "scripts/read_storage.py", "--size-mb", "20", "--repeats", "2"]
+    done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert project.plan(study="images") == {"make_table": 1, "make_report": 1}
+    project.snakemake(study="images")
+    table = pd.read_csv(project.made / "tables" / "storage.csv").set_index("storage")
+    assert list(table.index) == ["first", "second"]
+    reads = pd.read_csv(project.results / "storage.csv")
+    assert set(reads.storage) == {"none", "first", "second"}
+    for name, of_storage in reads[reads.page_cache == "warm"].groupby("storage"):
+        assert name == "none" or table.read_test_warm_gb_per_s[name] == pytest.approx(of_storage.gb_per_s.mean())

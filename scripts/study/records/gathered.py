@@ -17,7 +17,7 @@ from study.core import code_version, paths
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
-from study.records import targets, tidy
+from study.records import read_tests, targets, tidy
 
 Uses = Callable[[Any], bool]
 Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
@@ -43,6 +43,7 @@ def gather(
     uses_loading: bool,
     reads_further: bool = False,
     reads_targets: bool = False,
+    reads_storage: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tidy tables (runs, loading) as read from their CSV files, with only what is used.
 
@@ -54,6 +55,7 @@ def gather(
         reads_further: whether the runs of `elsewhere` follow; the column ``record`` leads from ``results`` to theirs.
         reads_targets: whether the columns of `study.records.targets` are used; without, they are absent, and no
             telemetry is read for them.
+        reads_storage: whether the columns of `study.records.read_tests` are used; without, they are absent.
 
     Raises:
         StudyError: a record is missing or broken, or a file of a run was changed after its record was made.
@@ -70,6 +72,8 @@ def gather(
     found = tidy.read_runs(_csv(runs))
     if not reads_targets:
         found = found.drop(columns=list(targets.COLUMNS), errors="ignore")
+    if reads_storage:
+        found = read_tests.beside(found, results)
     return found, tidy.read_loading(_csv(loading))
 
 

@@ -20,12 +20,14 @@ class Sources:
     """The sources of a table or figure.
 
     traced: the runs whose timelines it reads. further: the finished runs of other machines that it also shows.
+    reads_storage: whether it also shows the machine's read test.
     """
 
     runs: tuple[PlannedRun, ...]
     loading: tuple[LoadingMeasurement, ...]
     traced: tuple[PlannedRun, ...] = ()
     further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
+    reads_storage: bool = False
 
 
 def of_table(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
@@ -40,7 +42,9 @@ def of_table(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources
     if not kind.is_there(study):
         raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
     further = _used(elsewhere if kind.reads_further else NOWHERE, kind.uses)
-    return Sources(tuple(filter(kind.uses, study.runs)), study.loading if kind.uses_loading else (), further=further)
+    loading = study.loading if kind.uses_loading else ()
+    used = tuple(filter(kind.uses, study.runs))
+    return Sources(used, loading, further=further, reads_storage=kind.reads_storage)
 
 
 def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:

@@ -30,6 +30,7 @@ class Kind:
         compares_runs: whether it compares runs of one machine; then several machines cannot share one table.
         reads_further: whether it also shows the study's ``further_results``, runs of other machines.
         reads_targets: whether it uses the columns of `study.records.targets`.
+        reads_storage: whether it uses the columns of `study.records.read_tests`.
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 
@@ -42,6 +43,7 @@ class Kind:
     compares_runs: bool
     reads_further: bool
     reads_targets: bool
+    reads_storage: bool
     make: Make
 
 
@@ -69,6 +71,7 @@ def table(
     compares_runs: bool = False,
     reads_further: bool = False,
     reads_targets: bool = False,
+    reads_storage: bool = False,
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
 
@@ -85,7 +88,7 @@ def table(
             return make(selected(runs, uses), loading)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              reads_further, reads_targets, make_of_used))  # fmt: skip
+                              reads_further, reads_targets, reads_storage, make_of_used))  # fmt: skip
         return make_of_used
 
     return register

@@ -1,0 +1,51 @@
+"""The read test of a machine's storage, as columns beside its runs; ``scripts/read_storage.py`` writes it.
+
+A run does not make it: it says how fast a folder is read by itself, on the host and at the time of the test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core import paths
+from study.core.statistics import summarize
+
+COLUMNS = ["read_test_cold_gb_per_s", "read_test_cold_ci95_gb_per_s", "read_test_warm_gb_per_s",
+           "read_test_warm_ci95_gb_per_s", "read_test_tool", "read_test_reason"]  # fmt: skip
+
+
+def file(results: str | Path) -> Path:
+    """Where the read test of a machine is. results: the machine's results folder."""
+    return Path(results) / "storage.csv"
+
+
+def beside(runs: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """``runs`` with `COLUMNS`: means in 10^9 bytes per second with 95 % intervals, or ``read_test_reason``.
+
+    runs: with the column ``storage``.
+    """
+    measured = _measured(results)
+    missing = f"no read test yet: python scripts/read_storage.py --machine {paths.machine_of(results)}"
+    rows = [measured.get(storage, {"read_test_reason": missing}) for storage in runs["storage"]]
+    return runs.join(pd.DataFrame(rows, columns=COLUMNS, index=runs.index))
+
+
+def _measured(results: Path) -> dict[str, dict[str, Any]]:
+    """`COLUMNS` by storage."""
+    if not file(results).exists():
+        return {}
+    reads = pd.read_csv(file(results))
+    return {str(storage): _summary(each) for storage, each in reads.groupby("storage", sort=False)}
+
+
+def _summary(reads: pd.DataFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {"read_test_tool": "; ".join(reads["tool"].unique())}
+    for cache in ("cold", "warm"):
+        name = f"read_test_{cache}"
+        sample = summarize(reads.loc[reads["page_cache"] == cache, "gb_per_s"])
+        found[f"{name}_gb_per_s"], found[f"{name}_ci95_gb_per_s"] = sample.mean, sample.ci95
+    found["read_test_reason"] = "; ".join(reads["reason"].dropna().unique()) or None
+    return found

@@ -1,0 +1,50 @@
+"""Our own table: the same training from different storage, beside the read test of that storage."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.records import read_tests
+from study.records.names import runs_of
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+MEASURES = ["throughput_samples_per_s", "load_s", "train_s", "shared_read_mb", "storage_read_mb", "runtime_s"]
+
+
+@kinds.table(
+    "storage",
+    title="Training from different storage",
+    look_for="Whether a faster storage shortens loading or training, and how the times spread. Where storage_read_mb "
+    "is 0, the files came from the page cache, and a difference says nothing about the storage.",
+    needs="runs with storage other than none",
+    uses=kinds.runs(),
+    is_there=lambda study: any(run["storage"] != "none" for run in study.runs),
+    compares_runs=True,
+    reads_storage=True,
+)
+def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: throughput, spread, and bytes read; beside it the read test of its storage."""
+    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table["train_spread_pct"] = [_spread(runs_of(runs, records)) for records in table["records"]]
+    table = table.join(runs.groupby("storage")[read_tests.COLUMNS].first(), on="storage")
+    table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "storage"], ignore_index=True)
+    means = [name for name in read_tests.COLUMNS if "_ci95_" not in name]
+    shown = ["benchmark", "dataset", "loader", "gpus", "storage", *MEASURES[:3], "train_spread_pct", *MEASURES[3:],
+             *means, "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
+    caption = (
+        "training from the folders of the machine's file (storage none: data_dir). train_spread_pct: 100 x (longest / "
+        "shortest - 1) of train_s over the repeats. MB that all ranks together asked of the files (shared_read), and "
+        "of that what storage had to give (storage_read). read_test: one file of that storage read in sequence by "
+        "scripts/read_storage.py, at another time than the runs, from a cold and from a warm page cache; its cold "
+        "value may come from the cache of a disk or a server. The runs do not empty the page cache."
+    )
+    optional = (*optional_columns(shown), *means)
+    return Table("storage", caption, table, shown, optional, notes(table, "values"), IDENTITY)
+
+
+def _spread(runs: pd.DataFrame) -> float | None:
+    """Of the times in training; one run has none."""
+    times = runs.loc[runs["status"] == "ok", "train_s"].dropna()
+    return float(100 * (times.max() / times.min() - 1)) if len(times) > 1 else None
