@@ -13,7 +13,7 @@ RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.
        "study.launch.variables", "study.machines.guard", "study.machines.remote")  # fmt: skip
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
-DECLARATIONS = frozenset({"study/experiment/parameters.py"})
+DECLARATIONS = "study/experiment/parameters/"
 
 
 def training_code(benchmark: str) -> str:
@@ -49,7 +49,7 @@ def digest(*entries: str) -> str:
 
 def _collect(path: Path, found: dict[str, bytes]) -> None:
     name = path.relative_to(SCRIPTS).as_posix()
-    if name in found or name in DECLARATIONS:
+    if name in found or name.startswith(DECLARATIONS):
         return
     found[name], modules = _source(path)
     for module in modules:

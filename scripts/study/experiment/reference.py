@@ -8,7 +8,7 @@ HEAD = """# Grid keys
 Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but `repeats` and `may_fail` may be a list:
 then it is an axis of the grid. A run is named by the keys that differ from their defaults.
 
-This page is written by `make reference` from `scripts/study/experiment/parameters.py`.
+This page is written by `make reference` from `scripts/study/experiment/parameters/`.
 
 | key | values | default | meaning | the papers |
 |---|---|---|---|---|

@@ -1,0 +1,15 @@
+"""Every grid key, declared once. One module per subject; the order of the imports is the order in a run's name.
+
+A new key with a default needs a declaration here and the code that implements it. Everything else is derived from here:
+the study's schema, the run's identity, the record's schema, the columns that keep different runs apart, the comparison
+with published workloads, and the reference in docs/reference/grid-keys.md. Finished runs stay valid when a key is
+added; a default never changes, nor does the order of the keys that are there.
+"""
+
+# isort: off
+from study.experiment.parameters import workload, learning, input, network, observation, strategy, repeats  # noqa: F401
+
+# isort: on
+from study.experiment.parameters.registry import PARAMETERS, is_observed, observing
+
+__all__ = ["PARAMETERS", "is_observed", "observing"]

@@ -1,0 +1,107 @@
+"""Keys of how the samples reach the model: loader, staging, storage, pipeline, sharding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.data.images.formats import FORMATS
+from study.data.loaders import TRAINING_LOADERS
+from study.data.samples import Can
+from study.experiment.parameter import Choice, Name, Parameter
+from study.experiment.parameters.registry import declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+IMAGE_LOADERS = tuple(FORMATS)
+BROADCASTS = ("node_broadcast", "job_broadcast")
+
+
+def _loader(run: PlannedRun) -> str | None:
+    of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
+    if of_images != (run.kind == "images"):
+        fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
+        return f"{run['loader']}: {name} trains on {run.kind}; use {', '.join(fitting[:-1])} or {fitting[-1]}"
+    return None
+
+
+def _staging(run: PlannedRun) -> str | None:
+    if run["staging"] != "none" and run.kind == "images":
+        return "images are read while the model trains, from where they are; use none"
+    return None
+
+
+def _storage(run: PlannedRun) -> str | None:
+    if run["storage"] != "none" and run.dataset.definition["source"] == "path":
+        return f"dataset '{run.dataset.key}' is your own files, which are read from where they are; use none"
+    return None
+
+
+def _input_pipeline(run: PlannedRun) -> str | None:
+    if run["input_pipeline"] == "keras_arrays" and run.kind == "images":
+        return "images are decoded one batch at a time, so there is no array to hand to Keras; use tf_data"
+    if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
+        return (
+            f"{run.dataset.benchmark}'s samples are joined one batch at a time, so there is no array to hand to Keras; "
+            "use tf_data"
+        )
+    return None
+
+
+declare(
+    Parameter(
+        "loader",
+        Choice((*TRAINING_LOADERS, *IMAGE_LOADERS)),
+        "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
+        "which they are read while the model trains; with memory they are decoded beforehand.",
+        papers={"sc18": "read_csv"},
+        refuse=_loader,
+    )
+)
+
+declare(
+    Parameter(
+        "staging",
+        Choice(("none", "local_copy", *BROADCASTS)),
+        "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
+        "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none", "han2019": "none"},
+        refuse=_staging,
+    )
+)
+
+declare(
+    Parameter(
+        "storage",
+        Name(),
+        "From which storage the ranks read their files: a key of `storage` in the machine's file, to whose folder they "
+        "are copied first. none: from data_dir.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_storage,
+    )
+)
+
+declare(
+    Parameter(
+        "input_pipeline",
+        Choice(("tf_data", "keras_arrays")),
+        "Whether tf.data gathers the batches, or Keras is handed the arrays.",
+        default="tf_data",
+        # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
+        # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
+        papers={"icpp2019": ("keras_arrays", "tf_data"), "sc18": ("keras_arrays", "tf_data")},
+        refuse=_input_pipeline,
+    )
+)
+
+declare(
+    Parameter(
+        "sharding",
+        Choice(("none", "by_rank")),
+        "Whether each rank trains on all samples or on its own part.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none", "han2019": "by_rank"},
+    )
+)

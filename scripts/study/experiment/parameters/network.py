@@ -1,0 +1,16 @@
+"""Keys of the network between the hosts."""
+
+from study.experiment.parameter import Count, Parameter
+from study.experiment.parameters.registry import declare
+
+declare(
+    Parameter(
+        "link_mbit_per_s",
+        Count(0),
+        "Rate of each host's network link, in both directions, on the machine `lab`; 0 for no limit.",
+        default=0,
+        unit="Mbit/s",
+        papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
+        label="link rate (Mbit/s)",
+    )
+)

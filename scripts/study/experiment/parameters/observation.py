@@ -1,0 +1,176 @@
+"""Keys of what is observed besides the training, and of faults and checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.experiment.parameter import Count, Flag, Parameter
+from study.experiment.parameters.input import BROADCASTS
+from study.experiment.parameters.registry import declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _input_checksum(run: PlannedRun) -> str | None:
+    if run["input_checksum"] and run.kind != "images":
+        return f"{run.dataset.benchmark} trains on {run.kind}, whose loaders the tests compare; it is for images"
+    if run["input_checksum"] and run["emulated_ranks"] > 1:
+        return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
+    return None
+
+
+def _straggler_loads(run: PlannedRun) -> str | None:
+    if run["straggler_loads"] and not run["trace"]:
+        return "creates a straggler to look at in the timeline: it needs trace: true"
+    if run["straggler_loads"] and run["staging"] != "none":
+        return "a rank that loads more often needs staging: none"
+    return None
+
+
+def _checkpoints(run: PlannedRun) -> str | None:
+    if run["checkpoint_epochs"] and (run["trace"] or run["profile"]):
+        return "a traced or profiled run has no checkpoints; give two grids"
+    if run["checkpoint_epochs"] and run["input_pipeline"] == "keras_arrays":
+        return (
+            "a run cannot be resumed exactly with input_pipeline: keras_arrays, since Keras keeps the order of the "
+            "samples to itself; use tf_data"
+        )
+    return None
+
+
+def _trace(run: PlannedRun) -> str | None:
+    if run["trace"] and run["staging"] in BROADCASTS:
+        return (
+            f"with staging: {run['staging']} the timeline cannot tell the broadcast of the data from that of the "
+            "weights; trace with staging: none or local_copy"
+        )
+    if run["trace"] and run.gpus == 1:
+        return "one rank has no communication to trace; give gpus of 2 or more"
+    return None
+
+
+def _profile(run: PlannedRun) -> str | None:
+    return "a run cannot be traced and profiled at once; give two grids" if run["trace"] and run["profile"] else None
+
+
+def _allreduce_sweep(run: PlannedRun) -> str | None:
+    if run["allreduce_sweep"] and run.gpus == 1:
+        return "one rank has no communication to time; give gpus of 2 or more"
+    if run["allreduce_sweep"] and (run["trace"] or run["profile"]):
+        return "tracing and profiling slow the allreduces; give two grids"
+    return None
+
+
+def _emulated_ranks(run: PlannedRun) -> str | None:
+    if run["emulated_ranks"] == 1:
+        return None
+    if run.gpus != 1:
+        return f"one rank emulates others, but gpus is {run.gpus}; give gpus: 1"
+    if run["input_pipeline"] == "keras_arrays":
+        return "Keras keeps the order of the samples to itself with input_pipeline: keras_arrays; use tf_data"
+    if run["profile"]:
+        return "the profile of an emulated run says nothing about its ranks; give two grids"
+    return None
+
+
+def _gradient_noise(run: PlannedRun) -> str | None:
+    if run["gradient_noise_every"] and run["sharding"] == "none" and not run.spec["shuffle"]:
+        return f"all ranks train {run.dataset.benchmark} on the same batches with sharding: none; use by_rank"
+    return None
+
+
+declare(
+    Parameter(
+        "straggler_loads",
+        Count(0, 1000),
+        "How many more times the last rank loads its files, so that it becomes a straggler.",
+        default=0,
+        refuse=_straggler_loads,
+    )
+)
+
+declare(
+    Parameter(
+        "checkpoint_epochs",
+        Count(0),
+        "A checkpoint is written after every so many epochs; 0 for none.",
+        default=0,
+        unit="epochs",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="epochs between checkpoints",
+        refuse=_checkpoints,
+    )
+)
+
+declare(
+    Parameter(
+        "trace",
+        Flag(),
+        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 "
+        "or more.",
+        default=False,
+        refuse=_trace,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "profile",
+        Flag(),
+        "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
+        default=False,
+        refuse=_profile,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "allreduce_sweep",
+        Flag(),
+        "Whether the ranks time allreduces of 4 KiB to 16 MiB after the evaluation. Such a run gives no other timings.",
+        default=False,
+        refuse=_allreduce_sweep,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "emulated_ranks",
+        Count(1, 100_000),
+        "As how many ranks one rank trains: the same epochs, batches, learning rate and averaged gradients as on so "
+        "many ranks, one after the other; 1 for itself. Needs gpus: 1. The run gives no timings.",
+        default=1,
+        unit="ranks",
+        refuse=_emulated_ranks,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "gradient_noise_every",
+        Count(0),
+        "The gradient noise scale is measured in every so many steps; 0 for not at all.",
+        default=0,
+        unit="steps",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="steps between measurements of the gradient noise",
+        refuse=_gradient_noise,
+    )
+)
+
+declare(
+    Parameter(
+        "input_checksum",
+        Flag(),
+        "Whether a checksum of all values that the model gets is recorded, by which input formats are compared. It "
+        "slows the input, so such a run gives no timings.",
+        default=False,
+        refuse=_input_checksum,
+        observes=True,
+    )
+)

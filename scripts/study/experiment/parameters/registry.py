@@ -1,0 +1,23 @@
+"""The registry of the grid keys, and which of them are there to observe a run."""
+
+from typing import Any
+
+from study.core.registry import Registry
+from study.experiment.parameter import Parameter
+
+PARAMETERS: Registry[Parameter] = Registry("grid key")
+
+
+def declare(parameter: Parameter) -> Parameter:
+    """Register a grid key."""
+    return PARAMETERS.add(parameter.name, parameter)
+
+
+def observing() -> list[str]:
+    """The keys of which runs with another value than the default give no timings."""
+    return [name for name, parameter in PARAMETERS.items() if parameter.observes]
+
+
+def is_observed(run: Any, by: str | None) -> bool:
+    """Whether a run (``run[key]`` is a key's value) is observed by this key and no other; by None, by no key."""
+    return [name for name in observing() if run[name] != PARAMETERS[name].default] == ([by] if by else [])

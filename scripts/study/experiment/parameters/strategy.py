@@ -1,0 +1,95 @@
+"""Keys of how the ranks train together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.data.images.formats import FORMATS
+from study.data.samples import Can
+from study.experiment.parameter import Choice, Count, Parameter
+from study.experiment.parameters.input import BROADCASTS
+from study.experiment.parameters.registry import PARAMETERS, declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+# Keys that need Horovod, and why; with parameter_server also those of the second list.
+HOROVOD_ONLY = {
+    "trace": "the timeline is Horovod's",
+    "allreduce_sweep": "the sweep times Horovod's allreduces",
+    "emulated_ranks": "emulated ranks stand for Horovod's",
+    "gradient_noise_every": "the strategy does not show its gradients",
+    "straggler_loads": "the straggler is a rank of Horovod",
+    "checkpoint_epochs": "a run resumes through Horovod's broadcast",
+    "input_checksum": "the input of a strategy is not measured",
+}
+NOT_WITH_SERVERS = {
+    "warmup_epochs": "the learning rate cannot be set before each step, which a worker makes when it can",
+    "plateau_epochs": "a reduction needs an epoch in which all workers are in step",
+    "profile": "the chief trains nothing; there is no rank to profile",
+    "learning_rate_by_layer": "a layer's norm needs the whole layer, whose parts may be on several servers",
+}
+
+
+def _strategy(run: PlannedRun) -> str | None:
+    """Keys that do not fit the strategy; a key at its default is no matter."""
+    strategy = run["strategy"]
+    if strategy == "horovod":
+        return None
+    refused = HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == "parameter_server" else {})
+    for name, why in refused.items():
+        if run[name] != PARAMETERS[name].default:
+            return f"{strategy} cannot be combined with {name}: {why}; give two grids"
+    if run["staging"] in BROADCASTS or (strategy == "parameter_server" and run["staging"] != "none"):
+        return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
+    if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
+        return f"{strategy} needs input_pipeline: tf_data and samples at any position"
+    if strategy == "parameter_server" and run.kind == "images" and not FORMATS[run["loader"]].has_pixels:
+        return f"the chief sends each worker its images, decoded: {run['loader']} cannot; use loader: memory"
+    return None
+
+
+def _servers(run: PlannedRun) -> str | None:
+    if run["strategy"] == "parameter_server":
+        return None if run["servers"] else "strategy: parameter_server needs 1 or more"
+    return f"{run['servers']} servers need strategy: parameter_server" if run["servers"] else None
+
+
+def _server_placement(run: PlannedRun) -> str | None:
+    if run["server_placement"] != "round_robin" and run["strategy"] != "parameter_server":
+        return "needs strategy: parameter_server"
+    return None
+
+
+declare(
+    Parameter(
+        "strategy",
+        Choice(("horovod", "parameter_server", "multi_worker_mirrored")),
+        "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
+        "send gradients to servers, asynchronously (TensorFlow). multi_worker_mirrored: allreduce by TensorFlow.",
+        default="horovod",
+        papers={"icpp2019": "horovod", "sc18": "horovod"},
+        refuse=_strategy,
+    )
+)
+
+declare(
+    Parameter(
+        "servers",
+        Count(0, 1000),
+        "Number of parameter servers. Needs strategy: parameter_server, which refuses 0.",
+        default=0,
+        refuse=_servers,
+    )
+)
+
+declare(
+    Parameter(
+        "server_placement",
+        Choice(("round_robin", "min_size")),
+        "How variables are placed on the servers. round_robin: whole, in turn. min_size: large ones are split over the "
+        "servers, into parts of 256 KiB or more (TensorFlow's MinSizePartitioner).",
+        default="round_robin",
+        refuse=_server_placement,
+    )
+)

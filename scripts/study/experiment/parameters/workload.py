@@ -1,0 +1,73 @@
+"""Keys of what is trained: benchmark, dataset, scaling, epochs, ranks, batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.experiment.parameter import Choice, Count, FromBenchmark, Name, Parameter
+from study.experiment.parameters.registry import declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _batch_scaling(run: PlannedRun) -> str | None:
+    if run["scaling"] == "batch" and run["batch_scaling"] == "none":
+        return (
+            "scaling: batch needs one of linear, square_root, cubic_root; "
+            "a batch size that does not grow with the ranks is scaling: weak"
+        )
+    return None
+
+
+declare(Parameter("benchmark", Name(), "The CANDLE benchmark: a file name in config/benchmarks without .yaml."))
+
+declare(
+    Parameter(
+        "dataset",
+        Name(),
+        "The dataset: a key of the study's datasets; the benchmark's name by default. In records: the dataset's id, "
+        "which is the same in all studies.",
+    )
+)
+
+declare(
+    Parameter(
+        "scaling",
+        Choice(("strong", "weak", "batch")),
+        "What happens as ranks are added. strong: the epochs are divided among the ranks. weak: each rank trains all "
+        "epochs. batch: the batch size of a rank grows too, see batch_scaling.",
+    )
+)
+
+declare(
+    Parameter(
+        "epochs",
+        Count(),
+        "Epochs of the run; under strong scaling of all ranks together.",
+        default=FromBenchmark(lambda spec, scaling: spec["epochs"].get(scaling), "epochs"),
+    )
+)
+
+declare(Parameter("gpus", Count(), "Number of ranks, one per GPU; on machines without GPUs one per node or core."))
+
+declare(
+    Parameter(
+        "batch_size",
+        Count(),
+        "Batch size before batch scaling.",
+        default=FromBenchmark(lambda spec, scaling: spec["batch_size"], "batch_size"),
+        unit="samples",
+    )
+)
+
+declare(
+    Parameter(
+        "batch_scaling",
+        Choice(("none", "linear", "square_root", "cubic_root")),
+        "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N. "
+        "Required with scaling: batch, which refuses none.",
+        default="none",
+        refuse=_batch_scaling,
+    )
+)
