@@ -1,11 +1,17 @@
 """Version of the code that made a file: a digest of scripts and of all modules of the study that they import."""
 
 import ast
+import contextlib
 import functools
 import hashlib
+import json
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from study.core.files import write_text
 from study.core.paths import SCRIPTS
 
 # Code that can change a run's numbers: the training process, the sampler process, and what starts and times the ranks.
@@ -14,6 +20,7 @@ RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
 DECLARATIONS = "study/experiment/parameters/"
+MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
 def training_code(benchmark: str) -> str:
@@ -43,7 +50,8 @@ def digest(*entries: str) -> str:
     total = hashlib.sha256()
     for name in sorted(found):
         total.update(f"{name}\0".encode())
-        total.update(hashlib.sha256(found[name]).digest())
+        total.update(found[name])
+    _known(SCRIPTS).keep()
     return total.hexdigest()[:12]
 
 
@@ -57,35 +65,88 @@ def _collect(path: Path, found: dict[str, bytes]) -> None:
 
 
 def _collect_module(module: str, found: dict[str, bytes]) -> None:
-    base = SCRIPTS.joinpath(*module.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.exists():
-            _collect(path, found)
+    sources, compiled = _files_of(SCRIPTS, module)
+    for path in sources:
+        _collect(path, found)
+    if compiled:
+        found[compiled.relative_to(SCRIPTS).as_posix()] = hashlib.sha256(compiled.read_bytes()).digest()
+
+
+@functools.cache
+def _files_of(scripts: Path, module: str) -> tuple[tuple[Path, ...], Path | None]:
+    """The Python sources of a module or package, and its C++ source; none for a name inside a module."""
+    base = scripts.joinpath(*module.split("."))
+    sources = (base.with_suffix(".py"), base / "__init__.py")
     compiled = base.with_suffix(".cpp")
-    if compiled.exists():
-        found[compiled.relative_to(SCRIPTS).as_posix()] = compiled.read_bytes()
+    return tuple(path for path in sources if path.exists()), compiled if compiled.exists() else None
 
 
 @functools.cache
 def _source(path: Path) -> tuple[bytes, tuple[str, ...]]:
-    """A file's code, and the modules of the study that it imports; cached, since many entries share files.
+    """SHA-256 of a file's code, and the modules of the study that it imports; cached, since many entries share files.
 
     The code is without comments, docstrings and layout: to reword them changes no number.
     """
-    tree = ast.parse(path.read_bytes())
-    imported = (*_imports(tree), *_submodules(tree, path))
-    for node in ast.walk(tree):
+    source = path.read_bytes()
+    known, key = _known(SCRIPTS), hashlib.sha256(source).hexdigest()
+    if key not in known.files:
+        known.files[key] = _read(source)
+        known.is_new = True
+    code, imported, imports_submodules = known.files[key]
+    submodules = _submodules(path) if imports_submodules and path.name == "__init__.py" else ()
+    return bytes.fromhex(code), (*imported, *submodules)
+
+
+def _read(source: bytes) -> list[Any]:
+    """[SHA-256 of the code, the modules that it imports, whether it calls ``import_submodules``] of a file's source."""
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    imported = list(_imports(nodes))
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    imports_submodules = "import_submodules" in {each.id for each in calls if isinstance(each, ast.Name)}
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [*node.body[_has_docstring(node) :]]
-    return ast.dump(tree).encode(), imported
+    return [hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported, imports_submodules]
+
+
+@dataclass
+class _Known:
+    """What `_read` gave for sources by their SHA-256, kept beside the compiled scripts: to parse all takes a second."""
+
+    file: Path
+    files: dict[str, list[Any]] = field(default_factory=dict)
+    is_new: bool = False
+
+    def keep(self) -> None:
+        """Write the file if something was added; where it cannot be written, the next process parses again."""
+        if self.is_new:
+            with contextlib.suppress(OSError):
+                write_text(self.file, json.dumps({"by": _reader(), "files": self.files}))
+        self.is_new = False
+
+
+@functools.cache
+def _known(scripts: Path) -> _Known:
+    known = _Known(scripts / "__pycache__" / "code_version.json")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(known.file.read_bytes())
+        if kept["by"] == _reader() and len(kept["files"]) < MOST_KNOWN:
+            known.files = dict(kept["files"])
+    return known
+
+
+def _reader() -> str:
+    """What else the result of `_read` depends on: this module, and the Python whose syntax tree it is."""
+    return f"{sys.version} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
 
 
 def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return ast.get_docstring(node, clean=False) is not None
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -95,9 +156,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
         yield from (name for name in names if name.split(".")[0] == "study")
 
 
-def _submodules(tree: ast.AST, path: Path) -> Iterator[str]:
+def _submodules(path: Path) -> Iterator[str]:
     """All modules of a package that calls ``import_submodules``."""
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    if path.name == "__init__.py" and "import_submodules" in called:
-        for module in sorted(path.parent.rglob("*.py")):
-            yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")
+    for module in sorted(path.parent.rglob("*.py")):
+        yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")
