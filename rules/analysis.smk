@@ -33,7 +33,7 @@ rule make_record:
     conda:
         ENVIRONMENT
     params:
-        planned=lambda wildcards: inputs.define(run_of(wildcards), MACHINE, DATA).fingerprint,
+        planned=lambda wildcards: defined(wildcards)["fingerprint"],
         code=code_version.digest("make_record.py"),
     message:
         "Record {wildcards.benchmark}: {wildcards.point}"

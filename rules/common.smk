@@ -89,6 +89,9 @@ CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0
+# Functions only where they are needed: Snakemake calls each for each of thousands of runs.
+JOBS_LOST = (lambda wildcards, attempt: attempt - 1) if "scheduler" in MACHINE else 0
+GROUP = (lambda wildcards: packing.group(run_of(wildcards).gpus, MACHINE)) if packing.has_groups(MACHINE) else None
 
 
 wildcard_constraints:
@@ -107,6 +110,17 @@ def run_of(wildcards):
     if directory not in STUDY.run_at:
         raise WorkflowError(f"study {STUDY.name} has no run {directory}")
     return STUDY.run_at[directory]
+
+
+@functools.cache
+def _defined(directory):
+    definition = inputs.define(STUDY.run_at[directory], MACHINE, DATA)
+    return {"definition": as_json(inputs.handed_over(definition)), "fingerprint": definition.fingerprint}
+
+
+def defined(wildcards):
+    """The definition of the run that the wildcards name, as JSON, and its fingerprint; made once for both its jobs."""
+    return _defined(run_of(wildcards).directory)
 
 
 def dataset_of(wildcards):

@@ -11,7 +11,7 @@ rule train:
     priority: lambda wildcards: PRIORITIES[run_of(wildcards).directory]
     retries: RETRIES
     group:
-        lambda wildcards: packing.group(run_of(wildcards).gpus, MACHINE)
+        GROUP
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
@@ -20,10 +20,10 @@ rule train:
         time_limit_s=MACHINE["time_limit_s"],
         stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
         calibrated=int(CALIBRATED),
-        jobs_lost=lambda wildcards, attempt: attempt - 1,
+        jobs_lost=JOBS_LOST,
     params:
         # All that the run needs, without defaults: where it changes, Snakemake trains again.
-        definition=lambda wildcards: as_json(inputs.handed_over(inputs.define(run_of(wildcards), MACHINE, DATA))),
+        definition=lambda wildcards: defined(wildcards)["definition"],
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:

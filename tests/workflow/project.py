@@ -132,7 +132,9 @@ def copy_of_project(folder):
         ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    for name in listed.stdout.splitlines():
+    # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.
+    compiled = [path.relative_to(ROOT) for path in (ROOT / "scripts").rglob("__pycache__/*.pyc")]
+    for name in [*listed.stdout.splitlines(), *compiled]:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

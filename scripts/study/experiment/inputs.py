@@ -92,7 +92,7 @@ def _memory_mode(machine: dict[str, Any]) -> dict[str, Any]:
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:
     """The definition as a rule's param: without defaults, so that a new key does not make Snakemake train again."""
-    return {**run.as_dict(), "parameters": identity.differing(run.parameters)}
+    return {**vars(run), "derived": vars(run.derived), "parameters": identity.differing(run.parameters)}
 
 
 def taken_over(content: Any) -> RunDefinition:

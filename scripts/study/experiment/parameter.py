@@ -95,6 +95,7 @@ class Required:
 
 
 REQUIRED = Required()
+WITHOUT_DEFAULT = (Required, FromBenchmark)  # made once: it is asked a hundred times per run
 Refusal = Callable[["PlannedRun"], str | None]
 
 
@@ -132,7 +133,7 @@ class Parameter:
     @property
     def has_default(self) -> bool:
         """Whether the declaration itself gives a default value."""
-        return not isinstance(self.default, Required | FromBenchmark)
+        return not isinstance(self.default, WITHOUT_DEFAULT)
 
     def accepted(self, paper: str) -> tuple[Any, ...]:
         """The values whose runs are compared with a paper, its own first; empty if the paper does not matter here."""

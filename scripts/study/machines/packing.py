@@ -19,6 +19,11 @@ def group(ranks: int, machine: dict[str, Any]) -> str | None:
     return f"nodes_{nodes}" if nodes < _smallest(machine) else None
 
 
+def has_groups(machine: dict[str, Any]) -> bool:
+    """Whether some number of ranks is too few for a batch job of its own."""
+    return _smallest(machine) > 1
+
+
 def asked(arguments: Sequence[str]) -> dict[str, int]:
     """``--group-components`` in Snakemake's arguments as a dict: Snakemake itself provides it too late for a plan."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
