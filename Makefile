@@ -36,7 +36,7 @@ check:  ## compare the latest runs of STUDY on MACHINE with its performance refe
 	  $(if $(ACCEPT),--accept)
 
 bench: setup  ## what our own loaders and measurements gain and cost
-	PYTHONPATH=tests/workflow $(BIN)/python performance/bench.py
+	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import planning
 import psutil
+import records
 import sampling
 import whole_runs
 from peers import PEERS
@@ -164,7 +165,8 @@ def sampling_ratios(_):
 PARTS = {
     "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios,
     "pipeline": pipeline_ratios, "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios,
-    "original": original_ratios, "planning": planning.planning_ratios, "sampling": sampling_ratios,
+    "original": original_ratios, "planning": planning.planning_ratios,
+    "records": records.record_ratios, "sampling": sampling_ratios,
 }  # fmt: skip
 
 

@@ -1,14 +1,13 @@
 """Planning a study of thousands of runs, against a dry run of as many jobs whose rules have nothing but files."""
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
 import yaml
+from measured import measured
 from project import copy_of_project
 from ratios import SEED, alternate, compared
 
@@ -73,18 +72,22 @@ def planning_ratios(_):
                 yield compared(name, study, f"1 {one}", [1.0] * PAIRS, one)
 
 
-def _study(project, number):
-    """A study of so many runs in the project's copy; the arguments of Snakemake that plan it."""
+def study_of(number):
+    """Name and content of a study of so many runs of one benchmark."""
     shape = {"train_samples": 60, "test_samples": 20, "features": 60}
     grid = {"gpus": [1, 2, 4, 8], "batch_size": list(range(1, POINTS // 4 + 1)), "repeats": number // POINTS}
-    study = {
+    return f"many{number}", {
         "description": "many runs of one benchmark",
         "datasets": {"nt3": {"source": "synthetic", **shape, "seed": SEED}},
         "runs": [{"benchmark": "nt3", "scaling": "weak", "epochs": 4, "loader": "npy", **grid}],
         "tables": ["scaling"],
     }
-    name = f"many{number}"
-    project.add_study(name, yaml.safe_dump(study))
+
+
+def _study(project, number):
+    """Add a study of so many runs to the project's copy; the arguments of Snakemake that plan it."""
+    name, content = study_of(number)
+    project.add_study(name, yaml.safe_dump(content))
     return ["--profile", "profiles/local", "--config", f"study={name}"]
 
 
@@ -99,19 +102,7 @@ def _trivial(folder, number):
 
 
 def _dry_run(folder, arguments, variables):
-    """Seconds, CPU seconds, peak memory and number of jobs of a dry run."""
-    line = [str(Path(sys.executable).with_name("snakemake")), "--dry-run", *arguments]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as told:
-        begun = time.perf_counter()
-        process = subprocess.Popen(line, cwd=folder, env=variables, stdout=told, stderr=told)
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        told.seek(0)
-        text = told.read()
-    if process.returncode:
-        raise SystemExit(f"error: {' '.join(line)}: {text[-1000:]}")
-    (total,) = {line.split()[1] for line in text.splitlines() if line.startswith("total ")}
-    return {
-        "seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1000, "jobs": int(total)
-    }  # fmt: skip
+    """What a dry run takes, see `measured`, and the number of its jobs."""
+    found = measured([Path(sys.executable).with_name("snakemake"), "--dry-run", *arguments], folder, variables)
+    (total,) = {line.split()[1] for line in found["text"].splitlines() if line.startswith("total ")}
+    return {**found, "jobs": int(total)}

@@ -1,5 +1,6 @@
 """A record says what the run's files say, and is not made from files that changed since."""
 
+import copy
 import json
 import math
 
@@ -8,10 +9,11 @@ import pytest
 import yaml
 from examples import expand
 
+from study.core import configuration, quick_check
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.machines import queues
-from study.records.record import make_record, read_record, verify
+from study.records.record import make_record, read_record, schema, verify
 from study.records.tidy import read_runs
 
 
@@ -181,3 +183,46 @@ def test_sums_are_of_the_run_s_own_files(make_run):
     folder = make_run(run)
     record = make_record(folder)
     assert record["files"]["metrics.json"] == sha256(folder / "metrics.json")
+
+
+SPOILED = (None, True, -1, 1.5, 2.0, 1e301, "ok", {})
+
+
+def places(value, path=()):
+    """The path of everything in a record."""
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def put(value, path, change):
+    if not path:
+        return change
+    made = copy.copy(value)
+    made[path[0]] = put(made[path[0]], path[1:], change)
+    return made
+
+
+def test_the_quick_check_accepts_what_the_schema_accepts_and_nothing_else(make_run):
+    validator, fits = configuration.VALIDATOR(schema()), quick_check.compiled(schema())
+    for changes in ({}, {"trace": True}):
+        (run,) = expand(**changes)
+        good = make_record(make_run(run))
+        assert fits(good)
+        for path in places(good if not run["trace"] else {"communication": good["communication"]}):
+            spoiled = [put(good, path, each) for each in SPOILED]
+            if path:
+                spoiled.append(put(good, path[:-1], _without(_at(good, path[:-1]), path[-1])))
+            for each in spoiled:
+                assert fits(each) == validator.is_valid(each), path
+
+
+def _at(value, path):
+    return _at(value[path[0]], path[1:]) if path else value
+
+
+def _without(value, key):
+    if isinstance(value, list):
+        return [each for index, each in enumerate(value) if index != key]
+    return {name: each for name, each in value.items() if name != key} | {"unknown": 1}

@@ -16,6 +16,8 @@ import yaml
 from study.core.errors import StudyError
 from study.core.files import write_text
 
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: thousands of files are read for some tables
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -91,7 +93,7 @@ class RunDefinition:
         build: makes the definition from the file's content; `from_dict` if None.
         """
         try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            content = yaml.load(Path(path).read_text(encoding="utf-8"), SAFE_LOADER)  # noqa: S506
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
         try:

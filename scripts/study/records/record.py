@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import configuration
+from study.core import configuration, quick_check
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
 from study.experiment import identity, schemas
@@ -113,7 +113,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
-    configuration.check(record, schema(), f"the record of {folder}")
+    _check(record, f"the record of {folder}")
     return record
 
 
@@ -123,9 +123,20 @@ def read_record(path: str | Path) -> dict[str, Any]:
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
-    configuration.check(record, schema(), str(path))
+    _check(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
     return {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
+
+
+@functools.cache
+def _fits() -> quick_check.Fits:
+    return quick_check.compiled(schema())
+
+
+def _check(record: dict[str, Any], where: str) -> None:
+    """Raise `StudyError` for a record that violates the schema."""
+    if not _fits()(record):
+        configuration.check(record, schema(), where)
 
 
 def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> None:

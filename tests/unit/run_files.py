@@ -1,0 +1,106 @@
+"""A run's directory, made up file by file, for tests of what comes after training."""
+
+import cProfile
+import gzip
+import json
+
+import pandas as pd
+import timelines
+from examples import define
+
+from study.core.files import number_or_none, sha256, write_json
+from study.instruments.timeline.run import communication_of
+
+EPOCHS_NS = timelines.epoch_edges_ns()[0]
+
+
+def make_run(
+    root,
+    run,
+    status="ok",
+    kind="oom",
+    times=None,
+    accuracy=0.9,
+    runtime=20.0,
+    load=(2.0, 3.0),
+    machine="local",
+    loss=0.5,
+    resumed=None,
+    started=1,
+    session="s",
+    validation=None,
+    more_edges=(),
+    train=None,
+):
+    """Make the directory of one run below ``root``, file by file; returns its path.
+
+    validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
+    """
+    folder = root / machine / "runs" / run.directory
+    folder.mkdir(parents=True)
+    define(run, machine).write(folder / "run.yaml")
+    shape = run.dataset.shape or {"test_samples": 1000, "features": run.spec["workload"]["features"]}
+    provenance = {
+        "training_code": "c0de",
+        "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.files},
+        "git": {"commit": "abc", "dirty": False},
+        "packages": {"tensorflow": "2"},
+        "host": {"name": "n1", "cores_allowed": 2},
+        "session": session,
+        "steering": {"OMP_NUM_THREADS": "1"},
+    }
+    (folder / "provenance.json").write_text(json.dumps(provenance))
+    edges = [
+        {"phase": "load", "edge": e, "rank": r, "host": "n1", "wall_ns": int(t * 1e9), "monotonic_ns": int(t * 1e9)}
+        for r, seconds in enumerate(load)
+        for e, t in (("begin", 1), ("end", 1 + seconds))
+    ]
+    edges += [
+        {"phase": phase, "edge": e, "rank": r, "host": "n1", "wall_ns": EPOCHS_NS + int(t * 1e9),
+         "monotonic_ns": int((100 + t) * 1e9)} for phase, e, r, t in more_edges
+    ]  # fmt: skip
+    if train is not None:
+        edges += [{**edges[e == "end"], "phase": "train", "edge": e, "wall_ns": t, "monotonic_ns": t}
+                  for e, t in (("begin", 10**12), ("end", 10**12 + int(train * 1e9)))]  # fmt: skip
+    absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
+    (folder / "sensors.json").write_text(json.dumps([absent]))
+    (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))
+    if status == "ok":
+        times = times or [1.0] * run.epochs_per_rank
+        rows = [
+            {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6,
+             "val_accuracy": validation[i] if validation else 0.8,
+             "learning_rate": 0.002, "begin_wall_ns": EPOCHS_NS + i * 10**9} for i, t in enumerate(times)
+        ]  # fmt: skip
+        pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
+        ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "shared_read_mb": 5.0, "storage_read_mb": None,
+                  "final_weights_crc32": 7} for r in range(run.gpus)]  # fmt: skip
+        tested = {"loss": number_or_none(loss), "accuracy": 0.75}
+        workload = {
+            "train_samples": run.dataset.train_samples,
+            "test_samples": shape["test_samples"],
+            "features": shape["features"],
+            "samples_per_rank": run.samples_per_rank,
+        }
+        metrics = {
+            "test": tested,
+            "workload": workload,
+            "parameters": 12,
+            "ranks": ranks,
+            "resumed_after_epoch": resumed,
+        }
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    if run["trace"]:
+        (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
+    if run["profile"]:
+        recorder = cProfile.Profile()
+        recorder.runcall(json.dumps, {})
+        recorder.dump_stats(folder / "profile.pstats")
+    failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory", "log": []} if status != "ok" else None
+    outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": started}
+    outcome["runtime_s"] = runtime
+    outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+    if run["trace"]:
+        write_json(folder / "communication.json", communication_of(folder).summary)
+    return folder
