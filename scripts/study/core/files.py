@@ -60,11 +60,15 @@ def write_json(path: AnyPath, value: object) -> None:
 def read_json(path: AnyPath) -> Any:
     """The content of a JSON file. Raises `StudyError` if it cannot be read or is not JSON."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def number_or_none(value: float | None) -> float | None:
