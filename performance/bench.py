@@ -20,6 +20,7 @@ import planning
 import psutil
 import records
 import sampling
+import start
 import whole_runs
 from peers import PEERS
 from ratios import SEED, Ratio, alternate, compared, faster
@@ -166,7 +167,7 @@ PARTS = {
     "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios,
     "pipeline": pipeline_ratios, "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios,
     "original": original_ratios, "planning": planning.planning_ratios,
-    "records": records.record_ratios, "sampling": sampling_ratios,
+    "records": records.record_ratios, "start": start.start_ratios, "sampling": sampling_ratios,
 }  # fmt: skip
 
 

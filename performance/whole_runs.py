@@ -24,8 +24,8 @@ RANKS_ON_TWO_NODES = 3  # two on the first
 
 def run_ratios(folder):
     """A run of one epoch from the start of the launcher to its end: how long it takes, and how much is not training."""
-    runs = {loader: _one_epoch(folder, loader) for loader in ("read_csv", "mapped")}
-    found = alternate("one epoch", 2, {loader: partial(_launched, run, folder / "run") for loader, run in runs.items()})
+    runs = {loader: one_epoch(folder, loader) for loader in ("read_csv", "mapped")}
+    found = alternate("one epoch", 2, {loader: partial(launched, run, folder / "run") for loader, run in runs.items()})
     seconds = {loader: [record["runtime_s"] for record in records] for loader, records in found.items()}
     name = "P1B2, 600 rows, one epoch, 2 ranks"
     yield faster(f"{name}: mapped", seconds["mapped"], "read_csv", seconds["read_csv"])
@@ -39,9 +39,9 @@ def staging_ratios(folder):
     two_nodes = {"ranks_per_node": 2, "node_storage": str(folder)}
     point = {"gpus": RANKS_ON_TWO_NODES, "batch_size": 540}  # an epoch of one step: it is not what is measured
     ways = ("none", "local_copy", "node_broadcast", "job_broadcast")
-    runs = {way: _one_epoch(folder, "read_csv", two_nodes, staging=way, **point) for way in ways}
+    runs = {way: one_epoch(folder, "read_csv", two_nodes, staging=way, **point) for way in ways}
     with mock.patch.object(launchers.Horovodrun, "line", _on_two_nodes):
-        found = alternate("staging", 2, {way: partial(_launched, run, folder / "run") for way, run in runs.items()})
+        found = alternate("staging", 2, {way: partial(launched, run, folder / "run") for way, run in runs.items()})
     seconds = {way: [record["load_s"] for record in records] for way, records in found.items()}
     read = {way: [record["shared_read_mb"] for record in records] for way, records in found.items()}
     files_mb = sum(path.stat().st_size for path in map(Path, _paths(runs["none"]))) / 1e6
@@ -62,7 +62,7 @@ def _paths(run):
     return [paths["path"] for paths in run.data.values()]
 
 
-def _one_epoch(folder, loader, machine_changes=(), **changes):
+def one_epoch(folder, loader, machine_changes=(), **changes):
     """The definition of a run, its files made where they are not there."""
     spec = configuration.load_named("benchmarks", "p1b2")
     shape = {"train_samples": 600, "test_samples": 200, "features": spec["shape"]["features"], "seed": SEED}
@@ -86,7 +86,7 @@ def _one_epoch(folder, loader, machine_changes=(), **changes):
     return inputs.define(run, on, str(folder))
 
 
-def _launched(run, folder):
+def launched(run, folder):
     """Launch a run; its runtime, rank 0's time in training, the slowest load, and what all ranks read."""
     launch.launch(run, folder, time_limit_s=600)
     outcome = json.loads((folder / "outcome.json").read_text())
@@ -97,6 +97,7 @@ def _launched(run, folder):
     return {
         "runtime_s": outcome["runtime_s"],
         "train_s": times["train"][0],
+        "phases_s": sum(times[phase][0] for phase in phases.PHASES if phase != "startup"),
         "load_s": max(times["load"].values()),
         "shared_read_mb": sum(rank["shared_read_mb"] for rank in ranks),
     }

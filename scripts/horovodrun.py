@@ -17,14 +17,16 @@ import shlex
 import sys
 from typing import Any
 
-from horovod.runner import gloo_run, launch
-from horovod.runner.util import network
-
 from study.machines import remote
+
+# Horovod is imported in functions: for each rank it spawns a Python that watches it, which imports this file once more.
 
 
 def main() -> Any:
     """Replace what is changed, and run."""
+    from horovod.runner import gloo_run, launch
+    from horovod.runner.util import network
+
     interfaces = {}
     if sys.argv[1:2] == ["--interfaces"]:
         interfaces = dict(pair.split("=") for pair in sys.argv[2].split(","))
@@ -40,6 +42,8 @@ def main() -> Any:
 
 def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     """The shell command of one rank. command: begins with Horovod's settings that are the same for all ranks."""
+    from horovod.runner import gloo_run
+
     if slot.hostname in interfaces:
         name = shlex.quote(interfaces[slot.hostname])
         command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)

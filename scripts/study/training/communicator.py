@@ -77,12 +77,11 @@ class Horovod:
 
     def __init__(self, with_process_sets: bool = False) -> None:
         """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle."""
-        import horovod.tensorflow
-        import horovod.tensorflow.keras as hvd
+        import horovod.tensorflow as hvd
         import tensorflow as tf
 
         # Averaging gradients has no control flow on tensors; AutoGraph's search for it takes seconds of the first step.
-        horovod.tensorflow._make_subgraph = functools.partial(tf.function, autograph=False)
+        hvd._make_subgraph = functools.partial(tf.function, autograph=False)
         before = _threads()
         hvd.init(process_sets="dynamic" if with_process_sets else None)
         self.own_threads = _threads() - before
@@ -100,7 +99,22 @@ class Horovod:
 
     def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
         """``optimizer``, with each gradient averaged over the members before it is applied."""
-        return self._hvd.DistributedOptimizer(optimizer, process_set=self._process_set(members))
+        # As DistributedOptimizer of horovod.tensorflow.keras does, a module that also imports Keras 3 and Matplotlib.
+        import tensorflow as tf
+        from horovod._keras import create_distributed_optimizer
+
+        return create_distributed_optimizer(
+            keras=tf.keras,
+            optimizer=optimizer,
+            name=None,
+            device_dense="",
+            device_sparse="",
+            compression=self._hvd.Compression.none,
+            sparse_as_dense=False,
+            gradient_predivide_factor=1.0,
+            op=self._hvd.Average,
+            process_set=self._process_set(members),
+        )
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""

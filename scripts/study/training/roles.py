@@ -64,12 +64,16 @@ class Place:
 
 
 def run_process(main: Callable[[], object]) -> None:
-    """Run a script's ``main`` as `exit_with_message` does; under TensorFlow's strategies the process ends at once.
+    """Run a script's ``main`` as `exit_with_message` does, then end the process at once.
 
-    Otherwise TensorFlow waits, when Python ends, for processes that may have ended: for seconds, or for ever.
+    When Python ends, TensorFlow takes a second to take itself down; under its strategies it also waits for processes
+    that may have ended: for seconds, or for ever. A rank of Horovod that failed ends as usual, so that Horovod tells
+    the others; so does a traced one, whose timeline Horovod closes.
     """
     if PLACES not in os.environ:
         exit_with_message(main)
+        if "HOROVOD_TIMELINE" not in os.environ:
+            _end(0)
         return
     code = 0
     try:
@@ -79,6 +83,10 @@ def run_process(main: Callable[[], object]) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
+    _end(code)
+
+
+def _end(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
