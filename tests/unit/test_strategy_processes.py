@@ -19,7 +19,7 @@ from study.machines import launchers, remote
 from study.machines.machine import load as machine
 from study.report.tables import checkpoint_cost
 from study.training.channel import Channel
-from study.training.roles import Place, Role, roles
+from study.training.roles import CHIEF_ENDED, Place, Role, roles
 
 OWN = """import json, os, signal, sys, time
 number = json.loads(os.environ["STUDY_PROCESS"])[0]
@@ -90,6 +90,14 @@ def test_what_runs_on_other_hosts_is_ended_there(tmp_path, monkeypatch, elsewher
     numbers = [int((tmp_path / name).read_text()) for name in ("worker0", "worker1", "ps0")]
     _, left = psutil.wait_procs([psutil.Process(each) for each in numbers if psutil.pid_exists(each)], timeout=5)
     assert left == []
+
+
+@pytest.mark.parametrize("first", ["chief0", "ps0"])
+def test_a_chief_that_fails_is_blamed_and_not_those_that_end_with_it(tmp_path, elsewhere, first):
+    """Whose end is told first: both come from another host."""
+    ends = f"time.sleep(0 if name == {first!r} else 0.2); sys.exit(1 if number == 0 else {CHIEF_ENDED})"
+    code, told = run_all(tmp_path, ends, 1, 1, spots=[ELSEWHERE] * 3)
+    assert (code, told["lost"]) == (1, [0])
 
 
 def test_a_host_that_gives_no_ports_is_named(tmp_path, elsewhere):

@@ -188,7 +188,8 @@ def test_mirrored_workers_on_hosts_end_with_the_weights_of_horovod_s_ranks(place
 
 
 def test_a_server_that_is_killed_on_its_host_is_named_and_nothing_is_left(place):
-    launch = place.launch("killed", **ON_SERVER, **LONG)
+    kept = {"environment": {"KEPT_IN": str(place.folder / "killed.kept")}}
+    launch = place.launch("killed", machine=kept, **ON_SERVER, **LONG)
     place.wait_for_epoch(1, "killed")
     signal_and_wait(place, launch, place.ranks("killed")[3], signal.SIGKILL)
     failure = failed(place, "killed", "train", "killed")

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 
 from study.core.files import read_json, write_json
 from study.launch.spots import HERE, Process, Spot, held
-from study.training.roles import CHIEF, SERVER, WORKER, Place, Role
+from study.training.roles import CHIEF, CHIEF_ENDED, SERVER, WORKER, Place, Role
 
 FILE = "processes.json"  # in the run's directory
 GRACE_S = 5.0
@@ -134,12 +134,13 @@ def _wait(roles: list[Role], started: list[Process]) -> list[int]:
         running.discard(number)
         if code == 0 and roles[number].kind == CHIEF:
             break
-        if code == 0:
+        if code in (0, CHIEF_ENDED):
             continue
         # A lost server ends the chief; if both have ended by now, the server was first.
         if any(process.spot.host for process in started):
             time.sleep(TOLD_S)
-        servers = [n for n in sorted(running) if roles[n].kind == SERVER and started[n].code is not None]
+        gone = [n for n in sorted(running) if started[n].code not in (None, CHIEF_ENDED)]
+        servers = [n for n in gone if roles[n].kind == SERVER]
         lost += [*servers, number]
         for each in lost[-1 - len(servers) :]:
             print(f"{roles[each]} (process {each}) ended: {how(_code(started[each]))}", file=sys.stderr, flush=True)

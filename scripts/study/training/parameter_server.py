@@ -29,7 +29,7 @@ from study.training import endless
 from study.training.channel import Channel
 from study.training.communicator import Members
 from study.training.placement import hosts_of, local_ranks
-from study.training.roles import CHIEF, JOBS, PARAMETER_SERVER, SERVER, WORKER, Place, Role, roles
+from study.training.roles import CHIEF, CHIEF_ENDED, JOBS, PARAMETER_SERVER, SERVER, WORKER, Place, Role, roles
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
 COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
@@ -192,7 +192,7 @@ def _answer(channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
                 traffic.begin()
             channel.answer(traffic.end() if question == END else None)
     except (EOFError, OSError):  # the launcher tells how the chief ended
-        sys.exit(1)
+        sys.exit(CHIEF_ENDED)
     channel.answer({"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()})
     with contextlib.suppress(EOFError, OSError):
         channel.asked()  # until the chief has ended: TensorFlow there still releases what it has here

@@ -15,6 +15,7 @@ from study.core.errors import exit_with_message
 HOROVOD, PARAMETER_SERVER, MIRRORED = "horovod", "parameter_server", "multi_worker_mirrored"
 CHIEF, WORKER, SERVER = "chief", "worker", "server"
 JOBS = {CHIEF: "chief", WORKER: "worker", SERVER: "ps"}  # TensorFlow's names in TF_CONFIG
+CHIEF_ENDED = 75  # exit code of a worker or server that ends because the chief has ended
 PLACES = "STUDY_PROCESS"  # variable, JSON: number of the process, number of processes, name and key of their channel
 
 
