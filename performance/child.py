@@ -109,7 +109,7 @@ def _p1b2():
     import tf_keras as keras
 
     spec = configuration.load_named("benchmarks", "p1b2")
-    model = models.get("p1b2", spec).build_model((spec["shape"]["features"],))
+    model = models.get("p1b2", spec).build_model((spec["workload"]["features"],))
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.RMSprop(spec["learning_rate"]))
     return model, spec
 

@@ -82,7 +82,7 @@ def _training(arm, given, communicator):
         {"gpus_per_rank": 0},
     )
     benchmark = models.get(given.benchmark, spec)
-    features = given.features or spec["shape"]["features"]
+    features = given.features or spec["workload"]["features"]
     shape = (features, 1) if given.benchmark == "nt3" else (features,)
     model = rank.compile_model(benchmark, run, communicator, shape)
     communicator.broadcast_variables([*model.variables, *model.optimizer.variables])

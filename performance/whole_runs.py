@@ -65,7 +65,7 @@ def _paths(run):
 def one_epoch(folder, loader, machine_changes=(), **changes):
     """The definition of a run, its files made where they are not there."""
     spec = configuration.load_named("benchmarks", "p1b2")
-    shape = {"train_samples": 600, "test_samples": 200, "features": spec["shape"]["features"], "seed": SEED}
+    shape = {"train_samples": 600, "test_samples": 200, "features": spec["workload"]["features"], "seed": SEED}
     point = {"benchmark": "p1b2", "scaling": "weak", "epochs": 1, "gpus": 2, "loader": loader, **changes}
     study = {"description": "", "datasets": {"p1b2": {"source": "synthetic", **shape}}, "runs": [point], "tables": []}
     (run,) = expansion.expand("bench", study, "bench").runs
