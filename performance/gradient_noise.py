@@ -22,6 +22,7 @@ from sampling import interval_of_median
 
 from study import models
 from study.core import configuration
+from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
 from study.training import rank
 from study.training.communicator import Horovod
@@ -74,7 +75,7 @@ def _training(arm, given, communicator):
     every = given.every if arm == ARMS[2] else 0
     run = RunDefinition(
         "",
-        {"learning_rate_scaling": "none", "gradient_noise_every": every},
+        identity.filled({"learning_rate_scaling": "none", "gradient_noise_every": every}),
         Derived(1, spec["batch_size"], 1, 1),
         spec,
         {},

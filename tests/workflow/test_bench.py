@@ -1,6 +1,7 @@
 """The parts of `make bench`, each made small: that they measure what they say, not how much."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -72,7 +73,12 @@ bench.expansion.load_study = lambda name: study
 print(*(bench._csv(Path(sys.argv[1]), benchmark).stat().st_size > 1000 for benchmark in bench.FILES))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path], cwd=PERFORMANCE, capture_output=True, text=True, timeout=WAIT_S
+        [sys.executable, "-c", program, tmp_path],
+        cwd=PERFORMANCE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/tests/workflow:{ROOT}/tests/unit"},  # as in the Makefile
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["True"] * 4
