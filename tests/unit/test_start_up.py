@@ -8,7 +8,7 @@ from pathlib import Path
 
 from study.core.configuration import ROOT
 
-HEAVY = ["dask", "h5py", "horovod", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
+HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
 
 
 def imported(statements):
@@ -31,6 +31,16 @@ def test_horovod_has_what_we_replace():
     """Else the first step would be slow again without a word."""
     source = Path(importlib.util.find_spec("horovod.tensorflow").origin).read_text(encoding="utf-8")
     assert "return _make_subgraph(allreduce_grads)" in source
+
+
+def test_a_rank_s_communication_needs_no_keras_3():
+    """Horovod's module for Keras imports it, and Matplotlib with it: most of a second of each rank."""
+    source = (ROOT / "scripts" / "study" / "training" / "communicator.py").read_text(encoding="utf-8")
+    imports = "\n".join(re.findall(r"^ +((?:from|import) [\w. ,]+)$", source, re.MULTILINE))
+    assert "horovod._keras" in imports
+    found = imported(f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{imports}")
+    assert "tensorflow" in found
+    assert not {"keras", "matplotlib"} & set(found)
 
 
 def test_no_step_but_training_imports_tensorflow():

@@ -14,6 +14,7 @@ def dropout(rate: float) -> Any:
     class Dropout(keras.layers.Layer):
         """Keras's own layer draws its masks from a state that cannot be saved."""
 
+        @tf.autograph.experimental.do_not_convert  # no control flow on tensors, which the first step would search for
         def call(self, inputs: Any, training: bool | None = None) -> Any:
             return tf.nn.experimental.stateless_dropout(inputs, rate, self.next_seed()) if training else inputs
 

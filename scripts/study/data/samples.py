@@ -123,7 +123,7 @@ class Arrays(SampleSource):
             found = tf.gather(x, chosen)
             return found, found if y is x else tf.gather(y, chosen)
 
-        return gather
+        return tf.autograph.experimental.do_not_convert(gather)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Joined(SampleSource):
             rows = [tf.gather(table, tf.gather(key, chosen)) for table, key in zip(tables, keys, strict=True)]
             return tf.concat([*rows, tf.gather(values, chosen)], axis=1), tf.gather(y, chosen)
 
-        return gather
+        return tf.autograph.experimental.do_not_convert(gather)
 
 
 def _base(array: np.ndarray) -> Any:
@@ -239,9 +239,10 @@ def position_batches(
             positions = tf.data.Dataset.range(number).batch(batch_size)
         else:
             once = tf.data.Dataset.range(1)  # so that each epoch computes its own order
-            positions = once.flat_map(
+            ordered = tf.autograph.experimental.do_not_convert(
                 lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
-            ).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
+            )
+            positions = once.flat_map(ordered).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
         dataset = positions.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
         if measures:
             dataset = measures.summed(dataset)

@@ -79,9 +79,10 @@ class Horovod:
         """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle."""
         import horovod.tensorflow as hvd
         import tensorflow as tf
+        from horovod.tensorflow import functions
 
-        # Averaging gradients has no control flow on tensors; AutoGraph's search for it takes seconds of the first step.
-        hvd._make_subgraph = functools.partial(tf.function, autograph=False)
+        # Averages and broadcasts have no control flow on tensors; AutoGraph's search for it takes seconds of the first.
+        hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
         before = _threads()
         hvd.init(process_sets="dynamic" if with_process_sets else None)
         self.own_threads = _threads() - before

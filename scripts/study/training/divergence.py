@@ -31,7 +31,7 @@ class Divergence:
         def train_step(data: Any) -> Any:
             return count(train(data))
 
-        model.train_step = train_step
+        model.train_step = tf.autograph.experimental.do_not_convert(train_step)
 
     def _count(self, logs: Any) -> Any:
         """The loss in ``logs`` is Keras's mean of the epoch so far: after one step it stays as it is, not finite."""

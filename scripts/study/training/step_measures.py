@@ -43,7 +43,7 @@ class StepMeasures:
         def train_step(data: Any) -> Any:
             return train(begin(data, model.optimizer.iterations))
 
-        model.train_step = train_step
+        model.train_step = tf.autograph.experimental.do_not_convert(train_step)
         communicator.observe_gradients(model.optimizer, end)
 
     def _begin(self, data: Any, step: Any) -> Any:
