@@ -14,9 +14,9 @@ datasets:
     {source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 12, resize: 14, classes: 10, seed: 1}
 runs:
   - {benchmark: lenet, scaling: weak, epochs: 1, gpus: 2, batch_size: 20, sharding: by_rank, loader: tfrecord,
-     storage: first}
+     storage: [first, second]}
   - {benchmark: lenet, scaling: weak, epochs: 1, gpus: 2, batch_size: 20, sharding: by_rank, loader: tfrecord,
-     storage: second, input_checksum: true}
+     storage: first, input_checksum: true}
 loading:
   - {benchmark: lenet, loader: tfrecord, repeats: 1}
 tables: [scaling, image_formats, storage]
@@ -32,19 +32,19 @@ tables: [scaling]
 
 
 def test_lenet_on_two_ranks(fresh):
-    """Each run from a storage of its own."""
+    """From two storages."""
     for name in ("first", "second"):
         (fresh.root / name).mkdir()
-    folders = "storage: {first: first, second: second}\n"
+    folders = f"storage: {{first: {fresh.root}/first, second: {fresh.root}/second}}\n"
     fresh.change("config/machines/local.yaml", "node_storage: /tmp\n", f"node_storage: /tmp\n{folders}")
     fresh.add_study("images", STUDY)
     fresh.snakemake(study="images")
     runs = pd.read_csv(fresh.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert runs.ranks_agree.all()
-    assert runs.samples_per_rank.tolist() == [40, 40]
+    assert runs.samples_per_rank.tolist() == [40, 40, 40]
     assert runs.final_weights_crc32.nunique() == 1, "from both storages, with and without checksums of the input"
-    assert runs.inputs_crc32.notna().tolist() == [False, True]
+    assert runs.inputs_crc32.notna().tolist() == runs.input_checksum.tolist() == [False, False, True]
     assert (runs.input_wait_per_step_s > 0).all()
     assert runs.top5_accuracy.between(0, 1).all()
     loads = pd.read_csv(fresh.made / "loading.csv")
@@ -65,10 +65,10 @@ def test_lenet_on_two_ranks(fresh):
 
 def _check_storage(project, runs):
     """Record and table have the storage; a read test comes into the table as soon as there is one."""
-    assert runs.storage.tolist() == ["first", "second"]
+    assert runs.storage.tolist() == ["first", "second", "first"]
     for run in runs.itertuples():
         definition = yaml.safe_load(((project.results / run.record).parent / "run.yaml").read_text())
-        assert all(paths["path"].startswith(f"{run.storage}/") for paths in definition["data"].values())
+        assert all(paths["path"].startswith(f"{project.root}/{run.storage}/") for paths in definition["data"].values())
     table = pd.read_csv(project.made / "tables" / "storage.csv").set_index("storage")
     assert (table.throughput_samples_per_s > 0).all()
     assert table.read_test_warm_gb_per_s.isna().all()

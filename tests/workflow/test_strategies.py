@@ -13,9 +13,10 @@ description: a test
 datasets:
   nt3: {source: synthetic, train_samples: 100, test_samples: 20, features: 60, seed: 1}
   lenet:
-    {source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 1000, seed: 1}
+    {source: synthetic_images, train_samples: 1000, test_samples: 20, image_size: 28, resize: 32, classes: 1000,
+     seed: 1}
 runs:
-  - &images {benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 20, loader: memory}
+  - &images {benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 250, loader: memory}
   - {<<: *images, strategy: parameter_server, servers: 2, server_placement: [round_robin, min_size]}
   - {<<: *images, strategy: multi_worker_mirrored, loader: tfrecord}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: [1, 2], loader: npy}
