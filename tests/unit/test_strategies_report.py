@@ -54,9 +54,9 @@ def test_strategies_are_compared_with_horovod():
 
 
 def test_servers_are_compared_with_one():
-    one = {**SERVED, "servers": 1, "throughput_samples_per_s": 60.0}
-    faster = {**SERVED, "server_placement": "min_size", "throughput_samples_per_s": 90.0}
-    slow = [{**each, "link_mbit_per_s": 100, "throughput_samples_per_s": 10.0} for each in (one, faster)]
+    one = {**SERVED, "servers": 1, "time_per_step_s": 0.3}
+    faster = {**SERVED, "server_placement": "min_size", "time_per_step_s": 0.2}
+    slow = [{**each, "link_mbit_per_s": 100, "time_per_step_s": 2.0} for each in (one, faster)]
     table = strategies(runs({}, one, faster, *slow), None).frame.set_index(["link_mbit_per_s", "strategy", "servers"])
     two = table.loc[0, "parameter_server", 2]
     assert two.ratio_to_one_server == pytest.approx(1.5) == two.ratio_to_one_server_low

@@ -57,7 +57,8 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it, a worker of a parameter "
         "server all of it and receives as much; servers_sent: of all servers together; busiest_server_share: of the "
         "bytes of all servers. throughput_ratio: to Horovod, blocks paired, with its 95 % interval; "
-        "ratio_to_one_server: to the same with one server, likewise. A parameter server "
+        "ratio_to_one_server: steps per second, without the first epoch, to the same with one server, likewise. A "
+        "parameter server "
         "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
         "equal steps. test_loss_against_horovod: where the mean lies to the 95 % interval of Horovod's mean; above it, "
         "training converged more slowly."
@@ -86,7 +87,7 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
 
 
 def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """The ratio of throughputs of a point with several servers to the same point with one."""
+    """The ratio of step rates of a point with several servers to the same point with one, without the first epoch."""
     found: dict[str, Any] = dict.fromkeys(TO_ONE_SERVER)
     if row["servers"] < 2:
         return found
@@ -96,7 +97,7 @@ def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
         return found
     alike = others[others["server_placement"] == row["server_placement"]]
     base = (alike if len(alike) else others).iloc[0]
-    ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
+    ratio = pairing.between(runs, base["records"], row["records"], "time_per_step_s")
     return dict(zip(TO_ONE_SERVER, (ratio.ratio, ratio.low, ratio.high), strict=True))
 
 
