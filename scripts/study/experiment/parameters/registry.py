@@ -1,5 +1,6 @@
 """The registry of the grid keys, and which of them are there to observe a run."""
 
+import functools
 from typing import Any
 
 from study.core.registry import Registry
@@ -15,7 +16,13 @@ def declare(parameter: Parameter) -> Parameter:
 
 def observing() -> list[str]:
     """The keys of which runs with another value than the default give no timings."""
-    return [name for name, parameter in PARAMETERS.items() if parameter.observes]
+    return list(_observing(len(PARAMETERS)))
+
+
+@functools.cache
+def _observing(_: int) -> tuple[str, ...]:
+    """`observing`, of so many declared keys: it is asked for each run by each table and figure."""
+    return tuple(name for name, parameter in PARAMETERS.items() if parameter.observes)
 
 
 def is_observed(run: Any, by: str | None) -> bool:
