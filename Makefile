@@ -44,8 +44,9 @@ faults: setup  ## inject dozens of faults into real runs, files and downloads; e
 load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
-setup:  ## the environment in .venv
+setup:  ## the environment in .venv, and bytecode: Python keeps none where PYTHONDONTWRITEBYTECODE is set
 	@scripts/setup.sh
+	@$(BIN)/python -m compileall -q scripts
 
 lock: setup  ## envs/requirements.lock, anew from envs/requirements.in
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \

@@ -68,10 +68,6 @@ install_library() {
   library_stamp >"$LIBRARY_STAMP"
 }
 
-# Dozens of modules are imported by each rank and each step; Python itself keeps no bytecode where
-# PYTHONDONTWRITEBYTECODE is set, as in many containers.
-compile_library() { "$VENV/bin/python" -m compileall -q scripts; }
-
 library_stamp() { cat pyproject.toml setup.py scripts/study/data/_numbers.cpp | sha256sum | cut -d' ' -f1; }
 
 install_horovod() {
@@ -134,7 +130,6 @@ trap 'rm -rf "$BUILD"' EXIT
 link_profiles
 if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
   [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" = "$(library_stamp)" ] || install_library
-  compile_library
   exit 0
 fi
 check_machine
@@ -142,7 +137,6 @@ mkdir -p "$VENV"
 rm -f "$STAMP"
 install_dependencies
 install_library
-compile_library
 install_horovod
 say "checking that Horovod and TensorFlow load"
 TF_USE_LEGACY_KERAS=1 logged cat "$VENV/bin/python" -c "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
