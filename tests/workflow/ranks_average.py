@@ -22,7 +22,9 @@ def main():
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
     derived = Derived(epochs_per_rank=1, batch_size_per_rank=BATCH, nodes=1, seed=100_003)
-    run = RunDefinition("", {"learning_rate_scaling": "none", "learning_rate_by_layer": "none"}, derived, spec, {}, {}, {})
+    run = RunDefinition(
+        "", {"learning_rate_scaling": "none", "learning_rate_by_layer": "none"}, derived, spec, {}, {}, {}
+    )
     benchmark = models.get("nt3", spec)
     if not averaging:
         ranks.distributed_optimizer = lambda optimizer, members: optimizer
