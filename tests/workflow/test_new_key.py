@@ -13,7 +13,7 @@ KEY = """
 declare(Parameter("colour", Choice(("blue", "red")), "A key of this test.", default="blue"))
 """
 TWO_COLOURS = STRONG.replace("read_csv,", "read_csv, colour: [blue, red],")
-DECLARATIONS = "scripts/study/experiment/parameters/learning.py"
+DECLARATIONS = "scripts/study/experiment/parameters/strategy.py"  # after the loader in a name
 
 
 def test_a_new_key_outlives_finished_runs_and_reaches_everything(project):
