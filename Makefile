@@ -7,9 +7,9 @@ BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worke
 
 .PHONY: study report test quick status recommend check bench faults load setup lock format reference docs docs-links
 
-study: setup  ## the default study on this machine, and its findings
-	$(BIN)/snakemake --profile profiles/local
-	@$(BIN)/python scripts/show_findings.py
+study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
+	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
+	@$(BIN)/python scripts/show_findings.py $(if $(STUDY),--study $(STUDY))
 
 report:  ## where the report of the study STUDY on MACHINE is, one HTML page; starts no run
 	@$(HERE) scripts/show_report.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
