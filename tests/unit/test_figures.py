@@ -400,15 +400,17 @@ def test_readable_keeps_all_that_fit():
 
 
 def test_value_axes():
-    def limits(scale, *values, half=0.0):
+    def limits(scale, *values, half=0.0, signed=False):
         axes = Figure().subplots()
-        set_value_axis(axes, scale, np.array(values) - half, np.array(values) + half)
+        set_value_axis(axes, scale, np.array(values) - half, np.array(values) + half, signed)
         return axes.get_yscale(), axes.get_ylim()
 
     assert limits("linear", 0.5, 1.0)[1][0] == 0
     assert limits("linear", -0.5, 1.0)[1][0] < -0.5  # R² may be negative
     assert limits("log", 3.0, 400.0) == ("log", (2, 500))
     assert limits("linear", 0.5, 1.0, half=0.7)[1][0] == 0
+    assert limits("linear", 0.5, 1.0, half=0.7, signed=True)[1][0] < -0.2, "an interval that includes no change"
+    assert limits("linear", 0.5, 1.0, signed=True)[1][0] == 0
     assert limits("log", 3.0, 400.0, half=4.0)[1] == (2, 1000)
     assert limits("log", 0.0, 4.0)[0] == "linear"
 

@@ -55,22 +55,27 @@ def _fit(left: int, right: int, octave: float) -> bool:
     return math.log2(right / left) * octave >= widths + TICK_GAP
 
 
-def set_value_axis(axes: Axes, scale: str, lows: NDArray[np.float64], highs: NDArray[np.float64]) -> None:
+def set_value_axis(
+    axes: Axes, scale: str, lows: NDArray[np.float64], highs: NDArray[np.float64], signed: bool = False
+) -> None:
     """A y axis for values between ``lows`` and ``highs`` (including the ends of the intervals), NaN for no value.
 
     Linear axes begin at 0, or below if a value is negative. A value that is not positive makes the axis linear,
-    whatever ``scale`` says. An interval that extends below the axis is cut off.
+    whatever ``scale`` says. An interval that extends below the axis is cut off, unless the values are ``signed``: then
+    the axis has room for it, and a line at 0.
     """
     middle = (lows + highs) / 2
     if scale == "log" and np.nanmin(middle) > 0:
         positive = np.where(lows > 0, lows, middle)
         _set_log_axis(axes, float(np.nanmin(positive)) / LOG_MARGIN, float(np.nanmax(highs)) * LOG_MARGIN)
     else:
-        low = float(np.nanmin(lows)) if np.nanmin(middle) < 0 else 0.0
+        low = min(0.0, float(np.nanmin(lows))) if signed or np.nanmin(middle) < 0 else 0.0
         high = max(0.0, float(np.nanmax(highs)))
         margin = 0.06 * ((high - low) or 1.0)
         axes.set_ylim(low - margin if low < 0 else 0, high + margin)
         axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+        if signed:
+            axes.axhline(0, color="black", linewidth=0.6, zorder=1)
 
 
 def _set_log_axis(axes: Axes, low: float, high: float) -> None:

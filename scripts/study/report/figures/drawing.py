@@ -136,7 +136,7 @@ def _scale(axes: Axes, panel: Panel) -> None:
     ends = [np.broadcast_to(np.nan_to_num(line.ci95), (2, len(line.mean))) for line in panel.lines]
     ends += [np.zeros((2, len(points.values))) for points in panel.published]
     mean, (below, above) = np.concatenate(means), np.concatenate(ends, axis=1)
-    set_value_axis(axes, panel.y_scale, mean - below, mean + above)
+    set_value_axis(axes, panel.y_scale, mean - below, mean + above, panel.signed)
 
 
 def _write_reason(axes: Axes, panel: Panel) -> None:

@@ -70,6 +70,7 @@ class Panel:
     reason: str | None
     x_label: str
     names: tuple[str, ...] = ()  # of all places from 0, if they are no numbers
+    signed: bool = False  # its values are differences from 0
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) 
     return Panel(
         panel["title"], panel["y_label"], panel["y_scale"], len(series), lines, failed, published,
         tuple(map(int, known)), None if lines else _reason(panel, rows), description.x.label, names,
+        panel.get("value") == "change_pct",
     )  # fmt: skip
 
 
