@@ -240,7 +240,7 @@ def _write(rows, only, seconds):
     (HERE / "results.md").write_text(
         f"# Measurements of this project's code\n\nBy `make bench` on {date.today()}: {host['cpu']}, "
         f"{host['cores_allowed']} cores, {host['memory_mb'] / 1000:.0f} GB, {host['system']}, "
-        f"TensorFlow {facts['packages']['tensorflow']}; load "
+        f"TensorFlow {facts['packages']['tensorflow']}, {facts['table_parser']} parser of tables; load "
         f"{host['load_average_before']:.1f} at the end; commit {facts['git']['commit']}.\n\nA ratio is of medians over "
         "paired, alternating runs; low and high are the smallest and the largest ratio of a pair (for sampling: its 95 "
         "% interval). Files have the paper's sizes and are in the page cache.\n\n"

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from study.core import provenance
+from study.data import text_table
 
 
 def test_versions_host_and_environment(monkeypatch):
@@ -11,6 +12,7 @@ def test_versions_host_and_environment(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
     facts = provenance.collect()
     assert facts["packages"]["snakemake"]
+    assert facts["table_parser"] == ("fallback" if text_table.compiled is None else "compiled")
     assert facts["host"]["cores_allowed"] == len(os.sched_getaffinity(0))
     assert facts["environment"]["HOROVOD_CYCLE_TIME"] == "5"
     assert "SECRET_TOKEN" not in facts["environment"]

@@ -1,6 +1,7 @@
 """Where, when and with which software a run was made; collected without importing TensorFlow."""
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import subprocess
@@ -36,6 +37,7 @@ def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "git": git_state(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
+        "table_parser": table_parser(),
         "host": {
             "name": platform.node(),
             "system": platform.platform(),
@@ -48,6 +50,11 @@ def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "gpus": _gpus(),
         "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
     }
+
+
+def table_parser() -> str:
+    """How loader ``parallel`` and the conversion read numbers: ``compiled``, or the slower ``fallback``."""
+    return "fallback" if importlib.util.find_spec("study.data._numbers") is None else "compiled"
 
 
 def git_state(root: AnyPath = ROOT) -> dict[str, str | bool | None]:
