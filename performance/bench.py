@@ -1,7 +1,7 @@
 """`make bench`: what this project's own ways gain or cost, each as a ratio of medians over paired, alternating runs.
 
 The files have the paper's sizes (1.6 GB, synthetic, in data/benchmarks/). Writes results.csv and results.md here.
-Each part can be run alone: --only loading. Takes under a quarter of an hour on two idle cores.
+A part's lines replace those of before when it ends. Each can be run alone: --only loading.
 """
 
 import argparse
@@ -39,7 +39,7 @@ FILES = {"nt3": "train", "p1b1": "train", "p1b2": "train", "p1b3": "response"}  
 LOADERS = ("read_csv", "chunked", "parallel", "mapped")
 PAIRS = 2
 PEER_ROUNDS = 3
-NOT_OF_WIDE = {"pandas_pyarrow"}  # takes over three minutes and 21 GB for NT3's 60,484 columns
+NOT_OF_WIDE = {"pyarrow", "pandas_pyarrow"}  # take about three minutes, 13 and 21 GB for NT3's 60,484 columns
 FEW_FEATURES = 6_000
 RANKS = 4
 
@@ -47,19 +47,18 @@ RANKS = 4
 def main():
     """Read the command line, measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, help="one part; the written results keep the others' lines")
+    parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--folder", type=Path, default=ROOT / "data" / "benchmarks", help="for the files")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    begun, rows = time.monotonic(), []
     for name, part in PARTS.items():
         if arguments.only in (None, name):
-            part_begun = time.monotonic()
+            begun, rows = time.monotonic(), []
             for ratio in part(arguments.folder):
                 rows.append({"part": name, **dataclasses.asdict(ratio)})
                 print(_line(rows[-1]), flush=True)
-            print(f"part {name} took {time.monotonic() - part_begun:.0f} s", file=sys.stderr, flush=True)
-    _write(pd.DataFrame(rows), arguments.only, time.monotonic() - begun)
+            _write(pd.DataFrame(rows), name)
+            print(f"part {name} took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
 
 def loading_ratios(folder):
@@ -97,12 +96,15 @@ def _load(loader, benchmark, source, matrix):
 
 def peer_ratios(folder):
     """`parallel` against other libraries; imports are not counted."""
-    wide, narrow = _csv(folder, "nt3"), _csv(folder, "nt3", features=FEW_FEATURES)
     of_wide = [name for name in PEERS if name not in NOT_OF_WIDE]
-    for title, source, peers in (("NT3", wide, of_wide), (f"NT3, {FEW_FEATURES} features", narrow, list(PEERS))):
+    for title, smaller, peers in (
+        ("NT3", {}, of_wide),
+        (f"NT3, {FEW_FEATURES} features", {"features": FEW_FEATURES}, list(PEERS)),
+    ):
+        source, matrix = _csv(folder, "nt3", **smaller), _matrix(folder, "nt3", **smaller)
         measures = {name: partial(_child, "peer", name, source) for name in peers}
         for loader in ("numpy", "dask", "parallel"):
-            measures[loader] = partial(_load, loader, "nt3", source, source)
+            measures[loader] = partial(_load, loader, "nt3", source, matrix)
         samples = alternate(f"{title}, peers", PEER_ROUNDS, measures)
         seconds = {name: [sample["load_s"] for sample in found] for name, found in samples.items()}
         yield compared(f"{title}: CSV by parallel", seconds["parallel"], "1 s", [1.0] * PEER_ROUNDS, "s")
@@ -185,11 +187,12 @@ def _csv(folder, benchmark, **smaller):
     return path
 
 
-def _matrix(folder, benchmark):
+def _matrix(folder, benchmark, **smaller):
     """The same, converted."""
-    path = folder / f"{benchmark}.npy"
+    source = _csv(folder, benchmark, **smaller)
+    path = source.with_suffix(".npy")
     if not path.exists():
-        _child("convert", _csv(folder, benchmark), path, benchmark, FILES[benchmark])
+        _child("convert", source, path, benchmark, FILES[benchmark])
     return path
 
 
@@ -228,11 +231,12 @@ def _line(row):
     return f"{row['name']}: {row['ratio']:.3g} {row['unit']} (against {row['baseline']}; {spread})"
 
 
-def _write(rows, only, seconds):
+def _write(rows, part):
+    """Replace the lines of a part in the results."""
     path = HERE / "results.csv"
-    if only and path.exists():
+    if path.exists():
         before = pd.read_csv(path)
-        rows = pd.concat([before[before["part"] != only], rows])
+        rows = pd.concat([before[before["part"] != part], rows])
         rows = rows.sort_values("part", key=lambda names: names.map(list(PARTS).index), kind="stable")
     rows.to_csv(path, index=False, float_format="%.4g")
     facts = provenance.collect()
@@ -248,7 +252,6 @@ def _write(rows, only, seconds):
         + "\n",
         encoding="utf-8",
     )
-    print(f"{len(rows)} ratios in {seconds:.0f} s, in performance/results.md")
 
 
 if __name__ == "__main__":
