@@ -26,7 +26,14 @@ def read(path, form):
     lines = text_table.layout(path, form)
     matrix = np.empty((lines.rows, table.numbers), dtype=np.float32)
     found = text_table.fill(matrix, lines, form, table)
-    return matrix, [np.array(column.texts, dtype=object)[column.positions].tolist() for column in found]
+    return matrix, [texts_of(column, lines.rows) for column in found]
+
+
+def texts_of(column, rows):
+    """The text of each row of a column of categories."""
+    places = np.empty(rows, dtype=np.float32)
+    column.write(places, np.arange(len(column.texts)))
+    return [column.texts[int(place)] for place in places]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 40, 10**6])

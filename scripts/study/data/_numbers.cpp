@@ -1,4 +1,4 @@
-// Parses lines of a text table to float32, without Python's global lock. `study.data.wide` describes how it is used.
+// Parses lines of a text table to float32, without Python's global lock. `study.data.text_table` describes how it is used.
 //
 // A number is the float64 that is nearest to its text, rounded to float32, as Python's float() and numpy.float32()
 // give it. Digits are collected in a 64-bit integer. If it is at most 2^53 and the power of ten at most 10^22, both are
@@ -14,7 +14,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -32,25 +32,75 @@ struct Fault {
     const char *what = nullptr;
 };
 
-// The different texts of a column, in order of appearance.
+// The different texts of a column, in order of appearance: a hash table that is at most half full. The texts stay where
+// they are, in the block.
 class Texts {
   public:
     int32_t number(std::string_view text) {
-        if (!order_.empty() && text == *order_[last_]) {
+        if (!all_.empty() && text == all_[last_]) {
             return last_;
         }
-        auto [place, added] = numbers_.try_emplace(std::string(text), static_cast<int32_t>(order_.size()));
-        if (added) {
-            order_.push_back(&place->first);
+        if (2 * all_.size() >= slots_.size()) {
+            grow();
         }
-        return last_ = place->second;
+        const uint64_t hash = hash_of(text);
+        Slot *slot = &slots_[hash & (slots_.size() - 1)];
+        while (slot->number >= 0 && !(slot->hash == hash && all_[slot->number] == text)) {
+            slot = after(slot);
+        }
+        if (slot->number < 0) {
+            *slot = {hash, static_cast<int32_t>(all_.size())};
+            all_.push_back(text);
+        }
+        return last_ = slot->number;
     }
-    const std::vector<const std::string *> &all() const { return order_; }
+    const std::vector<std::string_view> &all() const { return all_; }
 
   private:
-    std::unordered_map<std::string, int32_t> numbers_;
-    std::vector<const std::string *> order_; // keys stay where they are when the map grows
+    struct Slot {
+        uint64_t hash = 0;
+        int32_t number = -1; // no text
+    };
+
+    std::vector<std::string_view> all_;
+    std::vector<Slot> slots_; // a power of two
     int32_t last_ = 0;
+
+    Slot *after(Slot *slot) { return ++slot == slots_.data() + slots_.size() ? slots_.data() : slot; }
+
+    void grow() {
+        const std::vector<Slot> before = std::move(slots_);
+        slots_.assign(before.empty() ? 64 : 2 * before.size(), Slot());
+        for (const Slot &old : before) {
+            if (old.number >= 0) {
+                Slot *slot = &slots_[old.hash & (slots_.size() - 1)];
+                while (slot->number >= 0) {
+                    slot = after(slot);
+                }
+                *slot = old;
+            }
+        }
+    }
+
+    static uint64_t hash_of(std::string_view text) {
+        uint64_t hash = text.size();
+        size_t done = 0;
+        for (; text.size() - done >= 8; done += 8) {
+            uint64_t word;
+            std::memcpy(&word, text.data() + done, sizeof word);
+            hash = mixed(hash ^ word);
+        }
+        uint64_t word = 0;
+        for (; done < text.size(); ++done) {
+            word = word << 8 | static_cast<unsigned char>(text[done]);
+        }
+        return mixed(hash ^ word);
+    }
+
+    static uint64_t mixed(uint64_t hash) {
+        hash *= 0x9E3779B97F4A7C15; // 2^64 over the golden ratio, as Fibonacci hashing has it
+        return hash ^ hash >> 32;
+    }
 };
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
@@ -113,6 +163,12 @@ class Block {
                 may_begin_missing_[static_cast<unsigned char>(word[0])] = true;
             }
         }
+        kinds_[0] = kinds_[static_cast<unsigned char>('"')] = REFUSED;
+        for (int c = '~' + 1; c < 256; ++c) {
+            kinds_[c] = REFUSED;
+        }
+        kinds_[static_cast<unsigned char>('\n')] = kinds_[static_cast<unsigned char>('\r')] = END;
+        kinds_[static_cast<unsigned char>(separator)] = END;
     }
 
     bool parse() {
@@ -132,6 +188,7 @@ class Block {
   private:
     bool may_be_empty_ = false;
     bool may_begin_missing_[256] = {};
+    enum : uint8_t { OF_TEXT, REFUSED, END } kinds_[256] = {};
 
     bool fail(Py_ssize_t column, const char *what) {
         fault.column = column;
@@ -182,12 +239,11 @@ class Block {
 
     bool text(Py_ssize_t row, int32_t place) {
         const char *begin = position;
-        while (!at_end_of_value(position)) {
-            const unsigned char c = static_cast<unsigned char>(*position);
-            if (c == 0 || c == '"' || c > '~') {
-                return false;
-            }
+        while (position != end && kinds_[static_cast<unsigned char>(*position)] == OF_TEXT) {
             ++position;
+        }
+        if (position != end && kinds_[static_cast<unsigned char>(*position)] == REFUSED) {
+            return false;
         }
         if (place <= FIRST_TEXT) {
             const Py_ssize_t which = FIRST_TEXT - place;
@@ -304,7 +360,7 @@ PyObject *texts_of(const Block &block) {
         const auto &all = block.texts[column].all();
         PyObject *texts = PyList_New(static_cast<Py_ssize_t>(all.size()));
         for (size_t which = 0; texts != nullptr && which < all.size(); ++which) {
-            PyObject *text = PyUnicode_DecodeASCII(all[which]->data(), static_cast<Py_ssize_t>(all[which]->size()), "strict");
+            PyObject *text = PyUnicode_DecodeASCII(all[which].data(), static_cast<Py_ssize_t>(all[which].size()), "strict");
             if (text == nullptr) {
                 Py_CLEAR(texts);
             } else {

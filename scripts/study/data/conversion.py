@@ -116,7 +116,7 @@ def _convert_stream(
                 places = code.add(found.series(form.codes[index], form.values[index]))
             except ValueError as error:
                 raise _located(path, form, 0, str(error)) from None
-            filled[:, index] = (places if code.order is None else code.order[places])[found.positions]
+            found.write(filled[:, index], places if code.order is None else code.order[places])
     return _Converted(source, stream.checksum, [code.values for code in codes], missing)
 
 

@@ -152,7 +152,7 @@ def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
         raise StudyError(f"after row {error.first_row}: {error}") from None
     for index, (column, known) in enumerate(zip(found, values, strict=True)):
         places = form.positions(column.series(form.codes[index], form.values[index]), known)
-        matrix[:, index] = places[column.positions]
+        column.write(matrix[:, index], places)
     return matrix
 
 

@@ -31,6 +31,7 @@ except ImportError:  # there was no C++ compiler, or one older than C++17's from
     compiled = None
 
 BLOCK_BYTES = 1 << 20  # of text; with its numbers, it stays in a core's cache
+OF_CATEGORIES = 4  # times as large for a table with categories: those of each block are compared with those before
 LINE_FEED = ord("\n")
 LEFT_OUT, FIRST_TEXT = -1, -2  # places of columns, see `Columns`
 
@@ -59,10 +60,21 @@ class Columns:
 
 @dataclass(frozen=True)
 class Categories:
-    """A column of categories: texts, in order of appearance, and each row's position among them."""
+    """A column of categories.
+
+    texts: in order of appearance. blocks: for each block of lines the positions of its texts in ``texts``, and each
+    row's position among the block's.
+    """
 
     texts: list[str]
-    positions: Positions
+    blocks: list[tuple[Positions, Positions]]
+
+    def write(self, column: NDArray[np.float32], values: NDArray[Any]) -> None:
+        """Write each row's value into ``column``; values: of each of ``texts``."""
+        begin = 0
+        for places, codes in self.blocks:
+            column[begin : begin + len(codes)] = values[places].astype(np.float32)[codes]
+            begin += len(codes)
 
     def series(self, name: Column, allowed: Sequence[int] | None) -> pd.Series:
         """The texts as a series, numeric if ``allowed`` values are numbers and all texts are.
@@ -133,23 +145,20 @@ class Collected:
 
     columns: int
     _seen: list[dict[str, int]] = field(init=False)
-    _positions: list[list[Positions]] = field(init=False)
+    _blocks: list[list[tuple[Positions, Positions]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._seen = [{} for _ in range(self.columns)]
-        self._positions = [[] for _ in range(self.columns)]
+        self._blocks = [[] for _ in range(self.columns)]
 
     def add(self, texts: list[list[str]], codes: Positions) -> None:
         """Add a block: the texts of each column, and each row's position among them."""
-        for seen, found, new, block in zip(self._seen, self._positions, texts, codes, strict=True):
-            found.append(np.array([seen.setdefault(text, len(seen)) for text in new], dtype=np.int32)[block])
+        for seen, blocks, new, block in zip(self._seen, self._blocks, texts, codes, strict=True):
+            blocks.append((np.array([seen.setdefault(text, len(seen)) for text in new], dtype=np.int32), block))
 
     def categories(self) -> list[Categories]:
         """The columns of categories."""
-        return [
-            Categories(list(seen), np.concatenate([np.empty(0, dtype=np.int32), *found]))
-            for seen, found in zip(self._seen, self._positions, strict=True)
-        ]
+        return [Categories(list(seen), blocks) for seen, blocks in zip(self._seen, self._blocks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -170,11 +179,11 @@ class Layout:
         """The bytes from line ``first`` up to, but not including, line ``last``: (begin, end)."""
         return (int(self.ends[first - 1]) + 1 if first else self.begin), int(self.ends[last - 1])
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """(first, last) of each block of lines; ``last`` is not included."""
+    def blocks(self, size: int) -> Iterator[tuple[int, int]]:
+        """(first, last) of each block of lines of about ``size`` bytes; ``last`` is not included."""
         first = 0
         while first < self.rows:
-            limit = self.span(first, first + 1)[0] + BLOCK_BYTES
+            limit = self.span(first, first + 1)[0] + size
             last = max(first + 1, int(np.searchsorted(self.ends, limit)))
             yield first, last
             first = last
@@ -215,7 +224,8 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
             raise BlockError(str(error), first) from None
 
     with ThreadPoolExecutor(_cores()) as pool:
-        waiting = [pool.submit(parse_block, *block) for block in lines.blocks()]
+        size = BLOCK_BYTES * (OF_CATEGORIES if table.categories else 1)
+        waiting = [pool.submit(parse_block, *block) for block in lines.blocks(size)]
         try:
             for parsed in waiting:
                 collected.add(*parsed.result())
