@@ -70,6 +70,7 @@ except StudyError as error:
 
 ENVIRONMENT = f"{paths.ROOT}/envs/study.yaml"
 DATA = config["data_dir"]
+STRIPED = storage.striped([(run["storage"], run["lustre_stripes"]) for run in STUDY.runs], MACHINE, DATA)
 RESULTS = f"{config['results_dir']}/{MACHINE['name']}"
 RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
 LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")

@@ -152,3 +152,43 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
             "Copy {wildcards.path}"
         shell:
             "cp -r {input:q} {output:q}"
+
+
+# Copies with Lustre's stripes, for runs with `lustre_stripes`.
+for striped_folder, stripes in STRIPED.items():
+
+    rule:
+        name:
+            f"stripe_{stripes}_{list(STRIPED).index(striped_folder)}"
+        input:
+            f"{DATA}/{{path}}",
+        output:
+            f"{striped_folder}/{{path}}",
+        wildcard_constraints:
+            path=r"(raw/.+|(converted|scaled)/.+\.(npy|json|npz))",
+        priority: schedule.PREPARE
+        localrule: True
+        params:
+            stripes=stripes,
+        message:
+            "Copy {wildcards.path} over {params.stripes} stripes"
+        shell:
+            "lfs setstripe -c {params.stripes} {output:q} && cp {input:q} {output:q}"
+
+    rule:
+        name:
+            f"stripe_folder_{stripes}_{list(STRIPED).index(striped_folder)}"
+        input:
+            f"{DATA}/{{path}}",
+        output:
+            directory(f"{striped_folder}/{{path}}"),
+        wildcard_constraints:
+            path=r"converted/[^/]+/[^/]+/[a-z0-9_]+\.(?!npy$|json$)[a-z_]+",
+        priority: schedule.PREPARE
+        localrule: True
+        params:
+            stripes=stripes,
+        message:
+            "Copy {wildcards.path} over {params.stripes} stripes"
+        shell:
+            "mkdir {output:q} && lfs setstripe -c {params.stripes} {output:q} && cp -r {input:q}/. {output:q}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from study.core.errors import StudyError
 from study.experiment import inputs, published_times, schemas
+from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues, storage
 from study.machines.machine import submit_program
@@ -158,6 +159,8 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
     lines += [f"{where}: {line}" for line in storage.refusals((run["storage"] for run in study.runs), machine)]
+    if no_stripes := storage.stripes_refusal((run["lustre_stripes"] for run in study.runs), machine):
+        lines.append(f"{where}: {no_stripes}")
     outside = laboratory.refusal(machine)
     if outside:
         lines.append(f"{where}: {outside}")
@@ -167,6 +170,7 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     for strategy, number in sorted(collections.Counter(run["strategy"] for run in study.runs).items()):
         if reason := launchers.strategy_refusal(strategy, machine):
             lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({number} runs): {reason}")
+    lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
         if too_many:
@@ -177,6 +181,16 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     if packs := packing.advice(_ranks(study), machine, components):
         lines.append(f"runs that are too small for a batch job can share one: snakemake {packs}")
     return lines
+
+
+def _refused_values(study: Study, machine: Machine) -> list[str]:
+    """Values of grid keys that the machine cannot have, one line per key and reason."""
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
+    for run in study.runs:
+        for name, parameter in PARAMETERS.items():
+            if parameter.refuse_on and (reason := parameter.refuse_on(run, machine)):
+                found[name, reason] += 1
+    return [f"{name} ({number} runs): {reason}" for (name, reason), number in found.items()]
 
 
 def check_deployment(methods: Iterable[str]) -> None:

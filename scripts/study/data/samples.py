@@ -66,6 +66,10 @@ class SampleSource(ABC):
         """How many batches are made at once; 0 for one after the other, on TensorFlow's own threads."""
         return 0
 
+    def cached(self) -> SampleSource:
+        """The same samples, each of which stays in memory once it is read."""
+        return self
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of all samples in their order. Needs `Can.IN_MEMORY`."""
         raise TypeError(f"{type(self).__name__} cannot be handed over as arrays")
@@ -204,11 +208,14 @@ def batches(
     batch_size: int,
     order: EpochOrder | None = None,
     measures: InputMeasures | None = None,
+    prefetched: int = 1,
+    at_once: int = 0,
 ) -> Any:
     """A ``tf.data.Dataset`` of batches; the last one may be smaller.
 
     order: the order of an epoch's samples; None leaves them as they are. measures: of the input, if it is measured.
-    Keras builds the same from arrays handed to
+    prefetched: batches that are made ahead. at_once: batches that are made at once, in their order; 0 for the source's
+    own number. Keras builds the same from arrays handed to
     ``fit``, but with tf.data's autotuning and graph optimisations. The autotuning thread ends only after its next
     sleep, and ``fit`` then returns up to ten seconds after its last epoch, at random and on some ranks only. The
     optimisations copy all samples once more, which takes a second of the first step.
@@ -217,7 +224,7 @@ def batches(
 
     with tf.device("/CPU:0"):
         gather = samples.gatherer() if order is None else samples.gatherer_in(order)
-    return position_batches(len(samples), batch_size, order, gather, samples.threads, measures)
+    return position_batches(len(samples), batch_size, order, gather, at_once or samples.threads, measures, prefetched)
 
 
 def position_batches(
@@ -227,10 +234,11 @@ def position_batches(
     gather: Callable[[Any], Any],
     threads: int = 0,
     measures: InputMeasures | None = None,
+    prefetched: int = 1,
 ) -> Any:
     """A ``tf.data.Dataset`` of ``gather(positions)`` for each batch of the positions 0 to ``number`` - 1.
 
-    threads: that make batches at once, beside TensorFlow's; 0 for its own.
+    threads: that make batches at once, beside TensorFlow's; 0 for its own. prefetched: batches that are made ahead.
     """
     import tensorflow as tf
 
@@ -251,5 +259,5 @@ def position_batches(
     options.experimental_optimization.apply_default_optimizations = False
     if threads:  # a rank's training step keeps TensorFlow's own threads busy
         options.threading.private_threadpool_size = threads
-    dataset = dataset.prefetch(1)
+    dataset = dataset.prefetch(prefetched) if prefetched else dataset
     return (measures.timed(dataset) if measures else dataset).with_options(options)

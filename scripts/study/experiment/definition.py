@@ -70,6 +70,17 @@ class RunDefinition:
         """The learning rate of one rank: the run's own, else the benchmark's."""
         return self.parameters.get("base_learning_rate") or self.benchmark["learning_rate"]
 
+    @property
+    def compute_threads(self) -> int:
+        """Threads of a rank that compute one operation together."""
+        own = self.parameters.get("intra_op_threads", 0)
+        return own or self.machine["cores_per_rank"] - self.parameters.get("communication_cores", 0)
+
+    @property
+    def operations_at_once(self) -> int:
+        """Operations that a rank computes at once."""
+        return self.parameters.get("inter_op_threads", 0) or 1
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, the input of `from_dict`."""
         return dataclasses.asdict(self)

@@ -55,9 +55,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         derived=derived,
         benchmark=content["benchmark"],
         dataset=content["dataset"],
-        data={
-            file: _paths(run, storage.data_dir(run["storage"], machine, data_dir), file) for file in run.dataset.files
-        },
+        data={file: _paths(run, _data_dir(run, machine, data_dir), file) for file in run.dataset.files},
         machine={**settings, **content["machine"]},
     )
 
@@ -127,6 +125,10 @@ def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
     return {"path": path, "sidecar": sidecar(matrix)}
 
 
+def _data_dir(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> str:
+    return storage.data_dir(run["storage"], machine, data_dir, run["lustre_stripes"])
+
+
 def _scaled_files(dataset: Dataset) -> tuple[str, ...]:
     return models.get(dataset.benchmark, dataset.spec).scaled_files
 
@@ -138,7 +140,7 @@ def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
 
 def run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> list[str]:
     """The files that a run reads."""
-    data_dir = storage.data_dir(run["storage"], machine, data_dir)
+    data_dir = _data_dir(run, machine, data_dir)
     return [path for file in run.dataset.files for path in _paths(run, data_dir, file).values()]
 
 

@@ -97,6 +97,7 @@ class Required:
 REQUIRED = Required()
 WITHOUT_DEFAULT = (Required, FromBenchmark)  # made once: it is asked a hundred times per run
 Refusal = Callable[["PlannedRun"], str | None]
+RefusalOn = Callable[["PlannedRun", Mapping[str, Any]], str | None]
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class Parameter:
             that paper. A tuple has the paper's own value first, then others whose runs are compared too.
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
+        refuse_on: from a `PlannedRun` and a machine's file to the reason why the machine cannot have its value, or
+            None. Such a run can be planned, but not started there.
         is_repeat: whether runs that differ in it are repeats of one point.
         observes: whether runs with another value than the default give no timings: they are observed more closely, or
             only emulate what is timed.
@@ -127,6 +130,7 @@ class Parameter:
     papers: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     refuse: Refusal | None = None
+    refuse_on: RefusalOn | None = None
     is_repeat: bool = False
     observes: bool = False
 

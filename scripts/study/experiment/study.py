@@ -130,6 +130,12 @@ class PlannedRun:
         return samples_per_rank(samples, self.trained_ranks)
 
     @property
+    def steps(self) -> int | None:
+        """Training steps of a rank; None if known only from the files."""
+        samples = self.samples_per_rank
+        return None if samples is None else self.epochs_per_rank * -(-samples // self.batch_size_per_rank)
+
+    @property
     def kind(self) -> str:
         """What the benchmark's samples are: tables or images."""
         return models.get(self.dataset.benchmark, self.spec).kind

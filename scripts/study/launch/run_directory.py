@@ -12,6 +12,7 @@ from typing import Any
 
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
+from study.experiment import autotuning
 from study.instruments import calibration, phases
 from study.instruments.power import telemetry
 from study.launch import processes
@@ -23,7 +24,7 @@ LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG,
-             calibration.FILE, processes.FILE}  # fmt: skip
+             calibration.FILE, processes.FILE, autotuning.LOG}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -2,15 +2,27 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from study.core.environment import STEERING, search_path, without_steering
+from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
+from study.experiment.parameters import PARAMETERS
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.machines import remote
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
+# Grid keys that are variables: {key: (variable, from the key's value to the variable's)}.
+SWITCHES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "fusion_threshold_mb": ("HOROVOD_FUSION_THRESHOLD", lambda mb: str(mb << 20)),
+    "cycle_time_ms": ("HOROVOD_CYCLE_TIME", lambda ms: f"{ms:g}"),
+    "cache_capacity": ("HOROVOD_CACHE_CAPACITY", str),
+    "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", lambda value: str(int(value))),
+    "xla": ("TF_XLA_FLAGS", lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"),
+    "kmp_blocktime_ms": ("KMP_BLOCKTIME", str),
+}
 
 
 def of_ranks(
@@ -35,10 +47,28 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "OMP_NUM_THREADS": str(run.machine["cores_per_rank"]),
         **run.machine["environment"],
+        **_of_keys(run, folder),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
     }
     if run["trace"]:
         variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
+    return variables
+
+
+def _of_keys(run: RunDefinition, folder: Path) -> dict[str, str]:
+    """The variables of grid keys; a key at its default sets none, so that the machine's or the library's own holds."""
+    variables = {
+        variable: as_text(run.parameters[key])
+        for key, (variable, as_text) in SWITCHES.items()
+        if run.parameters.get(key, PARAMETERS[key].default) != PARAMETERS[key].default
+    }
+    if run.parameters.get("intra_op_threads"):
+        variables["OMP_NUM_THREADS"] = str(run["intra_op_threads"])
+    if run.parameters.get("autotune"):
+        variables |= autotuning.VARIABLES | {
+            "HOROVOD_AUTOTUNE_LOG": str((folder / autotuning.LOG).resolve()),
+            "HOROVOD_CACHE_CAPACITY": str(run["cache_capacity"]),  # given, it is not tuned
+        }
     return variables

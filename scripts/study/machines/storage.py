@@ -2,11 +2,13 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from study.core.errors import StudyError
 
+STRIPED = "stripes-"  # begin of the names of folders with striped copies
 DEFAULT = "none"  # data_dir itself
 UNSET = re.compile(r"\$(\w+|\{\w*\})")  # what is left of variables that are not set
 
@@ -16,16 +18,29 @@ def folders(machine: dict[str, Any]) -> dict[str, str]:
     return {name: os.path.expandvars(path).rstrip("/") for name, path in machine.get("storage", {}).items()}
 
 
-def data_dir(name: str, machine: dict[str, Any], usual: str) -> str:
-    """The folder from which a run with ``storage: NAME`` reads. usual: ``data_dir`` of the configuration.
+def data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -> str:
+    """The folder from which a run with ``storage: NAME`` and ``lustre_stripes: N`` reads.
 
-    Raises `StudyError` if the machine has no such storage.
+    usual: ``data_dir`` of the configuration. Raises `StudyError` if the machine has no such storage.
     """
     known = folders(machine)
     if name != DEFAULT and name not in known:
         told = ", ".join(known) or "none"
         raise StudyError(f"storage: {name!r} is not in config/machines/{machine['name']}.yaml: storage; known: {told}")
-    return usual if name == DEFAULT else known[name]
+    folder = usual if name == DEFAULT else known[name]
+    return f"{folder}/{STRIPED}{stripes}" if stripes else folder
+
+
+def striped(chosen: Iterable[tuple[str, int]], machine: dict[str, Any], usual: str) -> dict[str, int]:
+    """{folder: stripes} of the striped copies that runs read. chosen: their values of storage and lustre_stripes."""
+    return {data_dir(name, machine, usual, stripes): stripes for name, stripes in chosen if stripes}
+
+
+def stripes_refusal(stripes: Iterable[int], machine: dict[str, Any]) -> str | None:
+    """Why striped copies cannot be made here, or None."""
+    if any(stripes) and machine.get("file_system") == "lustre" and shutil.which("lfs") is None:
+        return "lustre_stripes: lfs, Lustre's own program, is not on PATH here"
+    return None
 
 
 def refusals(names: Iterable[str], machine: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ import pandas as pd
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
-from study.experiment import identity, schemas
+from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
@@ -28,7 +28,7 @@ DERIVED = ("communication.json", "activity.csv")  # read from a traced run's tim
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
                          "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
-                         "processes": [], "checkpoints": None}  # fmt: skip
+                         "processes": [], "checkpoints": None, "autotuning": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -93,6 +93,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
+        "autotuning": autotuning.summary(folder),
         "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -215,6 +216,7 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
         "steps_per_epoch": _steps(run, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
         **_compute_per_step(metrics),
+        **_step_times(metrics),
         "input_wait_per_step_s": max((w for w in _input_waits(metrics) if w is not None), default=None),
         "gradient_noise_scale": _gradient_noise_scale(run, metrics),
     }
@@ -243,6 +245,12 @@ def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
         "compute_per_step_slowest_s": max(known, default=None),
         "compute_per_step_fastest_s": min(known, default=None),
     }
+
+
+def _step_times(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """Median, 95th percentile and jitter of rank 0's steps; None if they are not measured."""
+    found = metrics["ranks"][0].get("step_times") or {}
+    return {f"step_time_{name}": found.get(name) for name in ("median_s", "p95_s", "jitter")}
 
 
 def _input_waits(metrics: dict[str, Any]) -> list[float | None]:
@@ -399,15 +407,18 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
 def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
     """Whether the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
 
+    Or fewer than they have threads.
+
     Hosts that are one machine, such as those of the laboratory, share its cores.
     """
+    threads = max(run.compute_threads + run.parameters.get("communication_cores", 0), run.operations_at_once)
+    cores = max(run.machine["cores_per_rank"], threads)
     if hosts := provenance.get("hosts"):
         on = Counter(placement.hosts_of(run))
         processes_at: Counter[str] = Counter()
         for host in hosts:
             processes_at[host["boot_id"]] += on[host["name"]]
-        cores = run.machine["cores_per_rank"]
         return any(processes_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
     others = 1 + run["servers"] if roles.strategy_of(run) == roles.PARAMETER_SERVER else 0
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
-    return ranks * run.machine["cores_per_rank"] > provenance["host"]["cores_allowed"]
+    return ranks * cores > provenance["host"]["cores_allowed"]

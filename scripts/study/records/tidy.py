@@ -115,6 +115,7 @@ def _run_row(
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
         **(record["memory"] or nothing(["peak_memory_mb"])),
+        **{f"autotuned_{name}": (record["autotuning"] or {}).get(name) for name in AUTOTUNED},
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
         "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
         "parameters": record["model"]["parameters"] if record["model"] else None,
@@ -194,13 +195,15 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 CHECKPOINTS = ("number", "write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")
+AUTOTUNED = ("fusion_threshold_mb", "cycle_time_ms", "is_finished")
 READING = ("shared", "storage")
 CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "servers_sent_mb_per_step",
            "servers_received_mb_per_step", "busiest_server_share", "cpu_busy", "cpu_limited")  # fmt: skip
+STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
-            "compute_per_step_fastest_s", "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip
+            "compute_per_step_fastest_s", *STEP_TIMES, "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip
 CHECKSUMS = ("final_weights_crc32", "inputs_crc32")
 METRICS = ("accuracy", "top5_accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
 QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
@@ -232,7 +235,8 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
         for name, parameter in PARAMETERS.items():
             if name not in frame and parameter.has_default:
                 frame[name] = parameter.default
-        for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS)):
+        for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
+                     *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED)):  # fmt: skip
             if name not in frame:
                 frame[name] = None
     return frame

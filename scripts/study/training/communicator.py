@@ -38,8 +38,14 @@ class Communicator(Protocol):
     def create_process_sets(self, sets: list[Members]) -> None:
         """Make process sets; all ranks must call, with the same ``sets``."""
 
-    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
-        """``optimizer``, with each gradient averaged over the members before it is applied."""
+    def distributed_optimizer(
+        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
+    ) -> Any:
+        """``optimizer``, with each gradient averaged over the members before it is applied.
+
+        compression: ``fp16`` to send 16 bits per value. backward_passes: steps whose gradients are averaged first; the
+        others change no weights.
+        """
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients, averages)``.
@@ -98,7 +104,9 @@ class Horovod:
             if 1 < len(members) < self.size:
                 self._sets[members] = self._hvd.add_process_set(list(members))
 
-    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+    def distributed_optimizer(
+        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
+    ) -> Any:
         """``optimizer``, with each gradient averaged over the members before it is applied."""
         # As DistributedOptimizer of horovod.tensorflow.keras does, a module that also imports Keras 3 and Matplotlib.
         import tensorflow as tf
@@ -110,15 +118,18 @@ class Horovod:
             name=None,
             device_dense="",
             device_sparse="",
-            compression=self._hvd.Compression.none,
+            compression=getattr(self._hvd.Compression, compression),
             sparse_as_dense=False,
             gradient_predivide_factor=1.0,
             op=self._hvd.Average,
+            backward_passes_per_step=backward_passes,
+            average_aggregated_gradients=True,
             process_set=self._process_set(members),
         )
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of Keras's LossScaleOptimizer
         average = optimizer._allreduce
 
         def observed(gradients: Any, variables: Any) -> list[Any]:

@@ -38,7 +38,8 @@ class EmulatedRanks:
         import tensorflow as tf
 
         seeds = range(self._run.derived.seed, self._run.derived.seed + self._ranks)
-        order = OrdersByRank(seeds, epochs) if self._run.benchmark["shuffle"] else None
+        buffer = self._run.parameters.get("shuffle_buffer_samples", 0)
+        order = OrdersByRank(seeds, epochs, buffer) if self._run.benchmark["shuffle"] else None
         if order:
             with tf.device("/CPU:0"):
                 self._gather = self._samples.gatherer_in(order)

@@ -14,7 +14,7 @@ from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.models.base import Data
-from study.training import checkpoints, endless, learning_rate
+from study.training import checkpoints, custom_loop, endless, learning_rate
 from study.training.communicator import Communicator
 from study.training.divergence import Divergence
 from study.training.emulated_ranks import EmulatedRanks
@@ -63,8 +63,10 @@ def fit(
     phases: PhaseLog,
     resumed: tuple[int, list[dict[str, Any]]],
     twin: Twin | None = None,
-) -> tuple[pd.DataFrame, list[dict[str, float]]]:
-    """Train; returns the columns of ``history.csv``, one row per epoch, and the checkpoints that this rank has written.
+) -> tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]:
+    """Train; returns what this rank has seen of it.
+
+    The columns of ``history.csv``, one row per epoch; the checkpoints that it has written; `StepMeasures.step_times`.
 
     resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``. twin: under one of
     TensorFlow's strategies.
@@ -74,7 +76,7 @@ def fit(
         raise StudyError(f"batch_size: {batch_size} is larger than the {number} training samples of a rank")
     epochs, rows = resumed
     ranks, steps = communicator.size * run.emulated_ranks, -(-number // batch_size)
-    measures = StepMeasures(run, ranks)
+    measures = StepMeasures(run, ranks, steps)
     streamed = data.train.is_streamed and run.emulated_ranks == 1 and not twin
     of_input = InputMeasures(run["input_checksum"]) if streamed else None
     if twin:
@@ -94,17 +96,37 @@ def fit(
 
     times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, validate)
     plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
-    model.fit(
-        **inputs,
-        initial_epoch=epochs,
-        epochs=run.derived.epochs_per_rank,
-        callbacks=[*learning_rate.warmup(run, ranks, steps, epochs), times, *plateau],
-        verbose=0,
-    )
+    callbacks = [*learning_rate.schedule(run, ranks, steps, epochs), *_delay(run), times, *plateau]
+    if is_custom(run):
+        custom_loop.fit(model, **inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks)
+    else:
+        model.fit(**inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks, verbose=0)
     if every:
         with phases("checkpoint"):
             writer.close()
-    return pd.DataFrame(times.rows), writer.writes
+    return pd.DataFrame(times.rows), writer.writes, measures.step_times()
+
+
+def is_custom(run: RunDefinition) -> bool:
+    """Whether this project's own loop makes the steps."""
+    return run.parameters.get("training_loop", "keras") == "custom"
+
+
+def _delay(run: RunDefinition) -> list[Any]:
+    """Keras callbacks, one or none, that sleep before each step: the injected delay."""
+    import tf_keras as keras
+
+    seconds = run.parameters.get("step_delay_ms", 0) / 1e3
+    if not seconds:
+        return []
+
+    class Delay(keras.callbacks.Callback):
+        """Sleeps."""
+
+        def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+            time.sleep(seconds)
+
+    return [Delay()]
 
 
 def samples_of_rank(data: Data, run: RunDefinition) -> int:
@@ -129,11 +151,14 @@ def _inputs(
         emulated = EmulatedRanks(model, data.train, run, measures)
         train, orders = emulated.batches(samples_of_rank(data, run), epochs)
         return {"x": train, "validation_data": batches(data.validation, batch_size)}, orders
+    if is_custom(run):
+        custom_loop.prepare(model)
     measures.observe(model, communicator)
-    order = EpochOrder(run.derived.seed + communicator.rank, epochs) if run.benchmark["shuffle"] else None
+    seed, buffer = run.derived.seed + communicator.rank, run.parameters.get("shuffle_buffer_samples", 0)
+    order = EpochOrder(seed, epochs, buffer) if run.benchmark["shuffle"] else None
     if run["input_pipeline"] == "keras_arrays":
         return _arrays(data, batch_size, order), order
-    return _pipelines(data, batch_size, order, of_input), order
+    return _pipelines(data, run, order, of_input), order
 
 
 def _inputs_of_strategy(model: Any, data: Data, run: RunDefinition, communicator: Communicator) -> dict[str, Any]:
@@ -150,9 +175,14 @@ def _inputs_of_strategy(model: Any, data: Data, run: RunDefinition, communicator
     }
 
 
-def _pipelines(data: Data, batch_size: int, order: EpochOrder | None, of_input: InputMeasures | None) -> dict[str, Any]:
+def _pipelines(
+    data: Data, run: RunDefinition, order: EpochOrder | None, of_input: InputMeasures | None
+) -> dict[str, Any]:
     """Keras's training input under ``input_pipeline: tf_data``."""
-    train = batches(data.train, batch_size, order, of_input)
+    batch_size = run.derived.batch_size_per_rank
+    prefetched, at_once = run.parameters.get("prefetch_batches", 1), run.parameters.get("map_parallel_calls", 0)
+    samples = data.train.cached() if run.parameters.get("cache_samples") else data.train
+    train = batches(samples, batch_size, order, of_input, prefetched, at_once)
     return {"x": train, "validation_data": batches(data.validation, batch_size)}
 
 

@@ -46,7 +46,9 @@ class MultiWorkerMirrored:
         """Refused: the strategy averages over all workers."""
         raise StudyError("strategy: multi_worker_mirrored has no process sets")
 
-    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+    def distributed_optimizer(
+        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
+    ) -> Any:
         """``optimizer`` as it is: made in the strategy's scope, it sums the workers' gradients of the mean loss."""
         return optimizer
 

@@ -69,7 +69,9 @@ class Chief:
         """Refused: there is one set of workers."""
         raise StudyError("strategy: parameter_server has no process sets")
 
-    def distributed_optimizer(self, optimizer: Any, members: Members | None = None) -> Any:
+    def distributed_optimizer(
+        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
+    ) -> Any:
         """``optimizer`` as it is: made in the strategy's scope, it applies each worker's gradients on the servers."""
         return optimizer
 

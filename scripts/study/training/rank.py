@@ -27,7 +27,18 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
-from study.training import allreduce_sweep, checkpoints, divergence, fit, lars, learning_rate, staging
+from study.training import (
+    allreduce_sweep,
+    binding,
+    checkpoints,
+    data_format,
+    divergence,
+    fit,
+    lars,
+    learning_rate,
+    precision,
+    staging,
+)
 from study.training.communicator import Communicator, Members
 from study.training.roles import PARAMETER_SERVER, strategy_of
 from study.training.twin import Twin
@@ -54,9 +65,10 @@ def run_rank(
     watchdog is running. Only rank 0 writes ``history.csv`` and ``metrics.json``; each rank writes its own log of
     phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
     """
-    limit_threads(run.machine["cores_per_rank"])
+    limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
     rank = communicator.rank
+    cores = binding.bind(run, communicator)
     gpu = pin_device(run, communicator.local_rank)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
     phases.edge("startup", "begin", started)
@@ -70,7 +82,8 @@ def run_rank(
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
         results = _train(run, folder, communicator, benchmark, phases, heartbeat)
-        _write_results(folder, communicator, gpu, results)  # gathers: no sampler stops before all ranks have evaluated
+        # It gathers: no sampler stops before all ranks have evaluated.
+        _write_results(folder, communicator, gpu, results, cores)
     communicator.close()
     return rank
 
@@ -83,6 +96,7 @@ class _Results:
     initial_checksum: int
     final_checksum: int
     history: pd.DataFrame
+    step_times: dict[str, float] | None
     resumed_after: int
     test_metrics: dict
     workload: dict
@@ -128,7 +142,7 @@ def _train(
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
-        history, writes = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
+        history, writes, steps = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
     with phases("evaluate"), benchmark.reading_errors(data):
         test_metrics = twin.evaluate(data.test) if twin else _evaluated(model, data.test, run)
     divergence.check_test(test_metrics, int(model.optimizer.iterations.numpy()))
@@ -141,7 +155,7 @@ def _train(
             folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
         )
     progress()
-    return _Results(model, initial, final, history, resumed[0], test_metrics, workload, reads, swept, cost)
+    return _Results(model, initial, final, history, steps, resumed[0], test_metrics, workload, reads, swept, cost)
 
 
 def _loaded(
@@ -174,13 +188,13 @@ def _evaluated(model: Any, samples: SampleSource, run: RunDefinition) -> dict[st
     return model.evaluate(batches(samples, run.derived.batch_size_per_rank), verbose=0, return_dict=True)
 
 
-def limit_threads(cores: int) -> None:
-    """Limit TensorFlow's threads to the cores of a rank in the machine's file. Call before using TensorFlow."""
-    os.environ["OMP_NUM_THREADS"] = str(cores)
+def limit_threads(compute: int, operations: int = 1) -> None:
+    """Limit TensorFlow's threads: for one operation, and operations at once. Call before using TensorFlow."""
+    os.environ["OMP_NUM_THREADS"] = str(compute)
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(cores)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(compute)
+    tf.config.threading.set_inter_op_parallelism_threads(operations)
 
 
 def pin_device(run: RunDefinition, local_rank: int) -> str | None:
@@ -220,18 +234,29 @@ def compile_model(
     import tf_keras as keras
 
     keras.utils.set_random_seed(run.derived.seed + communicator.rank)
-    model = benchmark.build_model(shape)
+    with precision.policy(run):
+        model = data_format.arranged(benchmark.build_model(shape), run)
+    precision.keep_output_in_float32(model, run)
     size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
     if run["learning_rate_by_layer"] == "lars":
         optimizers["sgd"] = lars.optimizer_class()
     further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
     optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
-    optimizer = communicator.distributed_optimizer(optimizer, members)
+    optimizer = communicator.distributed_optimizer(optimizer, members, **_gradient_options(run))
+    learning_rate.make_momentum_variable(optimizer, run)
+    optimizer = precision.with_loss_scale(optimizer, run)
     model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=benchmark.metrics())
     optimizer.build(model.trainable_variables)
     seed_dropout(model, run.derived.seed + communicator.rank)
     return model
+
+
+def _gradient_options(run: RunDefinition) -> dict[str, Any]:
+    """The options of the distributed optimizer that differ from their defaults."""
+    options = {"compression": ("gradient_compression", "none"), "backward_passes": ("backward_passes_per_step", 1)}
+    found = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
+    return {option: value for option, value in found.items() if value != options[option][1]}
 
 
 def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
@@ -278,6 +303,7 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
     """What `study.training.step_measures` measured on this rank, as far as it did, since the run began or resumed.
 
     ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
+    ``step_times``: see `study.training.step_measures.StepMeasures.step_times`.
     ``input_wait_per_step_s``: such a median, of samples that are read in training. ``input_crc32``: a value per epoch.
     """
     epochs = results.history[results.resumed_after :]
@@ -289,6 +315,8 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
         if column in epochs
     }
     found: dict[str, Any] = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
+    if results.step_times:
+        found["step_times"] = {name: float(value) for name, value in results.step_times.items()}
     if "input_wait_per_step_s" in epochs:
         found["input_wait_per_step_s"] = number_or_none(later["input_wait_per_step_s"].median())
     if "input_crc32" in epochs:
@@ -296,8 +324,17 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
     return found
 
 
-def _write_results(folder: str | Path, communicator: Communicator, gpu: str | None, results: _Results) -> None:
-    """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``."""
+def _write_results(
+    folder: str | Path,
+    communicator: Communicator,
+    gpu: str | None,
+    results: _Results,
+    cores: dict[str, list[int]] | None = None,
+) -> None:
+    """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``.
+
+    cores: to which the rank has bound its threads, see `study.training.binding.bind`.
+    """
     mine = {
         "rank": communicator.rank,
         "local_rank": communicator.local_rank,
@@ -308,6 +345,7 @@ def _write_results(folder: str | Path, communicator: Communicator, gpu: str | No
         **_traffic(results),
         **_steps_measured(results),
         "final_weights_crc32": results.final_checksum,
+        **({"cores": cores} if cores else {}),
     }
     everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from study.experiment.definition import RunDefinition
 from study.training.communicator import Communicator
 
@@ -18,8 +20,8 @@ SUMS = ("compute_s", "gradient_square_local", "gradient_square_averaged", "gradi
 class StepMeasures:
     """Measures the steps of one rank: `observe` before the first epoch, `end_epoch` after each."""
 
-    def __init__(self, run: RunDefinition, ranks: int) -> None:
-        """ranks: over which gradients are averaged; one has no gradient noise to measure."""
+    def __init__(self, run: RunDefinition, ranks: int, steps: int = 0) -> None:
+        """ranks: over which gradients are averaged; one has no gradient noise to measure. steps: of an epoch."""
         import tensorflow as tf
 
         # A GPU's work is only queued when TensorFlow takes the time; emulated ranks take turns, so none is timed.
@@ -28,6 +30,9 @@ class StepMeasures:
         self._batch_size = run.derived.batch_size_per_rank
         with tf.device("/CPU:0"):
             self._sums = {name: tf.Variable(0, trainable=False, dtype=tf.float64) for name in SUMS}
+            # When each step of the epoch began.
+            self._begins = tf.Variable(tf.zeros(steps, tf.float64), trainable=False) if self._times and steps else None
+        self._durations: list[np.ndarray] = []  # of each epoch's steps but the last
         self._begun: Any = None  # tensors of the step that is being traced
         self._is_sampled: Any = None
 
@@ -56,6 +61,9 @@ class StepMeasures:
             return data
         with tf.control_dependencies(batch):
             self._begun = tf.timestamp()
+        if self._begins is not None:
+            place = step % self._begins.shape[0]
+            self._begins.scatter_nd_update(tf.reshape(place, (1, 1)), tf.reshape(self._begun, (1,)))
         with tf.control_dependencies([self._begun]):
             return tf.nest.map_structure(tf.identity, data)
 
@@ -100,8 +108,23 @@ class StepMeasures:
         found = {name: float(each.numpy()) for name, each in self._sums.items()}
         for each in self._sums.values():
             each.assign(0)
+        if self._begins is not None:
+            self._durations.append(np.diff(self._begins.numpy()))
         compute = {"compute_per_step_s": found.pop("compute_s") / steps}
         return (compute if self._times else {}) | (found if self._noise_every else {})
+
+    def step_times(self) -> dict[str, float] | None:
+        """Seconds from one step's begin to the next one's, of all epochs but the first if there are others.
+
+        ``median_s``, ``p95_s``: median and 95th percentile. ``jitter``: interquartile range / median. None if they are
+        not measured, or if an epoch has one step.
+        """
+        later = self._durations[1:] or self._durations
+        durations = np.concatenate(later) if later else np.empty(0)
+        if not durations.size:
+            return None
+        quarter, median, three_quarters, most = np.quantile(durations, [0.25, 0.5, 0.75, 0.95])
+        return {"median_s": median, "p95_s": most, "jitter": (three_quarters - quarter) / median}
 
 
 def squared_norm(gradients: list[Any]) -> Any:

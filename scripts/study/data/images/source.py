@@ -72,7 +72,7 @@ class Images(SampleSource):
 
     reader: of the format. target: what the model gets. threads: that read and decode at once. order: positions of the
     samples in the file, None for all in their order. seed, flip: of the augmentation in training; without a seed the
-    centre of each image is taken.
+    centre of each image is taken. caches: whether an image stays in memory once it is decoded.
     """
 
     reader: Reader
@@ -81,6 +81,7 @@ class Images(SampleSource):
     order: np.ndarray | None = None
     seed: int | None = None
     flip: bool = False
+    caches: bool = False
     can = Can.RANDOM_ACCESS
     _pixels: list[Any] = field(default_factory=list, compare=False)  # of a format in memory, once it is loaded
 
@@ -111,6 +112,10 @@ class Images(SampleSource):
         """The samples at the positions or slice ``chosen``."""
         order = np.arange(len(self.reader.images.index["label"])) if self.order is None else self.order
         return replace(self, order=order[chosen])
+
+    def cached(self) -> Images:
+        """The same images, each of which is read and decoded once; random changes are made anew."""
+        return replace(self, caches=True)
 
     def changing(self, seed: int, flip: bool) -> Images:
         """The same images, in training cut out and mirrored at random. seed: equal on all ranks of a run."""
@@ -162,7 +167,33 @@ class Images(SampleSource):
             found = tf.TensorSpec((shape.resize, shape.resize, shape.channels), tf.uint8)
             return tf.map_fn(pixels_of, images.encoded(records), fn_output_signature=found)
 
-        return read
+        return self._remembering(read) if self.caches else read
+
+    def _remembering(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``read``, which is not called again for a batch whose images have all been read."""
+        import tensorflow as tf
+
+        shape, number = self.target, len(self.reader.images.index["label"])
+        # Pages of memory that nothing has been written to are not taken.
+        kept = np.empty((number, shape.resize, shape.resize, shape.channels), np.uint8)
+        known = np.zeros(number, bool)
+
+        def remember(positions: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+            kept[positions], known[positions] = pixels, True
+            return pixels
+
+        def first(positions: Any) -> Any:
+            return tf.numpy_function(remember, [positions, read(positions)], tf.uint8)
+
+        def again(positions: Any) -> Any:
+            return tf.numpy_function(lambda chosen: kept[chosen], [positions], tf.uint8)
+
+        def pixels(positions: Any) -> Any:
+            are_known = tf.numpy_function(lambda chosen: known[chosen].all(), [positions], tf.bool)
+            found = tf.cond(are_known, lambda: again(positions), lambda: first(positions))
+            return tf.ensure_shape(found, (None, *kept.shape[1:]))
+
+        return pixels
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ added; a default never changes, nor does the order of the keys that are there.
 """
 
 # isort: off
-from study.experiment.parameters import workload, learning, input, network, observation, strategy, repeats  # noqa: F401
+from study.experiment.parameters import (  # noqa: F401
+    workload, learning, input, network, observation, strategy, horovod, tensorflow, placement, repeats,
+)  # fmt: skip
 
 # isort: on
 from study.experiment.parameters.registry import PARAMETERS, is_observed, observing

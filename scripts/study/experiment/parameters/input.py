@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
-from study.experiment.parameter import Choice, Name, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameter import Choice, Count, Flag, Name, Parameter, Refusal
+from study.experiment.parameters.registry import at_default, declare
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -46,6 +46,33 @@ def _input_pipeline(run: PlannedRun) -> str | None:
             "use tf_data"
         )
     return None
+
+
+def _of_tf_data(name: str) -> Refusal:
+    """The refusal of a key of tf.data's pipeline."""
+
+    def refuse(run: PlannedRun) -> str | None:
+        if run["input_pipeline"] == "keras_arrays" and not at_default(run, name):
+            return "Keras makes the batches with input_pipeline: keras_arrays; use tf_data"
+        return None
+
+    return refuse
+
+
+def _cache_samples(run: PlannedRun) -> str | None:
+    if not run["cache_samples"]:
+        return None
+    if run.kind != "images":
+        return f"{run.dataset.benchmark}'s tables are in memory before training begins; use false"
+    if FORMATS[run["loader"]].has_pixels:
+        return f"loader: {run['loader']} has all images decoded before training begins; use false"
+    return None
+
+
+def _shuffle_buffer(run: PlannedRun) -> str | None:
+    if run["shuffle_buffer_samples"] and not run.spec["shuffle"]:
+        return f"{run.dataset.benchmark}'s samples are not shuffled; use 0"
+    return _of_tf_data("shuffle_buffer_samples")(run)
 
 
 declare(
@@ -103,5 +130,58 @@ declare(
         "Whether each rank trains on all samples or on its own part.",
         default="none",
         papers={"icpp2019": "none", "sc18": "none", "han2019": "by_rank"},
+    )
+)
+
+declare(
+    Parameter(
+        "prefetch_batches",
+        Count(0, 10_000),
+        "Batches that are made ahead of the training step; 0 for none.",
+        default=1,
+        unit="batches",
+        papers={"icpp2019": 1, "sc18": 1},
+        label="prefetched batches",
+        refuse=_of_tf_data("prefetch_batches"),
+    )
+)
+
+declare(
+    Parameter(
+        "map_parallel_calls",
+        Count(0, 1024),
+        "Batches that are made at once, each by a thread of its own; 0 for one by one from tables, and as many as "
+        "cores_per_rank of images.",
+        default=0,
+        unit="batches",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="parallel map calls",
+        refuse=_of_tf_data("map_parallel_calls"),
+    )
+)
+
+declare(
+    Parameter(
+        "cache_samples",
+        Flag(),
+        "Whether each image stays in memory once it is decoded; random changes follow after. For images that are "
+        "read while the model trains.",
+        default=False,
+        papers={"icpp2019": False, "sc18": False},
+        refuse=_cache_samples,
+    )
+)
+
+declare(
+    Parameter(
+        "shuffle_buffer_samples",
+        Count(0),
+        "Size of the buffer from which the next sample is drawn at random, which is then refilled in the files' order; "
+        "0 for a random order of all samples.",
+        default=0,
+        unit="samples",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="shuffle buffer (samples)",
+        refuse=_shuffle_buffer,
     )
 )

@@ -20,6 +20,37 @@ def _warmup(run: PlannedRun) -> str | None:
     return None
 
 
+def _warmup_kind(run: PlannedRun) -> str | None:
+    if run["warmup"] == "gradual":
+        return None
+    if not run["warmup_epochs"]:
+        return f"{run['warmup']} says how the rate grows in warmup_epochs, which is 0; give warmup_epochs"
+    if run["warmup"] == "momentum_corrected" and not run.spec.get("momentum"):
+        return f"{run.dataset.benchmark}'s optimizer has no momentum to correct; use gradual"
+    return None
+
+
+def _decay(run: PlannedRun) -> str | None:
+    if run["learning_rate_decay"] == "none":
+        return None
+    if run["plateau_epochs"]:
+        return "the decay sets the learning rate and would undo a reduction on a plateau; give two grids"
+    if run["warmup_epochs"] >= run.epochs_per_rank:
+        return f"the warm-up takes all {run.epochs_per_rank} epochs of a rank; give fewer warmup_epochs, or use none"
+    return None
+
+
+def _decay_epochs(run: PlannedRun) -> str | None:
+    decay, epochs = run["learning_rate_decay"], run["decay_epochs"]
+    if decay in ("none", "linear"):
+        return f"learning_rate_decay: {decay} does not take it; leave it out" if epochs else None
+    if epochs == 0:
+        return f"learning_rate_decay: {decay} needs 1 or more"
+    if decay == "collapsed" and epochs >= (left := run.epochs_per_rank - run["warmup_epochs"]):
+        return f"{epochs} epochs of collapse leave none of the {left} epochs after the warm-up for the linear decay"
+    return None
+
+
 def _by_layer(run: PlannedRun) -> str | None:
     if run["learning_rate_by_layer"] == "lars" and run.spec["optimizer"] != "sgd":
         return f"LARS is momentum SGD, but {run.dataset.benchmark}'s optimizer is {run.spec['optimizer']}; use none"
@@ -87,5 +118,43 @@ declare(
         default="none",
         papers={"icpp2019": "none", "sc18": "none"},
         refuse=_by_layer,
+    )
+)
+
+declare(
+    Parameter(
+        "warmup",
+        Choice(("gradual", "constant", "momentum_corrected")),
+        "How warmup_epochs begin. gradual: the rate grows with each step. constant: it stays that of one rank until "
+        "they end. momentum_corrected: gradual, and the momentum is multiplied by new rate / old rate "
+        "(arXiv:1706.02677, sections 2.2 and 3).",
+        default="gradual",
+        papers={"icpp2019": "gradual", "sc18": "gradual"},
+        refuse=_warmup_kind,
+    )
+)
+
+declare(
+    Parameter(
+        "learning_rate_decay",
+        Choice(("none", "step", "linear", "cyclic", "collapsed")),
+        "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
+        "cyclic: after the warm-up from a quarter up to the whole rate and back in decay_epochs (arXiv:1506.01186). "
+        "collapsed: linear, and quadratic in the last decay_epochs.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_decay,
+    )
+)
+
+declare(
+    Parameter(
+        "decay_epochs",
+        Count(0),
+        "Epochs from one reduction to the next (step), of a cycle (cyclic), or of the collapse (collapsed).",
+        default=0,
+        unit="epochs",
+        papers={"icpp2019": 0, "sc18": 0},
+        refuse=_decay_epochs,
     )
 )

@@ -14,6 +14,11 @@ def declare(parameter: Parameter) -> Parameter:
     return PARAMETERS.add(parameter.name, parameter)
 
 
+def at_default(run: Any, name: str) -> bool:
+    """Whether a run (``run[key]`` is a key's value) has a key's default value."""
+    return run[name] == PARAMETERS[name].default
+
+
 def observing() -> list[str]:
     """The keys of which runs with another value than the default give no timings."""
     return list(_observing(len(PARAMETERS)))

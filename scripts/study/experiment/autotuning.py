@@ -1,0 +1,49 @@
+"""Horovod's autotuning: how many steps it takes with our settings, and what it found.
+
+Horovod tries pairs of fusion threshold and cycle time by Bayesian optimisation, and keeps the pair with the most bytes
+reduced per second (horovod/common/parameter_manager.cc). What else it could tune is fixed by `VARIABLES`.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+LOG = "autotune.csv"  # in the run's directory, as rank 0's Horovod writes it
+# Horovod's own are 3, 10 and 20, which are 1,200 steps: longer than most runs on a laptop.
+WARMUP_TRIALS, STEPS_PER_SAMPLE, SEARCHED = 1, 5, 10
+TRIALS = SEARCHED + 1
+SAMPLES_PER_TRIAL = 5  # of which Horovod takes the median
+STEPS = (WARMUP_TRIALS + TRIALS) * SAMPLES_PER_TRIAL * STEPS_PER_SAMPLE
+VARIABLES = {
+    "HOROVOD_AUTOTUNE": "1",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": str(WARMUP_TRIALS),
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": str(STEPS_PER_SAMPLE),
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": str(SEARCHED),
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    "HOROVOD_TORUS_ALLREDUCE": "0",
+}
+
+
+def summary(folder: Path) -> dict[str, Any] | None:
+    """What Horovod's log in a run's directory shows; None for a run that was not tuned.
+
+    trials: those that were measured. is_finished: whether Horovod went on with the best of them. fusion_threshold_mb
+    (MiB), cycle_time_ms: of the best trial, or None without a trial.
+    """
+    path = folder / LOG
+    if not path.exists():
+        return None
+    with open(path, encoding="utf-8", newline="") as handle:
+        rows = [row for row in csv.DictReader(handle) if row.get("score")]
+    trials = rows[:TRIALS]
+    # Horovod's last row repeats the best trial.
+    best = rows[TRIALS] if len(rows) > TRIALS else max(trials, key=lambda row: float(row["score"]), default=None)
+    return {
+        "trials": len(trials),
+        "is_finished": len(rows) > TRIALS,
+        "fusion_threshold_mb": float(best["tensor_fusion_threshold"]) if best else None,
+        "cycle_time_ms": float(best["cycle_time_ms"]) if best else None,
+    }

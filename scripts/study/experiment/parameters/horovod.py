@@ -1,0 +1,153 @@
+"""Keys of Horovod's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from study.experiment import autotuning
+from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
+from study.experiment.parameters.registry import at_default, declare
+from study.machines import launchers
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _cache(run: PlannedRun) -> str | None:
+    if run["trace"] and not at_default(run, "cache_capacity"):
+        return "a traced run disables the response cache, so that each negotiation is seen; give two grids"
+    return None
+
+
+def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """Horovod has hierarchical allreduce with NCCL only: NCCL within a node, MPI between nodes."""
+    if not run["hierarchical_allreduce"]:
+        return None
+    if machine["launcher"] == "horovodrun":
+        return "horovodrun starts the ranks over Gloo, which has no hierarchical allreduce; use a machine with MPI"
+    if machine["gpus_per_rank"] == 0:
+        return "it needs NCCL within a node, and the machine's ranks have no GPUs"
+    if launchers.nodes(run.gpus, dict(machine)) == 1:
+        return f"{run.gpus} ranks are on one node, where there are no levels; give more ranks, or use false"
+    return None
+
+
+def _autotune(run: PlannedRun) -> str | None:
+    if not run["autotune"]:
+        return None
+    if run.gpus == 1:
+        return "one rank has no communication to tune; give gpus of 2 or more"
+    for name in ("fusion_threshold_mb", "cycle_time_ms"):
+        if not at_default(run, name):
+            return f"autotuning chooses {name} itself; leave {name} out, or use false"
+    steps, needed = run.steps, autotuning.STEPS * run["backward_passes_per_step"]
+    if steps is not None and steps < needed:
+        return f"tuning takes {needed} steps, the run has {steps}; give more epochs"
+    return None
+
+
+def _passes(run: PlannedRun) -> str | None:
+    if run["backward_passes_per_step"] == 1:
+        return None
+    if run["emulated_ranks"] > 1:
+        return "an emulated run averages the gradients itself; use 1"
+    if run["gradient_noise_every"]:
+        return "most steps average no gradients, whose noise could be measured; use gradient_noise_every: 0"
+    if run["checkpoint_epochs"]:
+        return "checkpoints lack the gradients that are summed up but not yet applied; use checkpoint_epochs: 0"
+    return None
+
+
+def _compression(run: PlannedRun) -> str | None:
+    if run["gradient_compression"] != "none" and run["emulated_ranks"] > 1:
+        return "an emulated run sends no gradients; use none"
+    return None
+
+
+declare(
+    Parameter(
+        "fusion_threshold_mb",
+        Count(0, 4095),
+        "Size of Horovod's fusion buffer, up to which gradients are sent in one allreduce; 0 for one allreduce per "
+        "gradient (HOROVOD_FUSION_THRESHOLD).",
+        default=128,
+        unit="MiB",
+        papers={"icpp2019": 128, "sc18": 128},
+        label="fusion threshold (MiB)",
+    )
+)
+
+declare(
+    Parameter(
+        "cycle_time_ms",
+        Number(),
+        "Time from one cycle of Horovod's background thread to the next; in a cycle it sends the gradients that are "
+        "ready on all ranks (HOROVOD_CYCLE_TIME).",
+        default=1.0,
+        unit="ms",
+        papers={"icpp2019": 1.0, "sc18": 1.0},
+        label="cycle time (ms)",
+    )
+)
+
+declare(
+    Parameter(
+        "cache_capacity",
+        Count(0),
+        "Number of tensors whose negotiated responses Horovod's ranks remember; 0 for none (HOROVOD_CACHE_CAPACITY).",
+        default=1024,
+        unit="tensors",
+        papers={"icpp2019": 1024, "sc18": 1024},
+        label="response cache (tensors)",
+        refuse=_cache,
+    )
+)
+
+declare(
+    Parameter(
+        "hierarchical_allreduce",
+        Flag(),
+        "Whether Horovod reduces within each node first and then between the nodes. Needs NCCL and several nodes.",
+        default=False,
+        papers={"icpp2019": False, "sc18": False},
+        refuse_on=_hierarchical,
+    )
+)
+
+declare(
+    Parameter(
+        "autotune",
+        Flag(),
+        "Whether Horovod searches fusion threshold (0 to 64 MiB) and cycle time (1 to 100 ms) in the first "
+        f"{autotuning.STEPS} steps: {autotuning.WARMUP_TRIALS} trial to warm up and {autotuning.TRIALS} measured ones "
+        f"of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the best.",
+        default=False,
+        papers={"icpp2019": False, "sc18": False},
+        refuse=_autotune,
+    )
+)
+
+declare(
+    Parameter(
+        "gradient_compression",
+        Choice(("none", "fp16")),
+        "Whether gradients are sent in 16 bits. The sum over the ranks then has 16 bits too.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse=_compression,
+    )
+)
+
+declare(
+    Parameter(
+        "backward_passes_per_step",
+        Count(1, 100_000),
+        "Batches whose gradients a rank averages before they are averaged over the ranks and applied. The learning "
+        "rate is not scaled by it. What is left at the end of the run is not applied.",
+        default=1,
+        unit="batches",
+        papers={"icpp2019": 1, "sc18": 1},
+        refuse=_passes,
+    )
+)

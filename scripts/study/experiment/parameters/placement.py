@@ -1,0 +1,77 @@
+"""Keys of where a rank's threads run, and of how its files lie on a parallel file system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from study.experiment.parameter import Choice, Count, Parameter
+from study.experiment.parameters.registry import declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _binding_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    if run["binding"] != "none" and machine.get("laboratory"):
+        return "the laboratory's hosts share one machine's cores, so ranks of several hosts would get the same ones"
+    return None
+
+
+def _communication_cores(run: PlannedRun) -> str | None:
+    if run["communication_cores"] and run["binding"] != "core":
+        return "needs binding: core, by which a rank has cores of its own"
+    return None
+
+
+def _communication_cores_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    cores, left = machine["cores_per_rank"], run["communication_cores"]
+    if left >= cores:
+        return f"{left} of a rank's {cores} cores (cores_per_rank) leave none to compute on"
+    return None
+
+
+def _stripes_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    if run["lustre_stripes"] and machine.get("file_system") != "lustre":
+        return f"{machine['name']} has no file_system: lustre in its file; use 0"
+    return None
+
+
+declare(
+    Parameter(
+        "binding",
+        Choice(("none", "core", "numa")),
+        "To what each rank binds its threads. none: as the launcher does. core: to cores_per_rank cores of its own. "
+        "numa: to all cores of a NUMA node, in turn.",
+        default="none",
+        papers={"icpp2019": "none", "sc18": "none"},
+        refuse_on=_binding_on,
+    )
+)
+
+declare(
+    Parameter(
+        "communication_cores",
+        Count(0, 1024),
+        "Cores of each rank on which only Horovod's threads run; TensorFlow has the others.",
+        default=0,
+        unit="cores",
+        papers={"icpp2019": 0, "sc18": 0},
+        refuse=_communication_cores,
+        refuse_on=_communication_cores_on,
+    )
+)
+
+declare(
+    Parameter(
+        "lustre_stripes",
+        Count(0, 2000),
+        "Number of Lustre targets over which each file is striped from which the ranks read: copies in a folder "
+        "`stripes-N` (lfs setstripe). 0: the files as they are.",
+        default=0,
+        unit="stripes",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="Lustre stripes",
+        refuse_on=_stripes_on,
+    )
+)

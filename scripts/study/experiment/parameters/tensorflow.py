@@ -1,0 +1,149 @@
+"""Keys of TensorFlow's own settings, of the training loop, and an injected delay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
+from study.experiment.parameters.registry import declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _data_format(run: PlannedRun) -> str | None:
+    if run["data_format"] == "channels_last":
+        return None
+    if not any(name in run.spec["model"] for name in ("convolutions", "channels")):
+        return f"{run.dataset.benchmark} has no convolutions; use channels_last"
+    return None
+
+
+def _data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    switched_off = machine.get("environment", {}).get("TF_ENABLE_ONEDNN_OPTS") == "0"
+    if run["data_format"] == "channels_first" and machine["gpus_per_rank"] == 0 and switched_off:
+        return (
+            "on a CPU TensorFlow takes it with oneDNN only, which the machine's file switches off "
+            "(environment.TF_ENABLE_ONEDNN_OPTS)"
+        )
+    return None
+
+
+def _precision(run: PlannedRun) -> str | None:
+    if run["precision"] != "float32" and run["emulated_ranks"] > 1:
+        return "an emulated run sums the gradients in float32; use float32"
+    if run["precision"] != "float32" and run["gradient_noise_every"]:
+        return "the gradient noise is measured in float32; use float32, or gradient_noise_every: 0"
+    if run["precision"] == "mixed_float16" and run["checkpoint_epochs"]:
+        return "checkpoints lack the loss scale; use mixed_bfloat16, or checkpoint_epochs: 0"
+    if run["precision"] == "mixed_float16" and run["backward_passes_per_step"] > 1:
+        return "the loss scale would change between the passes of a step; use mixed_bfloat16"
+    return None
+
+
+def _training_loop(run: PlannedRun) -> str | None:
+    if run["training_loop"] == "custom" and run["emulated_ranks"] > 1:
+        return "emulated ranks have a training step of their own; use keras"
+    if run["training_loop"] == "custom" and run["input_pipeline"] == "keras_arrays":
+        return "input_pipeline: keras_arrays hands the arrays to Keras's loop; use tf_data"
+    return None
+
+
+declare(
+    Parameter(
+        "intra_op_threads",
+        Count(0, 4096),
+        "Threads of a rank that compute one operation together; 0 for cores_per_rank of the machine's file, less the "
+        "communication cores.",
+        default=0,
+        unit="threads",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="intra-op threads",
+    )
+)
+
+declare(
+    Parameter(
+        "inter_op_threads",
+        Count(0, 4096),
+        "Operations that a rank computes at once; 0 for one.",
+        default=0,
+        unit="threads",
+        papers={"icpp2019": 0, "sc18": 0},
+        label="inter-op threads",
+    )
+)
+
+declare(
+    Parameter(
+        "data_format",
+        Choice(("channels_last", "channels_first")),
+        "Where the channels are among the axes of a convolution's input and output. Both have the same weights. On a "
+        "CPU channels_first needs oneDNN; a run on one without it fails at its start.",
+        default="channels_last",
+        papers={"icpp2019": "channels_last", "sc18": "channels_last"},
+        refuse=_data_format,
+        refuse_on=_data_format_on,
+    )
+)
+
+declare(
+    Parameter(
+        "precision",
+        Choice(("float32", "mixed_bfloat16", "mixed_float16")),
+        "Type of the numbers with which layers compute; weights, gradients and the last layer stay float32. "
+        "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
+        default="float32",
+        papers={"icpp2019": "float32", "sc18": "float32"},
+        refuse=_precision,
+    )
+)
+
+declare(
+    Parameter(
+        "xla",
+        Flag(),
+        "Whether TensorFlow compiles the parts of the training step between the allreduces with XLA (auto-clustering).",
+        default=False,
+        papers={"icpp2019": False, "sc18": False},
+        label="XLA",
+    )
+)
+
+declare(
+    Parameter(
+        "training_loop",
+        Choice(("keras", "custom")),
+        "Who makes the steps of an epoch. keras: Keras's fit. custom: a loop of this project around a compiled step; "
+        "validation and evaluation are Keras's.",
+        default="keras",
+        papers={"icpp2019": "keras", "sc18": "keras"},
+        refuse=_training_loop,
+    )
+)
+
+declare(
+    Parameter(
+        "kmp_blocktime_ms",
+        Count(-1, 1_000_000),
+        "Time for which a thread of Intel's OpenMP waits for work before it sleeps (KMP_BLOCKTIME); -1 for the "
+        "machine's or the library's own. A placebo with TensorFlow's public packages, which have no OpenMP.",
+        default=-1,
+        unit="ms",
+        label="KMP_BLOCKTIME (ms)",
+    )
+)
+
+declare(
+    Parameter(
+        "step_delay_ms",
+        Number(),
+        "A sleep of each rank before each step: an injected delay of known size, by which the comparison of arms is "
+        "checked; 0 for none.",
+        default=0.0,
+        unit="ms",
+        papers={"icpp2019": 0.0, "sc18": 0.0, "han2019": 0.0},
+        label="injected delay per step (ms)",
+    )
+)

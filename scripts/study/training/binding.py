@@ -1,0 +1,66 @@
+"""Which cores a rank's threads run on, under the grid keys ``binding`` and ``communication_cores``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
+from study.training.communicator import Communicator
+
+NUMA_NODES = Path("/sys/devices/system/node")
+
+
+def bind(run: RunDefinition, communicator: Communicator) -> dict[str, list[int]] | None:
+    """Bind the threads of this process; threads that they start later inherit it.
+
+    Returns the cores: ``compute``, and ``communication`` if some are left to the communication library's threads; None
+    without binding. Raises `StudyError` if the host has fewer cores than its ranks need.
+    """
+    binding = run.parameters.get("binding", "none")
+    if binding == "none":
+        return None
+    allowed, local, ranks = sorted(os.sched_getaffinity(0)), communicator.local_rank, communicator.local_size
+    everyone = communicator.gather({"host": socket.gethostname(), "allowed": allowed})
+    if any(each["allowed"] != allowed for each in everyone if each["host"] == socket.gethostname()):
+        local, ranks = 0, 1  # the launcher has given each rank cores of its own
+    if binding == "numa":
+        cores = {"compute": numa_node(allowed, local, ranks)}
+    else:
+        own = own_cores(allowed, run.machine["cores_per_rank"], local, ranks)
+        left = len(own) - run["communication_cores"]
+        cores = {"compute": own[:left], "communication": own[left:]}
+        cores = {kind: numbers for kind, numbers in cores.items() if numbers}
+    for thread in (int(path.name) for path in Path("/proc/self/task").iterdir()):
+        kind = "communication" if thread in communicator.own_threads and "communication" in cores else "compute"
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(thread, cores[kind])
+    return cores
+
+
+def own_cores(allowed: list[int], number: int, local_rank: int, local_size: int) -> list[int]:
+    """A rank's ``number`` cores of those ``allowed``, which it shares with the other ranks of its host."""
+    if len(allowed) < number * local_size:
+        raise StudyError(
+            f"binding: core needs {number} cores for each of the {local_size} ranks of this host, which has "
+            f"{len(allowed)}; start fewer ranks, or use binding: none"
+        )
+    return allowed[local_rank * number : (local_rank + 1) * number]
+
+
+def numa_node(allowed: list[int], local_rank: int, local_size: int, nodes: Path = NUMA_NODES) -> list[int]:
+    """The ``allowed`` cores of a rank's NUMA node: the ranks are spread over the nodes in order."""
+    found = []
+    for path in sorted(nodes.glob("node[0-9]*/cpulist"), key=lambda each: int(each.parent.name[4:])):
+        cores = [core for core in _listed(path.read_text()) if core in allowed]
+        found += [cores] if cores else []
+    return found[local_rank * len(found) // local_size] if found else allowed
+
+
+def _listed(text: str) -> list[int]:
+    """The numbers of Linux's list format, such as ``0-3,8``."""
+    parts = [part.split("-") for part in text.strip().split(",") if part]
+    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]

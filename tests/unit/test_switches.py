@@ -1,0 +1,419 @@
+"""Switches of Horovod, TensorFlow, the input and the placement: what sets them, and what refuses them."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import copy
+import dataclasses
+import math
+import types
+
+import numpy as np
+import pytest
+from examples import STUDY, define, expand
+from fake_communicator import FakeCommunicator
+
+from study import models, plan
+from study.core import configuration
+from study.core.errors import StudyError
+from study.data import randomness
+from study.experiment import autotuning, schemas
+from study.experiment.study import Study
+from study.launch import variables
+from study.machines import launchers, machine
+from study.records import record
+from study.training import binding, data_format, learning_rate, precision, rank
+from study.training.step_measures import StepMeasures
+
+WEAK = {"scaling": "weak", "epochs": 8}  # five steps an epoch
+STEPS = 5
+rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+
+
+@pytest.mark.parametrize(
+    ("point", "set_to"),
+    [
+        ({"fusion_threshold_mb": 0}, {"HOROVOD_FUSION_THRESHOLD": "0"}),
+        ({"fusion_threshold_mb": 64}, {"HOROVOD_FUSION_THRESHOLD": "67108864"}),
+        ({"cycle_time_ms": 3.5}, {"HOROVOD_CYCLE_TIME": "3.5"}),
+        ({"cache_capacity": 0}, {"HOROVOD_CACHE_CAPACITY": "0"}),
+        ({"hierarchical_allreduce": True}, {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}),
+        ({"xla": True}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}),
+        ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
+        ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
+        (
+            {"autotune": True, **WEAK, "epochs": 60},
+            {
+                **autotuning.VARIABLES,
+                "HOROVOD_CACHE_CAPACITY": "1024",
+                "HOROVOD_AUTOTUNE_LOG": f"{os.getcwd()}/run/autotune.csv",
+            },
+        ),
+    ],
+)
+def test_a_switch_is_a_variable_of_its_own_and_nothing_else(tmp_path, monkeypatch, point, set_to):
+    """And the default sets none, whatever the shell has."""
+    folder = tmp_path.__class__("run")
+    usual, changed = (
+        variables.of_ranks(define(expand(**each)[0]), folder, 900, dict.fromkeys(set_to, "shell"))
+        for each in ({key: point[key] for key in WEAK if key in point}, point)
+    )
+    own = {name: value for name, value in usual.items() if name in set_to}
+    assert own in ({}, {"OMP_NUM_THREADS": "1"})
+    assert {name: value for name, value in changed.items() if usual.get(name) != value and name in set_to} == set_to
+    assert set(changed) - set(usual) <= set(set_to)
+
+
+def test_a_switch_is_stronger_than_the_machine_s_file():
+    run = define(expand(kmp_blocktime_ms=3, fusion_threshold_mb=1)[0], on="theta")
+    found = variables.of_run(run, types.SimpleNamespace(), 900)
+    assert (found["KMP_BLOCKTIME"], found["HOROVOD_FUSION_THRESHOLD"]) == ("3", "1048576")
+    usual = variables.of_run(define(expand()[0], on="theta"), types.SimpleNamespace(), 900)
+    assert usual["KMP_BLOCKTIME"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"cache_capacity": 0, "trace": True}, "cache_capacity: a traced run disables"),
+        ({"autotune": True, **WEAK}, "autotune: tuning takes 300 steps, the run has 40"),
+        (
+            {"autotune": True, **WEAK, "epochs": 60, "backward_passes_per_step": 2},
+            "autotune: tuning takes 600 steps, the run has 300",
+        ),
+        ({"autotune": True, "gpus": 1}, "autotune: one rank has no communication"),
+        ({"autotune": True, **WEAK, "cycle_time_ms": 2}, "autotune: autotuning chooses cycle_time_ms itself"),
+        ({"gradient_compression": "fp16", "gpus": 1, "emulated_ranks": 2}, "gradient_compression: an emulated run"),
+        ({"backward_passes_per_step": 2, "gpus": 1, "emulated_ranks": 2}, "backward_passes_per_step: an emulated run"),
+        ({"backward_passes_per_step": 2, "gradient_noise_every": 1, "sharding": "by_rank"}, "backward_passes_per_step"),
+        ({"backward_passes_per_step": 2, "checkpoint_epochs": 1}, "backward_passes_per_step: checkpoints lack"),
+        ({"data_format": "channels_first", "benchmark": "p1b2", "batch_size": 20}, "data_format: p1b2 has no conv"),
+        ({"precision": "mixed_float16", "checkpoint_epochs": 1}, "precision: checkpoints lack the loss scale"),
+        ({"precision": "mixed_bfloat16", "gpus": 1, "emulated_ranks": 2}, "precision: an emulated run"),
+        ({"training_loop": "custom", "gpus": 1, "emulated_ranks": 2}, "training_loop: emulated ranks"),
+        ({"training_loop": "custom", "input_pipeline": "keras_arrays"}, "training_loop: input_pipeline: keras_arrays"),
+        ({"prefetch_batches": 2, "input_pipeline": "keras_arrays"}, "prefetch_batches: Keras makes the batches"),
+        ({"map_parallel_calls": 2, "input_pipeline": "keras_arrays"}, "map_parallel_calls: Keras makes the batches"),
+        ({"shuffle_buffer_samples": 2, "input_pipeline": "keras_arrays"}, "shuffle_buffer_samples: Keras makes"),
+        ({"cache_samples": True}, "cache_samples: nt3's tables are in memory"),
+        ({"warmup": "constant"}, "warmup: constant says how the rate grows in warmup_epochs, which is 0"),
+        ({"warmup": "momentum_corrected", "warmup_epochs": 1}, "warmup: nt3's optimizer has no momentum"),
+        ({"learning_rate_decay": "step"}, "decay_epochs: learning_rate_decay: step needs 1 or more"),
+        ({"learning_rate_decay": "linear", "decay_epochs": 2}, "decay_epochs: learning_rate_decay: linear does not"),
+        ({"learning_rate_decay": "collapsed", "decay_epochs": 2}, "decay_epochs: 2 epochs of collapse leave none of"),
+        ({"learning_rate_decay": "linear", "warmup_epochs": 2}, "learning_rate_decay: the warm-up takes all 2 epochs"),
+        ({"learning_rate_decay": "linear", "plateau_epochs": 2}, "learning_rate_decay: the decay sets the learning"),
+        ({"communication_cores": 1}, "communication_cores: needs binding: core"),
+        ({"strategy": "multi_worker_mirrored", "fusion_threshold_mb": 1}, "strategy: .*the fusion buffer is Horovod's"),
+        ({"strategy": "parameter_server", "servers": 1, "learning_rate_decay": "linear"}, "strategy: .*learning_rate"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_with_the_key(point, message):
+    with pytest.raises(StudyError, match=message.replace("(", r"\(")) as told:
+        expand(**point)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("fusion_treshold_mb", 1, "did you mean 'fusion_threshold_mb'"),
+        ("fusion_threshold_mb", -1, "fusion_threshold_mb: -1 is less than the minimum of 0"),
+        ("precision", "mixed_bfloat", "did you mean 'mixed_bfloat16'"),
+        ("learning_rate_decay", "cycle", "not one of none, step, linear, cyclic, collapsed"),
+    ],
+)
+def test_a_mistake_is_told_with_the_nearest_name(key, value, message):
+    content = copy.deepcopy(STUDY)
+    content["runs"] = [{"benchmark": "nt3", "scaling": "strong", "gpus": 1, "loader": "npy", key: value}]
+    with pytest.raises(StudyError) as told:
+        configuration.check(content, schemas.studies(), "test.yaml")
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def refused(on, **point):
+    """The lines of the plan on a machine, without those of programs that are not here."""
+    runs = expand(**point)
+    settings = machine.load(on) if isinstance(on, str) else on
+    study = Study("test", "a test", {}, runs)
+    return [line for line in plan.refused(study, settings, {}) if "test.yaml" in line]
+
+
+@pytest.mark.parametrize(
+    ("on", "point", "reason"),
+    [
+        ("local", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): horovodrun starts the ranks ove"),
+        ("local_mpi", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): it needs NCCL within a node"),
+        ("summit", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): 2 ranks are on one node"),
+        ("local", {"lustre_stripes": 4}, "lustre_stripes (1 runs): local has no file_system: lustre in its file"),
+        ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 runs): 1 of a rank's 1 cores"),
+        ("lab", {"binding": "numa"}, "binding (1 runs): the laboratory's hosts share one machine's cores"),
+    ],
+)
+def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason):
+    (line,) = refused(on, **point)
+    assert line.startswith(f"config/studies/test.yaml: {reason}")
+
+
+def test_a_machine_that_has_it_refuses_nothing():
+    assert refused("summit", hierarchical_allreduce=True, gpus=12, epochs=12, scaling="weak") == []
+    assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
+    switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
+    assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
+    assert refused("local", data_format="channels_first") == []
+
+
+def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):
+    run = define(expand(lustre_stripes=4, loader="npy")[0], on="theta", data_dir="/data")
+    assert all(each["path"].startswith("/data/stripes-4/converted/") for each in run.data.values())
+    settings = machine.load("theta")
+    found = plan.refused(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
+    assert any("lfs, Lustre's own program, is not on PATH" in line for line in found)
+    monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
+    found = plan.refused(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
+    assert not [line for line in found if "lfs" in line]
+
+
+def momentum_run(warmup="gradual", **point):
+    """A definition of a run whose optimizer has a momentum of 0.9; 4 ranks, rates 0.001 to 0.004."""
+    run = define(expand(gpus=4, **WEAK, **point)[0])
+    of_benchmark = {**run.benchmark, "momentum": 0.9}
+    return dataclasses.replace(run, benchmark=of_benchmark, parameters={**run.parameters, "warmup": warmup})
+
+
+SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
+    "gradual": ({"warmup_epochs": 2}, lambda t: 1 + 3 * min(1, (t + 1) / 10)),
+    "constant": ({"warmup_epochs": 2, "warmup": "constant"}, lambda t: 1 if t < 10 else 4),
+    "step": ({"learning_rate_decay": "step", "decay_epochs": 3}, lambda t: 4 * 0.1 ** (t // 15)),
+    "linear": ({"learning_rate_decay": "linear"}, lambda t: 4 * (1 - t / 40)),
+    "warm and linear": (
+        {"learning_rate_decay": "linear", "warmup_epochs": 2},
+        lambda t: 1 + 3 * (t + 1) / 10 if t < 10 else 4 * (40 - t) / 30,
+    ),
+    "cyclic": (
+        {"learning_rate_decay": "cyclic", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"},
+        lambda t: 1 if t < 5 else 4 * (0.25 + 0.75 * (1 - abs((t - 5) % 10 / 5 - 1))),
+    ),
+    "collapsed": (
+        {"learning_rate_decay": "collapsed", "decay_epochs": 2},
+        lambda t: 4 * (1 - t / 40) if t < 30 else 4 * 0.25 * ((40 - t) / 10) ** 2,
+    ),
+}
+
+
+class Stub:
+    """A model with nothing but an optimizer's learning rate and momentum."""
+
+    def __init__(self, rate):
+        import tensorflow as tf
+
+        self.optimizer = types.SimpleNamespace(learning_rate=tf.Variable(rate), momentum=0.9)
+
+
+def steps_of(run, epochs_before=0):
+    """(learning rate, momentum) of each step from a run's begin, or from where it resumes."""
+    model = Stub(learning_rate.scaled(run, 4))
+    learning_rate.make_momentum_variable(model.optimizer, run)
+    callbacks = learning_rate.schedule(run, 4, STEPS, epochs_before)
+    found = []
+    for callback in callbacks:
+        callback.set_model(model)
+    for step in range((8 - epochs_before) * STEPS):
+        for callback in callbacks:
+            callback.on_train_batch_begin(step % STEPS)
+        found.append((float(model.optimizer.learning_rate.numpy()), float(model.optimizer.momentum)))
+    return found
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_learning_rate_of_every_step_is_the_closed_form(name):
+    """From the begin, and from each epoch after which a run may resume."""
+    point, factor = SCHEDULES[name]
+    run, expected = momentum_run(**point), [0.001 * factor(t) for t in range(40)]
+    for epochs_before in (0, 1, 2, 5, 7):
+        found = [rate for rate, _ in steps_of(run, epochs_before)]
+        assert found == pytest.approx(expected[epochs_before * STEPS :], rel=1e-6), epochs_before
+    rates = [learning_rate.rate_at(run, 4, t, STEPS) for t in range(40)]
+    assert rates == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_momentum_is_corrected_where_the_rate_grows():
+    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected")
+    rates = [0.001 * (1 + 3 * min(1, (t + 1) / 10)) for t in range(40)]
+    corrected = [0.9] + [0.9 * rates[t] / rates[t - 1] for t in range(1, 40)]
+    for epochs_before in (0, 1, 2, 4):
+        found = steps_of(run, epochs_before)
+        assert [rate for rate, _ in found] == pytest.approx(rates[epochs_before * STEPS :], rel=1e-6)
+        assert [each for _, each in found] == pytest.approx(corrected[epochs_before * STEPS :], rel=1e-6)
+
+
+def test_a_corrected_momentum_is_that_of_keras_s_sgd():
+    """v' = momentum x new rate / old rate x v - new rate x gradient."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected")
+    optimizer, weight = keras.optimizers.SGD(1.0, momentum=0.9), tf.Variable([1.0])
+    learning_rate.make_momentum_variable(optimizer, run)
+    optimizer.build([weight])
+    (callback,) = learning_rate.schedule(run, 4, STEPS)
+    callback.set_model(types.SimpleNamespace(optimizer=optimizer))
+    expected, velocity = 1.0, 0.0
+    step = tf.function(lambda: optimizer.apply_gradients([(tf.constant([0.5]), weight)]))
+    for t in range(12):
+        callback.on_train_batch_begin(t)
+        step()
+        rate, before = (learning_rate.rate_at(run, 4, each, STEPS) for each in (t, max(t - 1, 0)))
+        velocity = 0.9 * rate / before * velocity - rate * 0.5
+        expected += velocity
+    assert weight.numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_shuffle_buffer_moves_no_sample_further_ahead_than_its_size():
+    drawn = np.random.default_rng(1).random(1000)
+    for size in (1, 7, 1000, 5000):
+        order = randomness.buffered(drawn, size)
+        assert sorted(order) == list(range(1000))
+        assert (order - np.arange(1000)).max() < size
+    assert list(randomness.buffered(drawn, 1)) == list(range(1000))
+    assert np.abs(np.corrcoef(randomness.buffered(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
+
+
+def test_the_order_with_a_buffer_is_of_seed_and_epoch():
+    def order(seed, epoch, buffer=8):
+        return randomness.EpochOrder(seed, epoch, buffer).positions(50).numpy().tolist()
+
+    assert order(1, 0) == order(1, 0)
+    assert len({tuple(each) for each in (order(1, 0), order(1, 1), order(2, 0), order(1, 0, 0))}) == 4
+    by_rank = randomness.OrdersByRank([1, 2], 3, 8).positions(50).numpy()
+    assert by_rank[:, 1].tolist() == order(2, 3)
+
+
+HEAD = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
+HEAD += "tensor_fusion_threshold,score\n"
+
+
+@pytest.mark.parametrize(
+    ("trials", "last", "expected"),
+    [
+        (0, "", (0, False, None, None)),
+        (3, "", (3, False, 2.0, 12.0)),
+        (autotuning.TRIALS, "", (autotuning.TRIALS, False, 10.0, 20.0)),
+        (autotuning.TRIALS, "0,0,0,1,20,10,99\n", (autotuning.TRIALS, True, 10.0, 20.0)),
+    ],
+)
+def test_what_autotuning_found(tmp_path, trials, last, expected):
+    assert autotuning.summary(tmp_path) is None
+    rows = [f"0,0,0,1,{10 + number},{number},{number}\n" for number in range(trials)]
+    (tmp_path / autotuning.LOG).write_text(HEAD + "".join(rows) + last)
+    assert tuple(autotuning.summary(tmp_path).values()) == expected
+
+
+def test_cores_of_ranks():
+    assert binding.own_cores([2, 3, 6, 7, 9], 2, 1, 2) == [6, 7]
+    with pytest.raises(StudyError, match="binding: core needs 2 cores for each of the 3 ranks of this host, which has"):
+        binding.own_cores([2, 3, 6, 7], 2, 0, 3)
+
+
+def test_numa_nodes_of_ranks(tmp_path):
+    for number, cores in enumerate(["0-3", "4-5,8", "6-7", ""]):
+        (tmp_path / f"node{number}").mkdir()
+        (tmp_path / f"node{number}" / "cpulist").write_text(f"{cores}\n")
+    allowed = [0, 1, 4, 5, 8]  # the third node has none of them
+    assert [binding.numa_node(allowed, rank, 4, tmp_path) for rank in range(4)] == [
+        [0, 1],
+        [0, 1],
+        [4, 5, 8],
+        [4, 5, 8],
+    ]
+    assert binding.numa_node([0, 1], 0, 1, tmp_path / "nothing") == [0, 1]
+
+
+def test_threads_are_bound_and_the_library_s_apart(monkeypatch):
+    bound, point = {}, {"binding": "core", "communication_cores": 1}
+    run = define(expand(**point)[0])
+    run = dataclasses.replace(run, machine={**run.machine, "cores_per_rank": 2})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", bound.__setitem__)
+    ranks = FakeCommunicator(size=2, rank=1)
+    ranks.own_threads = {os.getpid()}
+    assert binding.bind(run, ranks) == {"compute": [2], "communication": [3]}
+    assert bound.pop(os.getpid()) == [3]
+    assert all(cores == [2] for cores in bound.values()) and bound
+    assert binding.bind(define(expand()[0]), ranks) is None
+    given = {"host": binding.socket.gethostname()}
+    ranks.gathered = [[{**given, "allowed": [0, 1]}, {**given, "allowed": [2, 3]}]]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
+    assert binding.bind(run, ranks) == {"compute": [2], "communication": [3]}, "the launcher has bound them"
+
+
+def test_threads():
+    run = define(expand()[0])
+    assert (run.compute_threads, run.operations_at_once) == (1, 1)
+    run = define(expand(intra_op_threads=3, inter_op_threads=2)[0])
+    assert (run.compute_threads, run.operations_at_once) == (3, 2)
+    run = define(expand(binding="core", communication_cores=4)[0], on="theta")
+    assert run.compute_threads == 60
+
+
+@pytest.mark.parametrize(("point", "expected"), [({}, False), ({"intra_op_threads": 2}, True), ({"gpus": 4}, True)])
+def test_more_threads_than_cores_are_flagged(point, expected):
+    found = record._oversubscribed(define(expand(**point)[0]), {"host": {"cores_allowed": 3}})
+    assert found is expected
+
+
+@pytest.mark.parametrize(("name", "shape"), [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (32, 32, 3))])
+def test_channels_first_computes_the_same(name, shape):
+    """Where TensorFlow can: with oneDNN, or on a GPU."""
+    import tensorflow as tf
+    from tensorflow.python.util import _pywrap_util_port
+
+    model = models.get(name, configuration.load_named("benchmarks", name)).build_model(shape)
+    moved = data_format.channels_first(model)
+    for one, other in zip(model.get_weights(), moved.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+    if not _pywrap_util_port.IsMklEnabled():
+        pytest.skip("this TensorFlow has no such operations on a CPU")
+    x = tf.constant(np.random.default_rng(0).random((2, *shape), np.float32))
+    assert np.abs(model(x).numpy() - moved(x).numpy()).max() < 1e-6
+
+
+def test_channels_first_without_onednn_is_refused(monkeypatch):
+    from tensorflow.python.util import _pywrap_util_port
+
+    monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: False)
+    with pytest.raises(StudyError, match="data_format: channels_first needs oneDNN on a CPU"):
+        data_format.arranged(None, define(expand(data_format="channels_first")[0]))
+
+
+@pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_keeps_weights_and_output_in_float32(name):
+    import tf_keras as keras
+
+    run = define(expand(precision=name)[0])
+    model = rank.compile_model(
+        models.get("nt3", configuration.load_named("benchmarks", "nt3")), run, FakeCommunicator(size=2), (60, 1)
+    )
+    assert keras.mixed_precision.global_policy().name == "float32", "later models are not touched"
+    assert {each.dtype.name for each in model.variables} == {"float32"}
+    assert model.layers[0].compute_dtype == name.removeprefix("mixed_")
+    assert model(np.zeros((1, 60, 1), np.float32)).dtype.name == "float32"
+    assert (type(model.optimizer).__name__ == "LossScaleOptimizerV3") is (name == "mixed_float16")
+    assert precision.of(run) == name
+
+
+def test_step_times_leave_out_the_first_epoch():
+    measures = StepMeasures(define(expand()[0]), 2, steps=4)
+    assert measures.step_times() is None
+    for begins in ([0, 9, 18, 27], [0.0, 1.0, 2.0, 3.0], [10.0, 11.0, 12.0, 15.0]):
+        measures._begins.assign(begins)
+        measures.end_epoch(4)
+    found = measures.step_times()
+    assert found["median_s"] == 1.0
+    assert found["p95_s"] == pytest.approx(np.quantile([1, 1, 1, 1, 1, 3], 0.95))
+    assert found["jitter"] == 0
+    assert StepMeasures(define(expand()[0]), 2, steps=1).step_times() is None
+    assert math.isfinite(found["p95_s"])
