@@ -461,6 +461,29 @@ def test_training_is_the_same_from_all_formats_bit_for_bit(tmp_path):
     assert len(set(results[0][1])) == 2, "each epoch has other samples"
 
 
+def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp_path, monkeypatch):
+    """Images that are cut out and mirrored at random, in two epochs."""
+    results, reads = {}, []
+    read = source.Reader.read
+    monkeypatch.setattr(source.Reader, "read", lambda self, positions: reads.append(positions) or read(self, positions))
+    for name, point in {
+        "usual": {},
+        "at once": {"prefetch_batches": 4, "map_parallel_calls": 3},
+        "cached": {"cache_samples": True, "prefetch_batches": 0},
+        "buffered": {"shuffle_buffer_samples": 10},
+    }.items():
+        (planned,) = expanded({"flip": True}, input_checksum=True, **point)
+        make_images(planned, str(tmp_path / "data"))
+        run = define(planned, data_dir=str(tmp_path / "data"))
+        reads.clear()
+        rank.run_rank(run, tmp_path / name, phases.now(), lambda with_process_sets: FakeCommunicator())
+        metrics = json.loads((tmp_path / name / "metrics.json").read_text())["ranks"][0]
+        results[name] = metrics["final_weights_crc32"], tuple(metrics["input_crc32"]), sum(map(len, reads))
+    assert len({each[:2] for name, each in results.items() if name != "buffered"}) == 1
+    assert results["buffered"][1] != results["usual"][1]
+    assert results["usual"][2] - results["cached"][2] == 60, "the second epoch reads no training image"
+
+
 @pytest.mark.parametrize(
     ("dataset", "point", "expected"),
     [

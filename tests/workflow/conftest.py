@@ -1,14 +1,21 @@
 """The tiny study, run once for real: Snakemake, Horovod, TensorFlow."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from examples import define, expand, make_data
 from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project
+
+from study.launch import variables
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +52,7 @@ def fresh(tmp_path):
 def ranks():
     """Run a script of this folder on real Horovod ranks: ``ranks(2, "script.py", ...)`` gives the finished process."""
 
-    def run(number, script, *arguments):
+    def run(number, script, *arguments, variables=None):
         line = [
             sys.executable,
             ROOT / "scripts" / "horovodrun.py",
@@ -58,7 +65,42 @@ def ranks():
         ]
         line += [Path(__file__).parent / script, *map(str, arguments)]
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        variables = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "scripts")}
-        return subprocess.run(line, capture_output=True, text=True, env=variables, timeout=WAIT_S)
+        own = {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "scripts")}
+        environment = {**os.environ, **(variables or {}), **own}
+        return subprocess.run(line, capture_output=True, text=True, env=environment, timeout=WAIT_S)
 
     return run
+
+
+@dataclass
+class RankRun:
+    """What ranks_weights.py left of a run."""
+
+    folder: Path
+    weights: list[np.ndarray]
+    metrics: dict
+    history: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def trained(ranks, tmp_path_factory):
+    """Train a point once per module, with its variables: ``trained(point, *options of ranks_weights.py)``."""
+    runs, data = {}, tmp_path_factory.mktemp("data")
+
+    def train(point, *options):
+        (planned,) = expand(**point)
+        folder = tmp_path_factory.mktemp("run")
+        if planned.directory not in runs:
+            run = define(planned, data_dir=str(data))
+            run.write(folder / "run.yaml")
+            make_data(planned, data)
+            of_run = variables.of_run(run, folder, WAIT_S)
+            done = ranks(planned.gpus, "ranks_weights.py", folder, *options, variables=of_run)
+            assert done.returncode == 0, done.stdout + done.stderr
+            with np.load(folder / "weights.npz") as weights:
+                arrays = [weights[name] for name in weights.files]
+            metrics = json.loads((folder / "metrics.json").read_text())
+            runs[planned.directory] = RankRun(folder, arrays, metrics, pd.read_csv(folder / "history.csv"))
+        return runs[planned.directory]
+
+    return train

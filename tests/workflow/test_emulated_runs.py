@@ -1,46 +1,13 @@
 """Emulated ranks train as real ranks do; what steps measure, on real ranks, changes nothing and finds the slow one."""
 
-import json
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 import pytest
-from examples import define, expand, make_data
 
 NT3 = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "loader": "npy"}  # 5 steps an epoch, dropout
 P1B2 = {"benchmark": "p1b2", "scaling": "weak", "epochs": 5, "batch_size": 6, "loader": "npy", "sharding": "by_rank"}
 SLOW = 1
 QUALITY = ["loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"]
-
-
-@dataclass
-class Run:
-    weights: list[np.ndarray]
-    metrics: dict
-    history: pd.DataFrame
-
-
-@pytest.fixture(scope="module")
-def trained(ranks, tmp_path_factory):
-    """Train once: ``trained(point, *options of ranks_weights.py)``."""
-    runs, data = {}, tmp_path_factory.mktemp("data")
-
-    def train(point, *options):
-        (planned,) = expand(**point)
-        folder = tmp_path_factory.mktemp("run")
-        if planned.directory not in runs:
-            define(planned, data_dir=str(data)).write(folder / "run.yaml")
-            make_data(planned, data)
-            done = ranks(planned.gpus, "ranks_weights.py", folder, *options)
-            assert done.returncode == 0, done.stdout + done.stderr
-            with np.load(folder / "weights.npz") as weights:
-                arrays = [weights[name] for name in weights.files]
-            metrics = json.loads((folder / "metrics.json").read_text())
-            runs[planned.directory] = Run(arrays, metrics, pd.read_csv(folder / "history.csv"))
-        return runs[planned.directory]
-
-    return train
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ LOG = "autotune.csv"  # in the run's directory, as rank 0's Horovod writes it
 WARMUP_TRIALS, STEPS_PER_SAMPLE, SEARCHED = 1, 5, 10
 TRIALS = SEARCHED + 1
 SAMPLES_PER_TRIAL = 5  # of which Horovod takes the median
-STEPS = (WARMUP_TRIALS + TRIALS) * SAMPLES_PER_TRIAL * STEPS_PER_SAMPLE
+STEPS = (WARMUP_TRIALS + TRIALS) * (SAMPLES_PER_TRIAL * STEPS_PER_SAMPLE + 1)  # one more step ends a trial
 VARIABLES = {
     "HOROVOD_AUTOTUNE": "1",
     "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": str(WARMUP_TRIALS),

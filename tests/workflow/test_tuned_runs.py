@@ -1,0 +1,96 @@
+"""Switches on real ranks: what they change of bytes, allreduces and weights, and what they leave alone."""
+
+import numpy as np
+import pytest
+
+from study.experiment import autotuning
+from study.instruments.timeline.summary import summarize
+
+NT3 = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "npy"}  # 20 steps, ten gradients
+STEPS = 20
+# 45 steps of 10 MB of gradients, beside which Horovod's own messages do not matter; no dropout.
+P1B1 = {"benchmark": "p1b1", "scaling": "weak", "epochs": 9, "batch_size": 20, "gpus": 2, "loader": "npy"}
+
+
+def sent(run):
+    """Bytes of both ranks per epoch, without the first."""
+    return sum(rank["tcp_sent_bytes"] for rank in run.metrics["ranks"])
+
+
+def largest_difference(one, other):
+    return max(np.abs(a - b).max() for a, b in zip(one.weights, other.weights, strict=True))
+
+
+def step_s(run):
+    return run.metrics["ranks"][0]["step_times"]["median_s"]
+
+
+@pytest.fixture(scope="module")
+def traced(trained):
+    return trained({**NT3, "trace": True})
+
+
+@pytest.fixture(scope="module")
+def large(trained):
+    return trained(P1B1)
+
+
+def test_compressed_gradients_are_half_the_bytes(trained, large):
+    compressed = trained({**P1B1, "gradient_compression": "fp16"})
+    assert sent(compressed) / sent(large) == pytest.approx(0.5, abs=0.01)
+    assert compressed.history.loss.tolist() == pytest.approx(large.history.loss.tolist(), rel=0.01)
+    assert largest_difference(compressed, large) > 0
+
+
+def test_four_backward_passes_are_a_quarter_of_the_bytes(trained, large):
+    passes = trained({**P1B1, "backward_passes_per_step": 4})  # ten allreduces in the 40 steps after the first epoch
+    assert sent(passes) / sent(large) == pytest.approx(0.25, rel=0.02)
+    assert passes.history.loss.iloc[-1] < passes.history.loss.iloc[0]
+    assert len({rank["final_weights_crc32"] for rank in passes.metrics["ranks"]}) == 1
+
+
+def test_xla_trains_the_same(trained, large):
+    compiled = trained({**P1B1, "xla": True})
+    assert 0 < largest_difference(compiled, large) < 1e-3
+    assert compiled.history.loss.tolist() == pytest.approx(large.history.loss.tolist(), rel=1e-4)
+
+
+def test_without_fusion_there_is_an_allreduce_per_gradient(trained, traced):
+    apart = trained({**NT3, "trace": True, "fusion_threshold_mb": 0})
+    fused, single = (summarize(run.folder / "ranks" / "timeline.json", []).summary for run in (traced, apart))
+    assert fused["allreduce_tensors"] == single["allreduce_tensors"] == 10 * STEPS
+    assert single["allreduce_operations"] == 10 * STEPS
+    assert STEPS <= fused["allreduce_operations"] < 10 * STEPS
+    assert sent(apart) / sent(traced) == pytest.approx(1, abs=0.01)
+    assert largest_difference(apart, traced) < 1e-6
+
+
+def test_how_batches_are_made_and_when_they_are_sent_changes_no_bit(trained, traced):
+    other = {"prefetch_batches": 0, "map_parallel_calls": 3, "cycle_time_ms": 50, "binding": "numa"}
+    changed = trained({**NT3, **other})
+    assert largest_difference(changed, traced) == 0
+    assert changed.metrics["ranks"][0]["cores"]["compute"]
+    assert step_s(changed) > 0.04, "each step waits for a cycle"
+
+
+def test_the_custom_loop_trains_as_keras_does(trained, traced):
+    custom = trained({**NT3, "training_loop": "custom", "step_delay_ms": 80})
+    assert largest_difference(custom, traced) < 1e-6
+    quality = ["loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"]
+    assert custom.history[quality].to_numpy() == pytest.approx(traced.history[quality].to_numpy(), rel=1e-4)
+    assert step_s(custom) > 0.08, "the injected delay"
+
+
+def test_layers_in_16_bits_train_nearly_as_in_32(trained, traced):
+    mixed = trained({**NT3, "precision": "mixed_bfloat16", "data_format": "channels_first"})
+    assert 0 < largest_difference(mixed, traced) < 1e-2
+    assert mixed.history.loss.tolist() == pytest.approx(traced.history.loss.tolist(), rel=0.02)
+    assert len({rank["final_weights_crc32"] for rank in mixed.metrics["ranks"]}) == 1
+
+
+def test_autotuning_ends_within_the_steps_that_the_plan_asks_for(trained):
+    epochs = -(-autotuning.STEPS // 5)
+    found = autotuning.summary(trained({**NT3, "epochs": epochs, "autotune": True}).folder)
+    assert (found["trials"], found["is_finished"]) == (autotuning.TRIALS, True)
+    assert 0 <= found["fusion_threshold_mb"] <= 64
+    assert 1 <= found["cycle_time_ms"] <= 100
