@@ -1,5 +1,7 @@
 """Switches on real ranks: what they change of bytes, allreduces and weights, and what they leave alone."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,36 @@ def test_autotuning_ends_within_the_steps_that_the_plan_asks_for(trained):
     assert (found["trials"], found["is_finished"]) == (autotuning.TRIALS, True)
     assert 0 <= found["fusion_threshold_mb"] <= 64
     assert 1 <= found["cycle_time_ms"] <= 100
+
+
+STRIPED = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs: [{benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, lustre_stripes: 3}]
+tables: [scaling]
+"""
+LFS = """#!/bin/sh
+[ "$1 $2 $3" = "setstripe -c 3" ] && touch "$4" && echo "$4" >> "$0.log"
+"""
+
+
+def test_striped_copies_are_made_where_the_machine_has_lustre(fresh, monkeypatch):
+    """With a stand-in for Lustre's program."""
+    fresh.add_study("striped", STRIPED)
+    done = fresh.snakemake(study="striped", check=False)
+    assert done.returncode != 0
+    assert "lustre_stripes (1 runs): local has no file_system: lustre in its file; use 0" in done.stdout + done.stderr
+    fresh.change("config/machines/local.yaml", "gpus_per_rank: 0", "gpus_per_rank: 0\nfile_system: lustre")
+    tool = fresh.root / "bin" / "lfs"
+    tool.parent.mkdir()
+    tool.write_text(LFS)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    fresh.snakemake("--until", "stripe_3_0", study="striped")
+    copies = sorted(path.relative_to(fresh.root) for path in fresh.root.glob("data/stripes-3/**/*.npy"))
+    assert len(copies) == 2
+    for copy in copies:
+        original = fresh.root / str(copy).replace("stripes-3/", "")
+        assert (fresh.root / copy).read_bytes() == original.read_bytes()
+        assert str(copy) in (tool.with_name("lfs.log")).read_text()
