@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import at_default, declare
+from study.experiment.parameters.registry import at_default, declare, of_all_papers
 from study.machines import launchers
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ declare(
         "gradient (HOROVOD_FUSION_THRESHOLD).",
         default=128,
         unit="MiB",
-        papers={"icpp2019": 128, "sc18": 128},
+        papers=of_all_papers(128),
         label="fusion threshold (MiB)",
     )
 )
@@ -86,7 +86,7 @@ declare(
         "ready on all ranks (HOROVOD_CYCLE_TIME).",
         default=1.0,
         unit="ms",
-        papers={"icpp2019": 1.0, "sc18": 1.0},
+        papers=of_all_papers(1.0),
         label="cycle time (ms)",
     )
 )
@@ -98,7 +98,7 @@ declare(
         "Number of tensors whose negotiated responses Horovod's ranks remember; 0 for none (HOROVOD_CACHE_CAPACITY).",
         default=1024,
         unit="tensors",
-        papers={"icpp2019": 1024, "sc18": 1024},
+        papers=of_all_papers(1024),
         label="response cache (tensors)",
         refuse=_cache,
     )
@@ -110,7 +110,7 @@ declare(
         Flag(),
         "Whether Horovod reduces within each node first and then between the nodes. Needs NCCL and several nodes.",
         default=False,
-        papers={"icpp2019": False, "sc18": False},
+        papers=of_all_papers(False),
         refuse_on=_hierarchical,
     )
 )
@@ -123,7 +123,7 @@ declare(
         f"{autotuning.STEPS} steps: {autotuning.WARMUP_TRIALS} trial to warm up and {autotuning.TRIALS} measured ones "
         f"of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the best.",
         default=False,
-        papers={"icpp2019": False, "sc18": False},
+        papers=of_all_papers(False),
         refuse=_autotune,
     )
 )
@@ -134,7 +134,7 @@ declare(
         Choice(("none", "fp16")),
         "Whether gradients are sent in 16 bits. The sum over the ranks then has 16 bits too.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
+        papers=of_all_papers("none"),
         refuse=_compression,
     )
 )
@@ -147,7 +147,7 @@ declare(
         "rate is not scaled by it. What is left at the end of the run is not applied.",
         default=1,
         unit="batches",
-        papers={"icpp2019": 1, "sc18": 1},
+        papers=of_all_papers(1),
         refuse=_passes,
     )
 )

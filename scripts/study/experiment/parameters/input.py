@@ -8,7 +8,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Flag, Name, Parameter, Refusal
-from study.experiment.parameters.registry import at_default, declare
+from study.experiment.parameters.registry import at_default, declare, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -52,6 +52,8 @@ def _of_tf_data(name: str) -> Refusal:
     """The refusal of a key of tf.data's pipeline."""
 
     def refuse(run: PlannedRun) -> str | None:
+        if run["emulated_ranks"] > 1 and name != "shuffle_buffer_samples" and not at_default(run, name):
+            return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
         if run["input_pipeline"] == "keras_arrays" and not at_default(run, name):
             return "Keras makes the batches with input_pipeline: keras_arrays; use tf_data"
         return None
@@ -62,6 +64,8 @@ def _of_tf_data(name: str) -> Refusal:
 def _cache_samples(run: PlannedRun) -> str | None:
     if not run["cache_samples"]:
         return None
+    if run["emulated_ranks"] > 1:
+        return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
     if run.kind != "images":
         return f"{run.dataset.benchmark}'s tables are in memory before training begins; use false"
     if FORMATS[run["loader"]].has_pixels:
@@ -140,7 +144,7 @@ declare(
         "Batches that are made ahead of the training step; 0 for none.",
         default=1,
         unit="batches",
-        papers={"icpp2019": 1, "sc18": 1},
+        papers=of_all_papers(1),
         label="prefetched batches",
         refuse=_of_tf_data("prefetch_batches"),
     )
@@ -154,7 +158,7 @@ declare(
         "cores_per_rank of images.",
         default=0,
         unit="batches",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         label="parallel map calls",
         refuse=_of_tf_data("map_parallel_calls"),
     )
@@ -167,7 +171,7 @@ declare(
         "Whether each image stays in memory once it is decoded; random changes follow after. For images that are "
         "read while the model trains.",
         default=False,
-        papers={"icpp2019": False, "sc18": False},
+        papers=of_all_papers(False),
         refuse=_cache_samples,
     )
 )
@@ -180,7 +184,7 @@ declare(
         "0 for a random order of all samples.",
         default=0,
         unit="samples",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         label="shuffle buffer (samples)",
         refuse=_shuffle_buffer,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Choice, Count, Number, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameters.registry import declare, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -129,7 +129,7 @@ declare(
         "they end. momentum_corrected: gradual, and the momentum is multiplied by new rate / old rate "
         "(arXiv:1706.02677, sections 2.2 and 3).",
         default="gradual",
-        papers={"icpp2019": "gradual", "sc18": "gradual"},
+        papers=of_all_papers("gradual"),
         refuse=_warmup_kind,
     )
 )
@@ -142,7 +142,7 @@ declare(
         "cyclic: after the warm-up from a quarter up to the whole rate and back in decay_epochs (arXiv:1506.01186). "
         "collapsed: linear, and quadratic in the last decay_epochs.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
+        papers=of_all_papers("none"),
         refuse=_decay,
     )
 )
@@ -154,7 +154,7 @@ declare(
         "Epochs from one reduction to the next (step), of a cycle (cyclic), or of the collapse (collapsed).",
         default=0,
         unit="epochs",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         refuse=_decay_epochs,
     )
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameters.registry import declare, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -44,7 +44,7 @@ declare(
         "To what each rank binds its threads. none: as the launcher does. core: to cores_per_rank cores of its own. "
         "numa: to all cores of a NUMA node, in turn.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
+        papers=of_all_papers("none"),
         refuse_on=_binding_on,
     )
 )
@@ -56,7 +56,7 @@ declare(
         "Cores of each rank on which only Horovod's threads run; TensorFlow has the others.",
         default=0,
         unit="cores",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         refuse=_communication_cores,
         refuse_on=_communication_cores_on,
     )
@@ -70,7 +70,7 @@ declare(
         "`stripes-N` (lfs setstripe). 0: the files as they are.",
         default=0,
         unit="stripes",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         label="Lustre stripes",
         refuse_on=_stripes_on,
     )

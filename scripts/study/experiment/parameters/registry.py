@@ -14,6 +14,11 @@ def declare(parameter: Parameter) -> Parameter:
     return PARAMETERS.add(parameter.name, parameter)
 
 
+def of_all_papers(value: Any) -> dict[str, Any]:
+    """``papers`` of a switch that no paper mentions: runs in which it is turned are compared with none of them."""
+    return dict.fromkeys(("icpp2019", "sc18", "han2019"), value)
+
+
 def at_default(run: Any, name: str) -> bool:
     """Whether a run (``run[key]`` is a key's value) has a key's default value."""
     return run[name] == PARAMETERS[name].default

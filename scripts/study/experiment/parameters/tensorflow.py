@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameters.registry import declare, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -45,6 +45,8 @@ def _precision(run: PlannedRun) -> str | None:
 def _training_loop(run: PlannedRun) -> str | None:
     if run["training_loop"] == "custom" and run["emulated_ranks"] > 1:
         return "emulated ranks have a training step of their own; use keras"
+    if run["training_loop"] == "custom" and run["profile"]:
+        return "the profile's columns are of Keras's loop; use keras"
     if run["training_loop"] == "custom" and run["input_pipeline"] == "keras_arrays":
         return "input_pipeline: keras_arrays hands the arrays to Keras's loop; use tf_data"
     return None
@@ -58,7 +60,7 @@ declare(
         "communication cores.",
         default=0,
         unit="threads",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         label="intra-op threads",
     )
 )
@@ -70,7 +72,7 @@ declare(
         "Operations that a rank computes at once; 0 for one.",
         default=0,
         unit="threads",
-        papers={"icpp2019": 0, "sc18": 0},
+        papers=of_all_papers(0),
         label="inter-op threads",
     )
 )
@@ -82,7 +84,7 @@ declare(
         "Where the channels are among the axes of a convolution's input and output. Both have the same weights. On a "
         "CPU channels_first needs oneDNN; a run on one without it fails at its start.",
         default="channels_last",
-        papers={"icpp2019": "channels_last", "sc18": "channels_last"},
+        papers=of_all_papers("channels_last"),
         refuse=_data_format,
         refuse_on=_data_format_on,
     )
@@ -95,7 +97,7 @@ declare(
         "Type of the numbers with which layers compute; weights, gradients and the last layer stay float32. "
         "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
         default="float32",
-        papers={"icpp2019": "float32", "sc18": "float32"},
+        papers=of_all_papers("float32"),
         refuse=_precision,
     )
 )
@@ -106,7 +108,7 @@ declare(
         Flag(),
         "Whether TensorFlow compiles the parts of the training step between the allreduces with XLA (auto-clustering).",
         default=False,
-        papers={"icpp2019": False, "sc18": False},
+        papers=of_all_papers(False),
         label="XLA",
     )
 )
@@ -118,7 +120,7 @@ declare(
         "Who makes the steps of an epoch. keras: Keras's fit. custom: a loop of this project around a compiled step; "
         "validation and evaluation are Keras's.",
         default="keras",
-        papers={"icpp2019": "keras", "sc18": "keras"},
+        papers=of_all_papers("keras"),
         refuse=_training_loop,
     )
 )
@@ -131,6 +133,7 @@ declare(
         "machine's or the library's own. A placebo with TensorFlow's public packages, which have no OpenMP.",
         default=-1,
         unit="ms",
+        papers=of_all_papers(-1),
         label="KMP_BLOCKTIME (ms)",
     )
 )
@@ -143,7 +146,7 @@ declare(
         "checked; 0 for none.",
         default=0.0,
         unit="ms",
-        papers={"icpp2019": 0.0, "sc18": 0.0, "han2019": 0.0},
+        papers=of_all_papers(0.0),
         label="injected delay per step (ms)",
     )
 )
