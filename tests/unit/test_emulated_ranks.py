@@ -81,11 +81,16 @@ def test_each_rank_has_its_own_order():
             assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50).numpy())
 
 
-@pytest.mark.parametrize(("key", "epochs"), [("warmup_epochs", 3), ("plateau_epochs", 1)])
-def test_a_resumed_run_has_the_same_weights(tmp_path, monkeypatch, key, epochs):
+DECAY = {"learning_rate_decay": "collapsed", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"}
+
+
+@pytest.mark.parametrize(
+    "point", [{"warmup_epochs": 3}, {"plateau_epochs": 1}, {**DECAY, "shuffle_buffer_samples": 16}]
+)
+def test_a_resumed_run_has_the_same_weights(tmp_path, monkeypatch, point):
     """It ends after the second of four epochs, and goes on from its checkpoint; bit for bit."""
     monkeypatch.setattr(learning_rate, "PLATEAU_IMPROVEMENT", 10)  # no epoch improves enough, after the first
-    (planned,) = expand(gpus=1, emulated_ranks=3, scaling="weak", checkpoint_epochs=1, loader="npy", **{key: epochs})
+    (planned,) = expand(gpus=1, emulated_ranks=3, scaling="weak", checkpoint_epochs=1, loader="npy", **point)
     make_data(planned, tmp_path / "data")
     run = define(planned, data_dir=str(tmp_path / "data"))
     save = checkpoints.Writer.save
@@ -107,6 +112,6 @@ def test_a_resumed_run_has_the_same_weights(tmp_path, monkeypatch, key, epochs):
     resumed = train("resumed")
     assert (whole["resumed_after_epoch"], resumed["resumed_after_epoch"]) == (None, 2)
     assert resumed["ranks"][0]["final_weights_crc32"] == whole["ranks"][0]["final_weights_crc32"]
-    if key == "plateau_epochs":
+    if "plateau_epochs" in point:
         rates = pd.read_csv(tmp_path / "resumed" / "history.csv").learning_rate
         assert rates.tolist() == pytest.approx([0.003, 0.003, 0.0003, 0.00003])

@@ -121,7 +121,7 @@ class StepMeasures:
         """
         later = self._durations[1:] or self._durations
         durations = np.concatenate(later) if later else np.empty(0)
-        if not durations.size:
+        if not durations.any():  # no step was observed, or one per epoch
             return None
         quarter, median, three_quarters, most = np.quantile(durations, [0.25, 0.5, 0.75, 0.95])
         return {"median_s": median, "p95_s": most, "jitter": (three_quarters - quarter) / median}
