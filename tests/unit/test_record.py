@@ -13,9 +13,10 @@ from examples import expand
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
+from study.experiment import autotuning
 from study.machines import queues
 from study.records.record import _compiled, make_record, read_record, schema, verify
-from study.records.tidy import read_runs
+from study.records.tidy import read_runs, runs_frame
 
 
 def test_a_good_run(make_run):
@@ -52,6 +53,24 @@ def test_what_was_trained_on(make_run):
     assert record["training"]["throughput_samples_per_s"] == pytest.approx(50.0)
     assert record["benchmark"] == {"learning_rate": 0.001, "optimizer": "sgd", "loss": "categorical_crossentropy"}
     assert record["data_mb"] == {"train": 5.0, "test": 5.0}
+
+
+def test_what_autotuning_found_and_how_steps_vary(make_run, tmp_path):
+    (run,) = expand(scaling="weak", epochs=80, autotune=True)
+    folder = make_run(run)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["ranks"][0]["step_times"] = {"median_s": 0.01, "p95_s": 0.03, "jitter": 0.2}
+    write_json(folder / "metrics.json", metrics)
+    trials = "".join(f"{50 + number},{number},{number}\n" for number in range(autotuning.TRIALS))
+    (folder / autotuning.LOG).write_text(f"cycle_time_ms,tensor_fusion_threshold,score\n{trials}60,10,99\n")
+    outcome = json.loads((folder / "outcome.json").read_text())
+    outcome["files"] |= {name: sha256(folder / name) for name in ("metrics.json", autotuning.LOG)}
+    write_json(folder / "outcome.json", outcome)
+    write_json(folder / "record.json", make_record(folder))
+    (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
+    assert (row["autotuned_fusion_threshold_mb"], row["autotuned_cycle_time_ms"]) == (10, 60)
+    assert row["autotuned_is_finished"]
+    assert [row[f"step_time_{name}"] for name in ("median_s", "p95_s", "jitter")] == [0.01, 0.03, 0.2]
 
 
 def test_one_epoch_has_no_steady_time(make_run):
