@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -370,3 +371,88 @@ def test_a_model_s_values_are_checked(monkeypatch, benchmark, changes, words):
     content["runs"] = [{"benchmark": benchmark, "scaling": "weak", "epochs": 1, "gpus": 1, "loader": "npy"}]
     with pytest.raises(StudyError, match=re.escape(words)):
         expansion.expand("test", content, "test.yaml")
+
+
+# Arms
+
+POINT = {"loader": "npy", "gpus": 1}
+
+
+def arms_of(runs):
+    return [(run.repeat, *((arm.name, arm.switches) for arm in run.arms)) for run in runs]
+
+
+def test_a_grid_s_arms_are_points_beside_each_of_its_points():
+    tuning = {"arrays": {"input_pipeline": "keras_arrays"}, "same": {"control": 1}}
+    plain = study(repeats=2, gpus=[1, 2], loader="npy").runs
+    runs = study(repeats=2, gpus=[1, 2], loader="npy", tuning=tuning).runs
+    assert len(runs) == 2 * 2 * 3
+    assert [run.directory for run in plain] == [run.directory for run in runs if run.arms[0].name == "baseline"]
+    (base, arrays, same) = [run for run in runs if (run.repeat, run.gpus) == (2, 2)]
+    assert {run.arms[0].baseline for run in (base, arrays, same)} == {base.point} != {base.directory}
+    assert (arrays["input_pipeline"], same["control"]) == ("keras_arrays", 1)
+    assert arrays.arms[0].switches == {"input_pipeline": ("keras_arrays", "tf_data")}
+    assert base.arms[0].switches == {} and plain[0].arms == ()
+
+
+def test_an_arm_of_one_baseline_may_be_the_baseline_of_another_and_runs_once():
+    content = copy.deepcopy(BASE)
+    content["runs"][0] |= {**POINT, "tuning": {"arrays": {"input_pipeline": "keras_arrays"}}}
+    content["runs"].append(
+        {**content["runs"][0], "input_pipeline": "keras_arrays", "tuning": {"csv": {"loader": "read_csv"}}}
+    )
+    configuration.check(content, schemas.studies(), "test.yaml")
+    runs = expansion.expand("test", content, "test.yaml").runs
+    assert len(runs) == 3
+    assert [arm.name for run in runs for arm in run.arms] == ["baseline", "arrays", "baseline", "csv"]
+    assert runs[1].arms[1].baseline == runs[1].point == runs[2].arms[0].baseline
+
+
+@pytest.mark.parametrize(
+    ("tuning", "message"),
+    [
+        ({"a": {"shardin": "by_rank"}}, r"runs\[0\].tuning.a.shardin: unknown key; did you mean 'sharding'\?"),
+        ({"a": {"sharding": "by_rak"}}, r"runs\[0\].tuning.a.sharding: 'by_rak' is not one of none, by_rank; did"),
+        ({"a": {"sharding": ["by_rank"]}}, r"runs\[0\].tuning.a.sharding: \['by_rank'\] is not one of"),
+        ({"a": {}}, r"runs\[0\].tuning.a: {} "),
+        ({"a": {"control": -1}}, r"runs\[0\].tuning.a.control: -1 is less than"),
+        ({"a": {"gpus": 2}}, r"runs\[0\].tuning.a.gpus: an arm trains the baseline's workload"),
+        ({"a": {"trace": True}}, r"runs\[0\].tuning.a.trace: its runs give no timings"),
+        ({"baseline": {"control": 1}}, r"runs\[0\].tuning.baseline: is the name of the grid's own point"),
+        ({"a": {"sharding": "none"}}, r"runs\[0\].tuning.a.sharding: .* same run as the baseline; .* set control"),
+        ({"a": {"control": 1}, "b": {"control": 1}}, r"runs\[0\].tuning.b.control: .* same run as arm 'a'"),
+        ({"a": {"servers": 2}}, r"runs\[0\].tuning.a.servers: 2 servers need strategy: parameter_server"),
+    ],
+)
+def test_an_arm_that_cannot_run_is_refused_by_its_name_and_key(tuning, message):
+    content = copy.deepcopy(BASE)
+    content["runs"][0] |= {**POINT, "tuning": tuning}
+    with pytest.raises(StudyError, match=f"test.yaml: {message}"):
+        configuration.check(content, schemas.studies(), "test.yaml")
+        expansion.expand("test", content, "test.yaml")
+
+
+@pytest.mark.parametrize("arms", [2, 4, 6, 10])
+def test_each_arm_follows_each_other_arm_once_and_has_each_place_once(arms):
+    rows = [schedule.balanced(arms, block) for block in range(arms)]
+    pairs = [pair for row in rows for pair in itertools.pairwise(row)]
+    assert len(set(pairs)) == len(pairs) == arms * (arms - 1)
+    assert all(sorted(column) == list(range(arms)) for column in zip(*rows, strict=True))
+
+
+@pytest.mark.parametrize("arms", [1, 3, 5, 7])
+def test_an_odd_number_of_arms_does_so_twice_in_twice_as_many_blocks(arms):
+    rows = [schedule.balanced(arms, block) for block in range(2 * arms)]
+    pairs = [pair for row in rows for pair in itertools.pairwise(row)]
+    assert all(pairs.count(pair) == 2 for pair in pairs) and len(pairs) == 2 * arms * (arms - 1)
+    assert all(sorted(column) == sorted([*range(arms)] * 2) for column in zip(*rows, strict=True))
+
+
+def test_a_baseline_and_its_arms_run_beside_each_other():
+    tuning = {"arrays": {"input_pipeline": "keras_arrays"}, "same": {"control": 1}}
+    ordered = schedule.in_order(study(repeats=3, gpus=[1, 2], loader="npy", tuning=tuning).runs)
+    assert [run.repeat for run in ordered] == [1] * 6 + [2] * 6 + [3] * 6
+    assert [run.gpus for run in ordered] == [1, 1, 1, 2, 2, 2] + [2, 2, 2, 1, 1, 1] + [1, 1, 1, 2, 2, 2]
+    names = [run.arms[0].name for run in ordered]
+    assert (names[:3], names[6:9]) == (["baseline", "arrays", "same"], ["same", "arrays", "baseline"])
+    assert names[12:15] == ["arrays", "same", "baseline"]

@@ -4,8 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from study.core.statistics import exact, from_interval, log_sample, ratio_interval, summarize
+from study.core.statistics import (
+    LogSample,
+    exact,
+    from_interval,
+    holm,
+    log_sample,
+    p_value,
+    ratio_interval,
+    smallest_detectable,
+    summarize,
+)
 
 CASES = [
     # values, n, mean, half-width: t(0.975, n - 1) x s / sqrt(n), with t from a printed table
@@ -60,3 +71,42 @@ def test_welch_s_interval_fails_on_one_side_as_often_as_asked(repeats, of_refere
             now, then = random.normal(0, noise, repeats), random.normal(0, 0.02, of_reference)
             failed += ratio_interval(log_sample(np.exp(now)), log_sample(np.exp(then)), 0.05)[1] > 1
         assert 0.035 < failed / 4000 < 0.065
+
+
+def test_the_t_test_of_ratios_against_scipy():
+    logarithms = [0.1, 0.2, -0.05, 0.3]
+    sample = log_sample(np.exp(logarithms))
+    assert p_value(sample) == pytest.approx(stats.ttest_1samp(logarithms, 0).pvalue)
+    low, high = sample.interval(0.025)
+    assert (low > 1 or high < 1) == (p_value(sample) < 0.05)
+    assert math.isnan(p_value(log_sample([1.1]))) and math.isnan(p_value(log_sample([1.0, 1.0])))
+    assert p_value(log_sample([1.25, 1.25])) == 0
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4 x 0.005, 3 x 0.01, 2 x 0.03, and no less: 0.04
+        ([0.5, 0.6], [1.0, 1.0]),
+        ([math.nan, 0.02, 0.03], [math.nan, 0.04, 0.04]),  # what was not tested does not count
+        ([], []),
+    ],
+)
+def test_holm_by_hand(p_values, adjusted):
+    assert holm(p_values) == pytest.approx(adjusted, nan_ok=True)
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 5, 10, 34])
+@pytest.mark.parametrize("error", [0.05, 0.005])
+def test_the_smallest_detectable_effect_is_found_with_the_power_that_was_asked(blocks, error):
+    """By SciPy's noncentral t distribution."""
+    effect = math.log(smallest_detectable(LogSample(blocks, 0.3, 0.01), error, power=0.8))
+    limit = stats.t.ppf(1 - error / 2, blocks - 1)
+    assert stats.nct.sf(limit, blocks - 1, effect * math.sqrt(blocks) / 0.01) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_the_smallest_detectable_effect_beside_a_printed_one():
+    """Cohen's table for a paired t-test: 34 pairs find half a standard deviation with power 0.8 (33.4 exactly)."""
+    assert math.log(smallest_detectable(LogSample(33.367, 0.0, 1.0), 0.05)) == pytest.approx(0.5, abs=1e-3)
+    assert math.isnan(smallest_detectable(log_sample([1.1]), 0.05))
+    assert smallest_detectable(LogSample(10, 0.0, 0.0), 0.05) == 1

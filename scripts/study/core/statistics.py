@@ -1,10 +1,13 @@
 """Statistics over repeats."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+QUANTILES = 10_000  # of a distribution that is integrated
+LARGEST_LOGARITHM = 700  # of a number that a float can hold
 
 
 @dataclass(frozen=True)
@@ -94,3 +97,58 @@ def student(freedom: float, error: float) -> float:
     from scipy import special  # imported late, see `summarize`
 
     return float(special.ndtri(1 - error) if math.isinf(freedom) else special.stdtrit(freedom, 1 - error))
+
+
+def p_value(sample: LogSample) -> float:
+    """The probability of a geometric mean at least so far from 1 if the true one is 1: two-sided t-test.
+
+    NaN with fewer than two measurements, and where all are 1.
+    """
+    from scipy import special  # imported late, see `summarize`
+
+    if not sample.deviation > 0:
+        return 0.0 if sample.deviation == 0 and sample.mean else math.nan
+    t = abs(sample.mean) * math.sqrt(sample.n) / sample.deviation
+    return float(2 * special.stdtr(sample.n - 1, -t))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm-adjusted p-values: of all that are below an error, one or more is false with at most that probability.
+
+    In rising order, the k-th of m (from 0) is multiplied by m - k, and is at least as large as the one before. NaN is
+    no test, and stays. Reference: S. Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
+    """
+    adjusted = [math.nan] * len(p_values)
+    order = sorted((index for index, p in enumerate(p_values) if not math.isnan(p)), key=lambda index: p_values[index])
+    largest = 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - place) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def smallest_detectable(sample: LogSample, error: float, power: float = 0.8) -> float:
+    """The ratio (above 1) that the t-test of `p_value` finds with probability ``power``, at this n and deviation.
+
+    The distance d of the true logarithm from 0 at which a two-sided test with ``error`` rejects with this power: then
+    t = mean x sqrt(n) / deviation has the noncentral t distribution with n - 1 degrees of freedom and noncentrality
+    d x sqrt(n) / deviation. The deviation is the observed one, itself uncertain with few measurements. NaN with fewer
+    than two. Reference: J. Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), chapter 2.
+    """
+    from scipy import optimize, special  # imported late, see `summarize`
+
+    if math.isnan(sample.deviation):
+        return math.nan
+    freedom = sample.n - 1
+    limit = student(freedom, error / 2)
+    # t = (z + noncentrality) / u: given u, the root of chi-squared / freedom, its tails are a normal distribution's.
+    quantiles = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    limits = limit * np.sqrt(special.chdtri(freedom, quantiles) / freedom)
+
+    def excess(noncentrality: float) -> float:
+        found = special.ndtr(noncentrality - limits) + special.ndtr(-noncentrality - limits)
+        return float(found.mean()) - power
+
+    noncentrality = optimize.brentq(excess, 0, 4 * limit + 10)
+    effect = float(noncentrality) * sample.deviation / math.sqrt(sample.n)
+    return math.exp(effect) if effect < LARGEST_LOGARITHM else math.inf

@@ -1,8 +1,10 @@
 """Expand a study's grids into runs, without data, Snakemake or TensorFlow."""
 
+import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from study import models
@@ -10,7 +12,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
-from study.experiment import feasibility, schemas
+from study.experiment import feasibility, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import FromBenchmark, Number
 from study.experiment.parameters import PARAMETERS
@@ -80,27 +82,41 @@ def _runs(
     parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
         for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
-            if run.key not in runs or run.may_fail:
-                runs[run.key] = run
+            runs[run.key] = _merged(runs[run.key], run) if run.key in runs else run
             if "part" in grid:
                 parts.setdefault(grid["part"], {})[run.key] = run
     return tuple(runs.values()), {name: tuple(found.values()) for name, found in parts.items()}
 
 
+def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
+    """One run of two grids that have the same: with the parts that it has in the comparisons of both."""
+    arms = one.arms + tuple(arm for arm in other.arms if arm not in one.arms)
+    return dataclasses.replace(one, may_fail=other.may_fail or one.may_fail, arms=arms)
+
+
 def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Iterator[PlannedRun]:
     axes = {name: _values(name, grid[name]) for name in PARAMETERS if name in grid}
     repeats = range(1, grid.get("repeats", 1) + 1)
-    number = math.prod(map(len, axes.values())) * len(repeats)
+    declared = tuning.declared(grid, place)
+    number = math.prod(map(len, axes.values())) * len(repeats) * (1 + len(declared))
     if number > MOST_RUNS:
         raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
     for point in itertools.product(*axes.values()):
         given = dict(zip(axes, point, strict=True))
         found = dataset_of(given, datasets, place)
         for repeat in repeats:
-            values = given | {"dataset": found.id, "repeat": repeat}
-            run = PlannedRun(_complete(values, found, place), found, grid.get("may_fail"))
-            feasibility.check(run, place)
-            yield run
+            planned = functools.partial(_planned, {**given, "repeat": repeat}, found, grid.get("may_fail"))
+            yield from tuning.compared(planned, declared, place)
+
+
+def _planned(
+    given: dict[str, Any], found: Dataset, may_fail: str | None, changes: Mapping[str, Any], place: str
+) -> PlannedRun:
+    """One run. changes: what an arm sets instead of the grid."""
+    set_by_arm = {name: _values(name, value)[0] for name, value in changes.items()}
+    run = PlannedRun(_complete({**given, **set_by_arm, "dataset": found.id}, found, place), found, may_fail)
+    feasibility.check(run, place)
+    return run
 
 
 def _complete(given: dict[str, Any], found: Dataset, place: str) -> dict[str, Any]:

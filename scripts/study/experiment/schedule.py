@@ -1,7 +1,8 @@
 """The order in which runs start: compared runs are interleaved.
 
 A block has one repeat of every point. Blocks follow one another, and every second one runs in reverse order, so that a
-drift of the machine's speed affects all points alike.
+drift of the machine's speed affects all points alike. A baseline and its arms stay together, and their own order is
+balanced over the blocks: what a run leaves behind, such as a warm cache, does not always meet the same arm.
 """
 
 import itertools
@@ -16,8 +17,9 @@ def in_order(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """The runs in the order in which they start, if they start one after the other."""
     ordered = []
     for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=_block), key=_block)):
-        members = list(block)
-        ordered += members if index % 2 == 0 else members[::-1]
+        groups = _comparisons(block)
+        for group in groups if index % 2 == 0 else groups[::-1]:
+            ordered += [group[place] for place in balanced(len(group), index)]
     return ordered
 
 
@@ -25,6 +27,26 @@ def priorities(runs: Iterable[PlannedRun]) -> dict[str, int]:
     """Snakemake's priority of each run, {directory: number}; among runs that could start, the largest number starts."""
     ordered = in_order(runs)
     return {run.directory: len(ordered) - place for place, run in enumerate(ordered)}
+
+
+def balanced(arms: int, block: int) -> list[int]:
+    """The order of so many arms in a block (from 0): a row of a Williams design, every second time in reverse.
+
+    An even number of arms in as many blocks: each arm has each place once, and follows each other arm once. An odd
+    number needs twice as many blocks, and then does each twice. Reference: E. J. Williams, Australian Journal of
+    Scientific Research A 2 (1949), 149-168.
+    """
+    first = [(place + 1) // 2 if place % 2 else (arms - place // 2) % arms for place in range(arms)]
+    row = [(arm + block // 2) % arms for arm in first]
+    return row if block % 2 == 0 else row[::-1]
+
+
+def _comparisons(block: Iterable[PlannedRun]) -> list[list[PlannedRun]]:
+    """The runs of a block, those of one baseline together; a run without arms is alone."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in block:
+        groups.setdefault(run.arms[0].baseline if run.arms else run.directory, []).append(run)
+    return list(groups.values())
 
 
 def _block(run: PlannedRun) -> int:

@@ -22,6 +22,9 @@ def studies() -> dict[str, Any]:
         if not parameter.is_repeat
     }
     grid["properties"] = declared | grid["properties"]
+    schema["$defs"]["arm"]["properties"] = {
+        name: PARAMETERS[name].kind.schema() | {"description": PARAMETERS[name].meaning} for name in declared
+    }
     grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
     schema["$defs"]["measured_loader"] = Choice((*LOADERS, *(name for name in FORMATS if name not in LOADERS))).schema()
     schema["$defs"]["target_quality"] = configuration.named_schema("benchmarks")["$defs"]["target_quality"]

@@ -78,15 +78,35 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Arm:
+    """A run's part in a comparison that a grid's ``tuning`` declares; the runs of a block are compared.
+
+    Args:
+        name: of the arm in its grid; `BASELINE` for the baseline itself.
+        baseline: `PlannedRun.point` of the baseline.
+        switches: {grid key: (the arm's value, the baseline's)}; empty for the baseline.
+    """
+
+    name: str
+    baseline: str
+    switches: dict[str, tuple[Any, Any]]
+
+
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True)
 class PlannedRun:
     """One repeat of one point of a grid: the definition of a run without the machine.
 
-    ``run["gpus"]`` is the value of a parameter. may_fail: the grid's reason why this point is expected to fail.
+    ``run["gpus"]`` is the value of a parameter. may_fail: the grid's reason why this point is expected to fail. arms:
+    its parts in comparisons; a run may be the baseline of one and an arm of others.
     """
 
     parameters: dict[str, Any] = field(hash=False)
     dataset: Dataset
     may_fail: str | None = None
+    arms: tuple[Arm, ...] = field(default=(), hash=False)
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]

@@ -98,11 +98,13 @@ def beside_records(
 def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> dict[str, Any]:
     """`beside_records` of one machine's runs."""
     used = list(runs)
+    arms = {run.directory: tidy.arms_text(run) for run in used if run.arms}
     return {
         "peak": _peak(machine_settings) if used else None,
         "targets": {run.dataset.id: str(run.dataset.target) for run in used},
         "may_fail": {run.directory: run.may_fail for run in used if run.may_fail},
         "training_code": tidy.current_code({run["benchmark"] for run in used}),
+        **({"arms": arms} if arms else {}),  # without, as before studies had arms
     }
 
 

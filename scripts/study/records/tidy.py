@@ -1,5 +1,6 @@
 """The tidy tables of a study, the input of its tables and figures: one of all runs, one of all loading samples."""
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -100,6 +101,7 @@ def _run_row(
         "failure_message": failure.get("message"),
         "workers_lost": record["workers_lost"],
         "may_fail": run.may_fail,
+        "arms": arms_text(run),
         "resumed_after_epoch": record["resumed_after_epoch"],
         "runtime_s": record["runtime_s"],
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
@@ -138,6 +140,14 @@ def _run_row(
         units = ("_s", "_w", "_j", "_js")
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
     return row
+
+
+def arms_text(run: PlannedRun) -> str | None:
+    """The column ``arms``: JSON, a list of [arm, baseline, {key: [value, baseline's]}]; None for a run without."""
+    if not run.arms:
+        return None
+    parts = [[arm.name, arm.baseline, {key: list(pair) for key, pair in arm.switches.items()}] for arm in run.arms]
+    return json.dumps(parts)
 
 
 def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path: Path) -> None:

@@ -1,7 +1,16 @@
-"""The key that tells the repeats of a point apart. It is the last part of a run's name."""
+"""The keys that tell equal runs apart: another control, another repeat. The repeat ends a run's name."""
 
 from study.experiment.parameter import Count, Parameter
 from study.experiment.parameters.registry import declare
+
+declare(
+    Parameter(
+        "control",
+        Count(0),
+        "Changes nothing in training: an arm that only sets it compares the baseline with itself (A/A).",
+        default=0,
+    )
+)
 
 declare(
     Parameter(

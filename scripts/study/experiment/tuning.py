@@ -1,0 +1,55 @@
+"""The arms that a grid's ``tuning`` declares: alternatives to each of its points, which is their common baseline."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from study.core.errors import StudyError
+from study.experiment.parameters import observing
+from study.experiment.study import BASELINE, Arm, PlannedRun
+
+# Keys that an arm cannot set: its runs would train something else than the baseline's.
+WORKLOAD = ("benchmark", "dataset", "gpus")
+Arms = Mapping[str, Mapping[str, Any]]  # name -> {grid key: value}
+
+
+def declared(grid: Mapping[str, Any], place: str) -> Arms:
+    """The arms of a grid that satisfies the schema; raises `StudyError` for keys that are no switches."""
+    arms: Arms = grid.get("tuning", {})
+    for name, changes in arms.items():
+        if name == BASELINE:
+            raise StudyError(f"{place}.tuning.{name}: is the name of the grid's own point; choose another name")
+        for key in changes:
+            if key in WORKLOAD:
+                why = f"an arm trains the baseline's workload on as many ranks; give {key} as a key of the grid"
+                raise StudyError(f"{place}.tuning.{name}.{key}: {why}")
+            if key in observing():
+                raise StudyError(f"{place}.tuning.{name}.{key}: its runs give no timings to compare; leave it out")
+    return arms
+
+
+def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms, place: str) -> Iterator[PlannedRun]:
+    """The runs of one point and repeat: the baseline, then its arms.
+
+    Args:
+        planned: from the keys that an arm changes, and the place for messages, to the run.
+        arms: see `declared`.
+        place: of the grid.
+
+    Raises:
+        StudyError: two of them are the same run.
+    """
+    baseline = planned({}, place)
+    if not arms:
+        yield baseline
+        return
+    yield dataclasses.replace(baseline, arms=(Arm(BASELINE, baseline.point, {}),))
+    names = {baseline.key: "the baseline; to compare it with itself, set control"}
+    for name, changes in arms.items():
+        where = f"{place}.tuning.{name}"
+        run = planned(changes, where)
+        if run.key in names:
+            raise StudyError(f"{where}.{next(iter(changes))}: this arm is the same run as {names[run.key]}")
+        names[run.key] = f"arm '{name}'"
+        switches = {key: (run[key], baseline[key]) for key in changes}
+        yield dataclasses.replace(run, arms=(Arm(name, baseline.point, switches),))
