@@ -102,12 +102,12 @@ def student(freedom: float, error: float) -> float:
 def p_value(sample: LogSample) -> float:
     """The probability of a geometric mean at least so far from 1 if the true one is 1: two-sided t-test.
 
-    NaN with fewer than two measurements, and where all are 1.
+    NaN with fewer than two measurements.
     """
     from scipy import special  # imported late, see `summarize`
 
     if not sample.deviation > 0:
-        return 0.0 if sample.deviation == 0 and sample.mean else math.nan
+        return math.nan if math.isnan(sample.deviation) else float(sample.mean == 0)
     t = abs(sample.mean) * math.sqrt(sample.n) / sample.deviation
     return float(2 * special.stdtr(sample.n - 1, -t))
 

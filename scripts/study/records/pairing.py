@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import student, summarize
+from study.core.statistics import LogSample, student, summarize
 from study.records.names import runs_of
 
 PAIRED, UNPAIRED = "paired", "unpaired"
@@ -29,6 +29,7 @@ class Ratio:
         low, high: its 95 % interval (Student's t on the logarithms); NaN with fewer than two blocks, or unpaired.
         pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the ratio
             includes the drift of the machine.
+        deviation: standard deviation of the logarithms of the blocks' ratios; NaN where there is no interval.
     """
 
     blocks: int
@@ -36,6 +37,12 @@ class Ratio:
     low: float
     high: float
     pairing: str | None
+    deviation: float = math.nan
+
+    @property
+    def sample(self) -> LogSample:
+        """The blocks' ratios by their logarithms, for a test."""
+        return LogSample(self.blocks, math.log(self.ratio), self.deviation)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Ratio:
     if not _interleaved([pairs[[f"{name}_{arm}" for name in _WHEN]] for arm in ("one", "other")]):
         return Ratio(len(pairs), math.exp(sample.mean), math.nan, math.nan, UNPAIRED)
     low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
-    return Ratio(len(pairs), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED)
+    deviation = float(logarithms.std(ddof=1))
+    return Ratio(len(pairs), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation)
 
 
 def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:

@@ -1,0 +1,144 @@
+"""Arms against their baseline, from the tidy table of runs: paired within blocks, and tested together.
+
+A study declares arms under ``tuning`` of its grids. Compared is the steady throughput: samples per second of training
+steps, without the first epoch, which builds the graph, and without validation.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
+from study.experiment.study import BASELINE
+from study.records import pairing
+from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
+
+ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
+POWER = 0.8
+FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
+SPEED, SENT = "steady_samples_per_s", "tcp_sent_mb_per_epoch"
+LOSS = "test_loss"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An arm against its baseline.
+
+    Args:
+        arm: its name.
+        switches: {grid key: (the arm's value, the baseline's)}.
+        runs: the arm's runs, one per block, also those that failed.
+        baseline: the baseline's runs.
+        interrupted: blocks that are left out, as they ran in two sessions of the workflow.
+        speed: ratio of steady throughput, arm / baseline.
+        sent: ratio of the bytes that a rank sent per epoch over TCP.
+        loss: difference of the test loss within blocks, arm - baseline.
+        p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks.
+        p_holm: adjusted over the arms of the baseline.
+        detectable: the ratio (above 1) that this test finds with `POWER`, see `smallest_detectable`.
+    """
+
+    arm: str
+    switches: dict[str, tuple[Any, Any]]
+    runs: pd.DataFrame
+    baseline: pd.DataFrame
+    interrupted: int
+    speed: pairing.Ratio
+    sent: float
+    loss: Sample
+    p: float
+    p_holm: float = math.nan
+    detectable: float = math.nan
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the arm is the baseline again (A/A)."""
+        return set(self.switches) == {"control"}
+
+    @property
+    def verdict(self) -> str | None:
+        """By the adjusted p; None without a test."""
+        if math.isnan(self.p_holm):
+            return None
+        if self.p_holm >= ERROR:
+            return NO_DIFFERENCE
+        return FASTER if self.speed.ratio > 1 else SLOWER
+
+
+def parts(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
+    """(arm, baseline, switches) of each part in comparisons; text: a value of the column ``arms``, perhaps empty."""
+    if not isinstance(text, str):
+        return []
+    return [(arm, base, {key: tuple(pair) for key, pair in keys.items()}) for arm, base, keys in json.loads(text)]
+
+
+def compare(runs: pd.DataFrame) -> list[list[Compared]]:
+    """The arms of each baseline, in the order of the runs. runs: rows of the tidy table."""
+    return [_tested(list(_arms(group))) for group in _comparisons(_measured(runs))]
+
+
+def _measured(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with what is compared; a run with one epoch has no steady throughput."""
+    seconds = (runs["steps_per_epoch"] * runs["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
+    return runs.assign(
+        **{
+            SPEED: (runs["samples_per_rank"] * runs["gpus"] / seconds).astype(float),
+            SENT: (runs["tcp_sent_mb_per_step"] * runs["steps_per_epoch"]).astype(float),
+        }
+    )
+
+
+def _comparisons(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Of each machine and baseline the runs, with the columns ``arm`` and ``switches``."""
+    rows = [
+        {**row, "arm": arm, "of_baseline": base, "switches": switches}
+        for row in runs.to_dict("records")
+        for arm, base, switches in parts(row["arms"])
+    ]
+    if rows:
+        for _, group in pd.DataFrame(rows).groupby(["machine", "of_baseline"], sort=False):
+            yield group
+
+
+def _arms(group: pd.DataFrame) -> Iterator[Compared]:
+    baseline = group[group["arm"] == BASELINE]
+    for name, runs in group[group["arm"] != BASELINE].groupby("arm", sort=False):
+        yield _compared(str(name), runs, baseline)
+
+
+def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared:
+    sessions = pd.concat([runs, baseline]).groupby("block")["session"].nunique()
+    whole = list(sessions[sessions == 1].index)
+    one, other = (each[each["block"].isin(whole)] for each in (runs, baseline))
+    speed = pairing.ratio(one, other, SPEED)
+    return Compared(
+        name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
+        pairing.ratio(one, other, SENT).ratio, _difference(one, other),
+        p_value(speed.sample) if speed.blocks >= LEAST_BLOCKS else math.nan,
+    )  # fmt: skip
+
+
+def _difference(one: pd.DataFrame, other: pd.DataFrame) -> Sample:
+    """The difference of the test loss within blocks, which have the same seeds."""
+    losses = [each[each["status"] == "ok"].drop_duplicates("block").set_index("block")[LOSS] for each in (one, other)]
+    return summarize((losses[0] - losses[1]).astype(float))
+
+
+def _tested(arms: list[Compared]) -> list[Compared]:
+    """The arms of one baseline, with what depends on how many they are."""
+    adjusted = holm([arm.p for arm in arms])
+    tests = sum(not math.isnan(arm.p) for arm in arms)
+    return [
+        dataclasses.replace(arm, p_holm=p, detectable=_detectable(arm, tests))
+        for arm, p in zip(arms, adjusted, strict=True)
+    ]
+
+
+def _detectable(arm: Compared, tests: int) -> float:
+    """By the strictest test, Holm's first: a difference of this size is found whatever the other arms show."""
+    return math.nan if math.isnan(arm.p) else smallest_detectable(arm.speed.sample, ERROR / tests, POWER)

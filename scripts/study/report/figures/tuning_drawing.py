@@ -1,0 +1,182 @@
+"""Draw arms against their baseline: a forest plot per baseline, the baseline against itself in the last rows."""
+
+import textwrap
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from study.core.errors import StudyError
+from study.core.files import AnyPath
+from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
+from study.report.figures import style
+from study.report.figures.description import Description
+from study.report.figures.drawing import save
+from study.report.tables.summary import IDENTITY
+from study.report.tables.tuning import tuning
+
+COLUMNS = 2
+ROW_HEIGHT = 0.2  # inches, as all lengths here
+AROUND = 0.75  # title, tick labels and axis label of a panel
+HEADING = 0.75  # title of the figure and legend
+NAMES = 0.065  # width of a character of the arms' names
+WRAP = 110  # characters of the heading
+GAP = 0.6  # between the arms and the control, in rows
+BAND = "#E4E4E4"
+COLOUR_OF = {FASTER: style.COLOURS[0], SLOWER: style.COLOURS[1], NO_DIFFERENCE: style.COLOURS[2], None: style.GREY}
+MARKER_OF = {FASTER: "o", SLOWER: "s", NO_DIFFERENCE: "D", None: "x"}
+NO_TEST = "no test (fewer than three blocks)"
+# The first that are not too close to each other.
+TICKS = (1, 0.1, 10, 0.5, 2, 0.2, 5, 0.8, 1.2, 0.7, 1.5, 0.6, 0.9, 1.1, 1.05, 0.95, 1.02, 0.98, 1.01, 0.99, 3, 0.3)
+TICKS_APART = 0.09  # as part of the axis
+
+
+@dataclass(frozen=True)
+class TuningData:
+    """The figure's data. panels: (title, rows of the table ``tuning``) of each baseline."""
+
+    name: str
+    title: str
+    caption: str
+    subtitle: str
+    panels: list[tuple[str, pd.DataFrame]]
+
+
+def select(description: Description, runs: pd.DataFrame, study: str) -> TuningData:
+    """The `TuningData` of a figure; raises `StudyError` if no arm has a ratio."""
+    frame = tuning(runs, pd.DataFrame()).frame
+    if frame.empty or frame["throughput_ratio"].isna().all():
+        raise StudyError(f"{description.name}: no arm has a block in common with its baseline in study {study}")
+    keys = [name for name in IDENTITY if name in frame]
+    differing = [name for name in keys if frame[name].nunique(dropna=False) > 1]
+    panels = [
+        (_title(dict(zip(keys, key, strict=True)), differing), rows)
+        for key, rows in frame.groupby(keys, sort=False, dropna=False)
+    ]
+    where = ", ".join(frame["machine"].unique())
+    subtitle = f"study {study}, machine {where}, {_blocks(frame['blocks'])}"
+    return TuningData(description.name, description.title, description.caption, subtitle, panels)
+
+
+def _title(point: dict[str, object], differing: list[str]) -> str:
+    """The benchmark and ranks of a baseline, and what else tells it from the others."""
+    others = [name for name in differing if name not in ("benchmark", "gpus", "dataset")]
+    ranks = f"{point['gpus']} rank" + ("" if point["gpus"] == 1 else "s")
+    return ", ".join([str(point["benchmark"]).upper(), ranks, *(f"{name} {point[name]}" for name in others)])
+
+
+def _blocks(numbers: pd.Series) -> str:
+    low, high = int(numbers.min()), int(numbers.max())
+    return f"{low} blocks" if low == high else f"{low} to {high} blocks"
+
+
+def write(data: TuningData, svg: AnyPath, pdf: AnyPath) -> None:
+    """Draw a figure and write both files, whole or not at all."""
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def draw(data: TuningData) -> Figure:
+    """The Matplotlib figure: two panels in a row, which share names and axis, and one legend."""
+    with matplotlib.rc_context(style.RC):
+        places = _places([rows for _, rows in data.panels])
+        columns = min(COLUMNS, len(data.panels))
+        lines = -(-len(data.panels) // columns)
+        height = lines * (AROUND + ROW_HEIGHT * (max(places.values()) + 1)) + HEADING
+        width = columns * style.PANEL_WIDTH + NAMES * max(map(len, places))
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.suptitle("\n".join([data.title, *textwrap.wrap(data.subtitle, WRAP)]))
+        all_axes = figure.subplots(lines, columns, sharey=True, sharex=True, squeeze=False).ravel()
+        for axes, (title, rows) in zip(all_axes, data.panels, strict=False):
+            _draw_panel(axes, title, rows, places)
+        for axes in all_axes[len(data.panels) :]:
+            axes.set_axis_off()
+        all_axes[0].set_ylim(max(places.values()) + 0.6, -0.6)
+        _scale(all_axes[0], pd.concat([rows for _, rows in data.panels]))
+        handles = _legend(pd.concat([rows for _, rows in data.panels]))
+        figure.legend(handles=handles, loc="outside lower center", ncols=2 * columns, frameon=False)
+        return figure
+
+
+def _places(frames: list[pd.DataFrame]) -> dict[str, float]:
+    """Where each arm stands, from above; those that only set control are apart, below the others."""
+    rows = pd.concat(frames)
+    is_control = rows["switch"] == "control"
+    names, controls = (list(dict.fromkeys(rows.loc[which, "arm"])) for which in (~is_control, is_control))
+    places = {name: float(index) for index, name in enumerate(names)}
+    return places | {name: len(names) + index + (GAP if names else 0) for index, name in enumerate(controls)}
+
+
+def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, float]) -> None:
+    axes.set_title(title)
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8, zorder=2)
+    labels = dict.fromkeys(places, "")
+    for row in rows.to_dict("records"):
+        _draw_row(axes, row, places[row["arm"]])
+        labels[row["arm"]] = "(A/A)" if row["switch"] == "control" else ""
+    first_control = min((place for name, place in places.items() if labels[name]), default=0.0)
+    if first_control:
+        axes.axhline(first_control - (1 + GAP) / 2, color=style.GREY, linewidth=0.6, linestyle=(0, (4, 2)))
+    axes.set_yticks(list(places.values()), [f"{name} {labels[name]}".strip() for name in places])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_xlabel("steady throughput, arm / baseline")
+
+
+def _draw_row(axes: Axes, row: dict[str, object], place: float) -> None:
+    """An arm: its ratio and interval over the differences that are too small to be found."""
+    verdict = row["verdict"] if isinstance(row["verdict"], str) else None
+    ratio, low, high = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
+    if row["repeats_failed"]:
+        axes.annotate(
+            f"{row['repeats_failed']} failed", (1, place), xycoords=axes.get_yaxis_transform(), ha="right", va="center",
+            fontsize=style.SMALL, color=style.GREY,
+        )  # fmt: skip
+    if np.isnan(ratio):
+        return
+    detectable = 1 + float(row["detectable_pct"]) / 100  # type: ignore[arg-type]
+    if np.isfinite(detectable):
+        axes.fill_betweenx([place - 0.36, place + 0.36], 1 / detectable, detectable, color=BAND, linewidth=0, zorder=1)
+    if np.isfinite(low):
+        axes.plot([low, high], [place, place], color=COLOUR_OF[verdict], zorder=3)
+    axes.plot(ratio, place, marker=MARKER_OF[verdict], color=COLOUR_OF[verdict], markersize=4.5, zorder=4)
+
+
+ENDS = ("throughput_ratio_low", "throughput_ratio_high")
+
+
+def _scale(axes: Axes, rows: pd.DataFrame) -> None:
+    """A logarithmic axis for all ratios with their intervals, with a few round ticks."""
+    ends = rows[["throughput_ratio", *ENDS]].to_numpy(float)
+    low, high = min(1.0, float(np.nanmin(ends))), max(1.0, float(np.nanmax(ends)))
+    margin = max((high / low) ** 0.06, 1.005)
+    axes.set_xlim(low / margin, high * margin)
+    apart = TICKS_APART * np.log(high * margin**2 / low)
+    ticks: list[float] = []
+    for tick in TICKS:
+        if low / margin <= tick <= high * margin and all(abs(np.log(tick / other)) >= apart for other in ticks):
+            ticks.append(tick)
+    axes.set_xticks(sorted(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(rows: pd.DataFrame) -> list[Line2D | Patch]:
+    """One entry per verdict that is drawn, and the band."""
+    drawn = {each if isinstance(each, str) else None for each in rows.loc[rows["throughput_ratio"].notna(), "verdict"]}
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=COLOUR_OF[each], marker=MARKER_OF[each], markersize=4.5, label=each or NO_TEST)
+        for each in COLOUR_OF
+        if each in drawn
+    ]
+    if drawn != {None}:
+        handles.append(Patch(facecolor=BAND, label="too small to be found (power 0.8)"))
+    return handles

@@ -1,0 +1,93 @@
+"""Our own table: which switch is worth turning."""
+
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import summarize
+from study.experiment.parameters import is_observed
+from study.experiment.study import PlannedRun
+from study.records import arms
+from study.records.names import join_records
+from study.report.tables.layout import Table, text
+from study.report.tables.summary import IDENTITY, notes
+
+NEEDS = "a grid with tuning"
+SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
+         "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
+         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", "pairing",
+         "repeats_failed", "baseline_failed", "blocks_interrupted", "failures", "oversubscribed"]  # fmt: skip
+OPTIONAL = ("sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "failures", "oversubscribed")
+CAPTION = (
+    "each arm against its baseline, paired within blocks: throughput_ratio, steady throughput of all ranks (arm / "
+    "baseline, geometric mean; training steps, without the first epoch and without validation), and its 95 % interval, "
+    "not adjusted for the number of arms (Student's t on logarithms); p_holm: of a two-sided t-test, adjusted over the "
+    "arms of the baseline (Holm), which gives the verdict at 0.05, from three blocks on; detectable: the smallest "
+    "difference that this number of blocks and arms finds with probability 0.8 at the observed spread; switch control: "
+    "the baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over "
+    "TCP per epoch."
+)
+
+
+def is_compared(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives timings and is a baseline or an arm."""
+    has_arms = bool(run.arms) if isinstance(run, PlannedRun) else isinstance(run.get("arms"), str)
+    return has_arms and is_observed(run, None)
+
+
+@kinds.table(
+    "tuning",
+    title="Which switch is worth turning",
+    look_for="Which arms are faster than the defaults, by how much, and which differences would have been too small "
+    "to see. The arm that only sets control must show none.",
+    needs=NEEDS,
+    uses=is_compared,
+    compares_runs=True,
+)
+def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per arm and baseline; the other keys of a row are the baseline's."""
+    rows = [row(compared) for group in arms.compare(runs) for compared in group]
+    frame = pd.DataFrame(rows, columns=None if rows else [*SHOWN, "records"])
+    return Table("tuning", CAPTION, frame, SHOWN, OPTIONAL, notes(frame, "values"), (*IDENTITY, "arm"))
+
+
+def row(compared: arms.Compared) -> dict[str, Any]:
+    """The row of an arm."""
+    first = compared.baseline.iloc[0] if len(compared.baseline) else compared.runs.iloc[0]
+    both = pd.concat([compared.runs, compared.baseline])
+    failed = compared.runs[compared.runs["status"] != "ok"]
+    speed, loss = compared.speed, compared.loss
+    return {
+        **{name: first[name] for name in IDENTITY},
+        "arm": compared.arm,
+        "switch": ", ".join(compared.switches),
+        "value": ", ".join(text(value) for value, _ in compared.switches.values()),
+        "baseline_value": ", ".join(text(value) for _, value in compared.switches.values()),
+        "blocks": speed.blocks,
+        "throughput_ratio": speed.ratio,
+        "throughput_ratio_low": speed.low,
+        "throughput_ratio_high": speed.high,
+        "p_value": compared.p,
+        "p_holm": compared.p_holm,
+        "detectable_pct": 100 * (compared.detectable - 1),
+        "verdict": compared.verdict,
+        "test_loss_difference": loss.mean,
+        "test_loss_difference_ci95": loss.ci95,
+        "sent_ratio": compared.sent,
+        "time_per_step_s": _mean(compared.runs, "time_per_step_s"),
+        "baseline_time_per_step_s": _mean(compared.baseline, "time_per_step_s"),
+        "pairing": speed.pairing,
+        "repeats_ok": int((compared.runs["status"] == "ok").sum()),
+        "repeats_failed": len(failed),
+        "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
+        "blocks_interrupted": compared.interrupted,
+        "failures": "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None,
+        "oversubscribed": bool(both["oversubscribed"].any()),
+        "code_is_current": bool(both["code_is_current"].all()),
+        "records": join_records(both["record"]),
+    }
+
+
+def _mean(runs: pd.DataFrame, column: str) -> float:
+    return summarize(runs.loc[runs["status"] == "ok", column]).mean

@@ -1,0 +1,170 @@
+"""Arms against their baseline: table, figure and tuner, from runs with known numbers."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core.errors import StudyError
+from study.records import arms
+from study.records.tidy import arms_text
+from study.report.figures import tuning_drawing
+from study.report.figures.description import describe
+from study.report.tables import TABLES
+
+RUN = {
+    "machine": "local", "memory_mode": "none", "session": "1", "epochs_per_rank": 4, "batch_size_per_rank": 20,
+    "samples_per_rank": 100, "steps_per_epoch": 5, "time_per_step_s": 0.1, "tcp_sent_mb_per_step": 2.0,
+    "test_loss": 0.5, "train_samples": 100, "features": 60, "status": "ok", "failure_kind": None,
+    "resumed_after_epoch": None, "power_source": None, "power_reason": None, "oversubscribed": False,
+    "code_is_current": True,
+}  # fmt: skip
+SWITCHES = {"arrays": {"input_pipeline": "keras_arrays"}, "sharded": {"sharding": "by_rank"}, "same": {"control": 1}}
+DRIFT = np.exp([0.0, 0.2, -0.1, 0.3, 0.1, -0.2])  # of the machine, which pairs within a block do not see
+NOISE = np.exp([0.01, -0.01, 0.005, -0.005, 0.008, -0.008])
+
+
+@pytest.fixture
+def runs_of():
+    """The tidy table of a baseline of 0.1 s a step and of arms: ``runs_of({arm: times faster}, blocks=6)``."""
+
+    def build(faster, blocks=6, tuning=SWITCHES, **point):
+        planned = expand(scaling="weak", repeats=blocks, tuning={name: tuning[name] for name in faster}, **point)
+        rows = []
+        for number, run in enumerate(sorted(planned, key=lambda run: run.repeat)):
+            name, block = run.arms[0].name, run.repeat
+            seconds = 0.1 * DRIFT[block - 1]
+            if name != "baseline":
+                seconds *= NOISE[(block + len(name)) % 6] / faster[name]
+            rows.append({**RUN, **run.parameters, "block": block, "arms": arms_text(run), "started_wall_ns": number,
+                         "record": f"{number}/record.json", "time_per_step_s": seconds})  # fmt: skip
+        return pd.DataFrame(rows)
+
+    return build
+
+
+def table_of(runs):
+    return TABLES["tuning"].make(runs, pd.DataFrame()).frame.set_index("arm")
+
+
+def test_an_arm_is_compared_with_its_baseline_within_blocks(runs_of):
+    table = table_of(runs_of({"arrays": 1.2, "sharded": 0.9, "same": 1.0}))
+    assert list(table.index) == ["arrays", "sharded", "same"]
+    assert table["verdict"].tolist() == ["faster", "slower", "no difference shown"]
+    row = table.loc["arrays"]
+    assert row[["switch", "value", "baseline_value"]].tolist() == ["input_pipeline", "keras_arrays", "tf_data"]
+    logarithms = np.log(1.2 / np.roll(NOISE, -(1 + len("arrays"))))
+    half = 2.571 * logarithms.std(ddof=1) / math.sqrt(6)  # t(0.975, 5), from a printed table
+    assert row.throughput_ratio == pytest.approx(math.exp(logarithms.mean()))
+    assert row.throughput_ratio_low == pytest.approx(math.exp(logarithms.mean() - half), rel=1e-4)
+    assert (row.blocks, row.pairing, row.sent_ratio) == (6, "paired", 1)
+    assert 0.5 < row.detectable_pct < 5
+    assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT.mean())
+
+
+def test_p_values_are_adjusted_over_the_arms_of_one_baseline(runs_of):
+    table = table_of(runs_of({"arrays": 1.012, "sharded": 1.0, "same": 1.0}))
+    assert table.loc["arrays"].p_holm == pytest.approx(3 * table.loc["arrays"].p_value)
+    alone = table_of(runs_of({"arrays": 1.012}))
+    assert alone.loc["arrays"].p_holm == alone.loc["arrays"].p_value == table.loc["arrays"].p_value
+    assert alone.loc["arrays"].detectable_pct < table.loc["arrays"].detectable_pct, "fewer tests see smaller effects"
+
+
+@pytest.mark.parametrize(("blocks", "verdict"), [(2, None), (3, "faster")])
+def test_no_verdict_below_three_blocks(runs_of, blocks, verdict):
+    row = table_of(runs_of({"arrays": 2.0}, blocks=blocks)).loc["arrays"]
+    assert (row.blocks, row.verdict) == (blocks, verdict)
+    assert math.isnan(row.p_value) == math.isnan(row.detectable_pct) == (verdict is None)
+
+
+def test_a_failed_run_is_counted_and_never_averaged(runs_of):
+    runs = runs_of({"arrays": 1.2, "same": 1.0})
+    failed = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 2)
+    runs.loc[failed, ["status", "failure_kind", "time_per_step_s", "test_loss"]] = ["failed", "oom", 1e-9, 1e9]
+    runs.loc[(runs["control"] == 0) & (runs["block"] == 3) & ~failed, "status"] = "failed"
+    row = table_of(runs).loc["arrays"]
+    assert (row.blocks, row.repeats_failed, row.baseline_failed, row.failures) == (4, 2, 1, "1 x oom")
+    assert row.throughput_ratio == pytest.approx(1.2, rel=0.02)
+    assert row.test_loss_difference == 0
+
+
+def test_blocks_of_two_sessions_are_left_out_and_counted(runs_of):
+    runs = runs_of({"arrays": 1.2})
+    runs.loc[runs["record"].isin([f"{n}/record.json" for n in range(5, 12)]), "session"] = "2"  # from within block 3
+    row = table_of(runs).loc["arrays"]
+    assert (row.blocks, row.blocks_interrupted, row.pairing) == (5, 1, "paired")
+
+
+def test_blocks_that_did_not_run_one_after_the_other_have_no_verdict(runs_of):
+    runs = runs_of({"arrays": 1.2})
+    runs.loc[runs["input_pipeline"] == "keras_arrays", "started_wall_ns"] += 100  # added later
+    row = table_of(runs).loc["arrays"]
+    assert (row.pairing, row.verdict) == ("unpaired", None)
+    assert math.isnan(row.throughput_ratio_low)
+
+
+def test_each_baseline_has_its_arms(runs_of):
+    runs = runs_of({"arrays": 1.2, "same": 1.0}, gpus=[1, 2])
+    table = TABLES["tuning"].make(runs, pd.DataFrame()).frame
+    assert table[["gpus", "arm"]].to_numpy().tolist() == [[1, "arrays"], [1, "same"], [2, "arrays"], [2, "same"]]
+
+
+def test_a_run_may_be_an_arm_of_two_baselines(runs_of):
+    runs = runs_of({"arrays": 1.2})
+    arm = runs["input_pipeline"] == "keras_arrays"
+    both = [text[:-1] + ', ["again", "another", {"loader": ["npy", "read_csv"]}]]' for text in runs.loc[arm, "arms"]]
+    runs.loc[arm, "arms"] = both
+    (first,), (second,) = arms.compare(runs)
+    assert (first.arm, second.arm, second.switches) == ("arrays", "again", {"loader": ("npy", "read_csv")})
+    assert second.speed.blocks == 0 and second.verdict is None, "the other baseline has no run here"
+
+
+def test_one_epoch_has_no_steady_throughput(runs_of):
+    runs = runs_of({"arrays": 1.2}, epochs=1).assign(epochs_per_rank=1)
+    row = table_of(runs).loc["arrays"]
+    assert row.blocks == 0 and math.isnan(row.throughput_ratio) and row.verdict is None
+
+
+def test_bytes_are_those_of_an_epoch(runs_of):
+    """Half as many steps of twice the bytes send as much."""
+    runs = runs_of({"arrays": 1.0})
+    arm = runs["input_pipeline"] == "keras_arrays"
+    runs.loc[arm, ["steps_per_epoch", "tcp_sent_mb_per_step"]] = [10, 0.5]
+    assert table_of(runs).loc["arrays"].sent_ratio == pytest.approx(0.5)
+
+
+# Figure
+
+
+def drawn(runs):
+    return tuning_drawing.select(describe("tuning"), runs, "test")
+
+
+def test_the_forest_plot_has_a_row_per_arm_and_the_control_apart(runs_of, tmp_path):
+    runs = runs_of({"same": 1.0, "arrays": 1.2, "sharded": 0.9}, gpus=[1, 2])
+    runs.loc[(runs["gpus"] == 1) & (runs["sharding"] == "by_rank") & (runs["block"] == 1), "status"] = "failed"
+    data = drawn(runs)
+    assert [title for title, _ in data.panels] == ["NT3, 1 rank", "NT3, 2 ranks"]
+    figure = tuning_drawing.draw(data)
+    left, right = figure.axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["arrays", "sharded", "same (A/A)"]
+    assert left.get_yticks()[2] - left.get_yticks()[1] > 1
+    low, high = left.get_xlim()
+    assert low < 0.9 < 1.2 < high and right.get_xlim() == (low, high)
+    assert [text.get_text() for text in left.texts] == ["1 failed"] and not right.texts
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:3] == ["faster", "slower", "no difference shown"]
+    tuning_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    assert "A/A" in (tmp_path / "a.svg").read_text()
+
+
+def test_two_blocks_are_drawn_without_a_verdict(runs_of):
+    (legend,) = tuning_drawing.draw(drawn(runs_of({"arrays": 1.2}, blocks=2))).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["no test (fewer than three blocks)"]
+
+
+def test_no_arm_with_a_ratio_is_no_figure(runs_of):
+    with pytest.raises(StudyError, match="tuning: no arm has a block in common with its baseline in study test"):
+        drawn(runs_of({"arrays": 1.2}).assign(status="failed"))
