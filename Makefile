@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend check bench faults load setup lock format reference docs docs-links
+.PHONY: study report test quick status recommend tune check bench faults load setup lock format reference docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
@@ -30,6 +30,9 @@ status:  ## how far the study STUDY is on MACHINE, the configured ones by defaul
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
 	@$(HERE) scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
 	  $(if $(GOAL),--goal $(GOAL))
+
+tune:  ## which of the arms of the study STUDY on MACHINE is worth turning, confirmed by its held-out blocks; starts no run
+	@$(HERE) scripts/tune.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
 	@$(BIN)/python scripts/check.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \

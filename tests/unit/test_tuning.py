@@ -1,18 +1,21 @@
 """Arms against their baseline: table, figure and tuner, from runs with known numbers."""
 
+import copy
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from examples import expand
+from examples import STUDY, expand
 
 from study.core.errors import StudyError
-from study.records import arms
+from study.experiment import expansion
+from study.records import arms, tuner
 from study.records.tidy import arms_text
 from study.report.figures import tuning_drawing
 from study.report.figures.description import describe
 from study.report.tables import TABLES
+from study.report.tables.tuner import sentences, tuner_table
 
 RUN = {
     "machine": "local", "memory_mode": "none", "session": "1", "epochs_per_rank": 4, "batch_size_per_rank": 20,
@@ -22,7 +25,7 @@ RUN = {
     "code_is_current": True,
 }  # fmt: skip
 SWITCHES = {"arrays": {"input_pipeline": "keras_arrays"}, "sharded": {"sharding": "by_rank"}, "same": {"control": 1}}
-DRIFT = np.exp([0.0, 0.2, -0.1, 0.3, 0.1, -0.2])  # of the machine, which pairs within a block do not see
+DRIFT = np.exp([0.0, 0.2, -0.1, 0.3, 0.1, -0.2, 0.05])  # of the machine, which pairs within a block do not see
 NOISE = np.exp([0.01, -0.01, 0.005, -0.005, 0.008, -0.008])
 
 
@@ -61,7 +64,7 @@ def test_an_arm_is_compared_with_its_baseline_within_blocks(runs_of):
     assert row.throughput_ratio_low == pytest.approx(math.exp(logarithms.mean() - half), rel=1e-4)
     assert (row.blocks, row.pairing, row.sent_ratio) == (6, "paired", 1)
     assert 0.5 < row.detectable_pct < 5
-    assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT.mean())
+    assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT[:6].mean())
 
 
 def test_p_values_are_adjusted_over_the_arms_of_one_baseline(runs_of):
@@ -116,7 +119,7 @@ def test_a_run_may_be_an_arm_of_two_baselines(runs_of):
     arm = runs["input_pipeline"] == "keras_arrays"
     both = [text[:-1] + ', ["again", "another", {"loader": ["npy", "read_csv"]}]]' for text in runs.loc[arm, "arms"]]
     runs.loc[arm, "arms"] = both
-    (first,), (second,) = arms.compare(runs)
+    (first,), (second,) = arms.compare(runs).values()
     assert (first.arm, second.arm, second.switches) == ("arrays", "again", {"loader": ("npy", "read_csv")})
     assert second.speed.blocks == 0 and second.verdict is None, "the other baseline has no run here"
 
@@ -168,3 +171,106 @@ def test_two_blocks_are_drawn_without_a_verdict(runs_of):
 def test_no_arm_with_a_ratio_is_no_figure(runs_of):
     with pytest.raises(StudyError, match="tuning: no arm has a block in common with its baseline in study test"):
         drawn(runs_of({"arrays": 1.2}).assign(status="failed"))
+
+
+# Tuner
+
+
+@pytest.fixture
+def tuned(runs_of):
+    """(study, runs) of arms with these speeds: ``tuned({arm: times faster}, blocks=6)``."""
+
+    def build(faster, blocks=6, **more):
+        content = copy.deepcopy(STUDY)
+        tuning = {name: SWITCHES[name] for name in faster}
+        point = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv"}
+        content |= {"runs": [{**point, "repeats": blocks, "tuning": tuning}], **more}
+        study, runs = expansion.expand("test", content, "test.yaml"), runs_of(faster, blocks)
+        ordered = sorted(study.runs, key=lambda run: run.repeat)
+        runs["record"] = [f"runs/{run.directory}/record.json" for run in ordered]
+        return study, runs
+
+    return build
+
+
+def answer_of(study, runs):
+    (answer,) = tuner.answers(study, runs)
+    return answer, "\n".join(sentences(answer))
+
+
+def test_the_pick_of_the_screening_blocks_is_confirmed_by_the_others(tuned):
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0}, blocks=7)
+    answer, told = answer_of(study, runs)
+    assert (answer.screening, answer.held_out) == ((1, 2, 3, 4), (5, 6, 7)), "half of the blocks, rounded up"
+    assert [arm.arm for arm in answer.screened] == ["arrays", "sharded"], "the control is no candidate"
+    assert (answer.verdict, answer.confirmed.arm, answer.confirmed.speed.blocks) == (tuner.TURN, "arrays", 3)
+    assert answer.confirmed.p_holm == answer.confirmed.p, "one test"
+    assert told.startswith(
+        "nt3 on 2 ranks: turn arrays (input_pipeline keras_arrays instead of tf_data): steady throughput +"
+    )
+
+
+def test_the_gain_is_of_the_held_out_blocks_only(tuned):
+    """An arm that was fast in the screening blocks by chance."""
+    study, runs = tuned({"arrays": 1.0, "sharded": 0.9})
+    lucky = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] <= 3)
+    runs.loc[lucky, "time_per_step_s"] /= 1.5
+    answer, told = answer_of(study, runs)
+    assert answer.pick.speed.ratio > 1.4 > 1.05 > answer.confirmed.speed.ratio
+    assert answer.verdict == tuner.KEEP
+    assert "keep the defaults, they are as good: arrays" in told and "would probably not have been found" in told
+    runs.loc[(runs["input_pipeline"] == "keras_arrays") & ~lucky, "time_per_step_s"] *= 2
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.KEEP and "as good" not in told and "has -" in told
+
+
+def test_the_defaults_are_a_candidate(tuned):
+    answer, told = answer_of(*tuned({"arrays": 0.9, "sharded": 0.8}))
+    assert (answer.pick, answer.confirmed, answer.verdict) == (None, None, tuner.KEEP)
+    assert told == "nt3 on 2 ranks: keep the defaults: none of 2 arms was faster in the screening blocks"
+
+
+def test_an_arm_that_failed_in_a_screening_block_is_not_picked(tuned):
+    study, runs = tuned({"arrays": 1.5, "sharded": 1.2})
+    runs.loc[(runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 1), "status"] = "failed"
+    answer, told = answer_of(study, runs)
+    assert answer.pick.arm == "sharded"
+    assert "arrays was not picked: 1 of 3 runs failed in the screening blocks" in told
+
+
+def test_the_study_declares_how_many_blocks_pick(tuned):
+    study, runs = tuned({"arrays": 1.2}, blocks=7, screening_blocks=3)
+    assert answer_of(study, runs)[0].held_out == (4, 5, 6, 7)
+    study, runs = tuned({"arrays": 1.2}, blocks=4)
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.NOT_ENOUGH, "two screening blocks"
+    assert "arrays was not picked: 2 of at least 3 screening blocks" in told
+    study, runs = tuned({"arrays": 1.2}, blocks=5)
+    assert "the held-out blocks that confirm it are missing" in answer_of(study, runs)[1]
+
+
+def test_a_difference_of_the_loss_and_of_the_baseline_from_itself_is_told(tuned):
+    study, runs = tuned({"arrays": 1.2, "same": 1.1})
+    runs.loc[runs["input_pipeline"] == "keras_arrays", "test_loss"] += 0.1 + 0.001 * runs["block"]
+    told = answer_of(study, runs)[1]
+    assert "the test loss of arrays differs by 0.1050" in told
+    assert "careful: the baseline differs from itself (same) by +" in told
+
+
+def test_the_next_stage_has_the_screening_blocks_then_the_pick_and_the_control(tuned):
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0})
+    first = tuner.needed(study, runs.iloc[:0])
+    assert {run.repeat for run in first} == {1, 2, 3} and len(first) == 3 * 4
+    assert tuner.needed(study, runs[runs["block"] <= 2]) == first
+    second = tuner.needed(study, runs[runs["block"] <= 3])
+    more = [run for run in second if run not in first]
+    assert len(more) == 3 * 3 and {run.arms[0].name for run in more} == {"baseline", "arrays", "same"}
+
+
+def test_the_tuner_s_table_has_a_row_per_baseline(tuned):
+    study, runs = tuned({"arrays": 1.2, "same": 1.0})
+    (row,) = tuner_table(study, tuner.answers(study, runs)).frame.to_dict("records")
+    assert (row["pick"], row["value"], row["arms"], row["verdict"]) == ("arrays", "keras_arrays", 1, "turn")
+    assert (row["screening_blocks"], row["held_out_blocks"]) == ("1 to 3", "4 to 6")
+    (nothing,) = tuner_table(study, tuner.answers(study, runs.iloc[:0])).frame.to_dict("records")
+    assert nothing["verdict"] == "not enough blocks" and nothing["pick"] is None

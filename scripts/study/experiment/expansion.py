@@ -48,6 +48,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         _further(content.get("further_results", []), where),
         tuple(content.get("findings", ())),
         parts,
+        content.get("screening_blocks"),
     )
 
 

@@ -232,7 +232,8 @@ class Study:
     """A study's YAML, expanded.
 
     datasets: (benchmark, id) to `Dataset`, only those in use. further: whose finished runs its tables may show too.
-    parts: {what grids are of: their runs}, of grids that say it; a run may be in several.
+    parts: {what grids are of: their runs}, of grids that say it; a run may be in several. screening_blocks: how many
+    blocks pick an arm, which the later ones confirm; None for half of them.
     """
 
     name: str
@@ -246,6 +247,7 @@ class Study:
     further: tuple[Further, ...] = ()
     findings: tuple[str, ...] = ()
     parts: dict[str, tuple[PlannedRun, ...]] = field(hash=False, default_factory=dict)
+    screening_blocks: int | None = None
 
     @property
     def benchmarks(self) -> list[str]:

@@ -7,7 +7,7 @@ steps, without the first epoch, which builds the graph, and without validation.
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,32 +77,36 @@ def parts(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
     return [(arm, base, {key: tuple(pair) for key, pair in keys.items()}) for arm, base, keys in json.loads(text)]
 
 
-def compare(runs: pd.DataFrame) -> list[list[Compared]]:
-    """The arms of each baseline, in the order of the runs. runs: rows of the tidy table."""
-    return [_tested(list(_arms(group))) for group in _comparisons(_measured(runs))]
+def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tuple[str, str], list[Compared]]:
+    """{(machine, baseline): its arms}, in the order of the runs.
+
+    Args:
+        runs: rows of the tidy table.
+        names: the arms that are compared and tested together; all by default.
+    """
+    return {
+        (machine, baseline): _tested([arm for arm in _arms(group) if names is None or arm.arm in names])
+        for (machine, baseline), group in _comparisons(_measured(runs))
+    }
 
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with what is compared; a run with one epoch has no steady throughput."""
-    seconds = (runs["steps_per_epoch"] * runs["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
-    return runs.assign(
-        **{
-            SPEED: (runs["samples_per_rank"] * runs["gpus"] / seconds).astype(float),
-            SENT: (runs["tcp_sent_mb_per_step"] * runs["steps_per_epoch"]).astype(float),
-        }
-    )
+    number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step"]].astype(float)
+    seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
+    sent = number["tcp_sent_mb_per_step"] * number["steps_per_epoch"]
+    return runs.assign(**{SPEED: number["samples_per_rank"] * runs["gpus"] / seconds, SENT: sent})
 
 
-def _comparisons(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Of each machine and baseline the runs, with the columns ``arm`` and ``switches``."""
+def _comparisons(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """(machine, baseline) and its runs, with the columns ``arm`` and ``switches``."""
     rows = [
         {**row, "arm": arm, "of_baseline": base, "switches": switches}
         for row in runs.to_dict("records")
         for arm, base, switches in parts(row["arms"])
     ]
     if rows:
-        for _, group in pd.DataFrame(rows).groupby(["machine", "of_baseline"], sort=False):
-            yield group
+        yield from pd.DataFrame(rows).groupby(["machine", "of_baseline"], sort=False)
 
 
 def _arms(group: pd.DataFrame) -> Iterator[Compared]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from study.core.paths import ROOT
 
 # Scripts that a reader calls by hand; all others are called by rules, profiles and launchers.
-CALLED = ("show_status", "recommend", "check", "compare_machines", "read_storage", "launch_training")
+CALLED = ("show_status", "recommend", "tune", "check", "compare_machines", "read_storage", "launch_training")
 SETTINGS = {  # variables of make that are no program's
     "STUDY": "a file name in `config/studies/` without `.yaml`",
     "MACHINE": "a file name in `config/machines/` without `.yaml`",

@@ -47,7 +47,7 @@ def is_compared(run: Any) -> bool:
 )
 def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per arm and baseline; the other keys of a row are the baseline's."""
-    rows = [row(compared) for group in arms.compare(runs) for compared in group]
+    rows = [row(compared) for group in arms.compare(runs).values() for compared in group]
     frame = pd.DataFrame(rows, columns=None if rows else [*SHOWN, "records"])
     return Table("tuning", CAPTION, frame, SHOWN, OPTIONAL, notes(frame, "values"), (*IDENTITY, "arm"))
 

@@ -1,0 +1,140 @@
+"""Pick an arm by some blocks of a study and confirm it by others.
+
+The arm that is the fastest of many in some blocks is so partly by chance, so its gain there is too large (the winner's
+curse). The blocks that confirm it have no part in the choice, and only one arm is tested with them. Which blocks these
+are is declared in the study, before anything runs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.experiment.study import BASELINE, Arm, PlannedRun, Study
+from study.records import arms, pairing
+from study.records.arms import Compared
+
+TURN, KEEP, NOT_ENOUGH = "turn", "keep the defaults", "not enough blocks"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the tuner says about one baseline.
+
+    Args:
+        point: the baseline's parameters.
+        planned: how many arms the study declares, those that only set control not counted.
+        screening, held_out: the numbers of the blocks.
+        screened: the arms in the screening blocks that can be picked, the fastest first.
+        left_out: {arm: why it cannot be picked}.
+        confirmed: the pick in the held-out blocks; None if the pick is the baseline, or is not known yet.
+        controls: the baseline against itself in the held-out blocks.
+    """
+
+    point: Mapping[str, Any]
+    planned: int
+    screening: tuple[int, ...]
+    held_out: tuple[int, ...]
+    screened: list[Compared]
+    left_out: dict[str, str]
+    confirmed: Compared | None
+    controls: list[Compared]
+
+    @property
+    def pick(self) -> Compared | None:
+        """The arm that was the fastest in the screening blocks, as it was there; None if the baseline was."""
+        return next((arm for arm in self.screened if arm.speed.ratio > 1), None)
+
+    @property
+    def verdict(self) -> str:
+        """By the held-out blocks only."""
+        if not self.screened:
+            return NOT_ENOUGH
+        if self.pick is None:
+            return KEEP
+        if self.confirmed is None or self.confirmed.verdict is None:
+            return NOT_ENOUGH
+        return TURN if self.confirmed.verdict == arms.FASTER else KEEP
+
+
+def split(study: Study, baseline: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers of the screening blocks and of the held-out blocks of a baseline, by its point's name."""
+    blocks = sorted({run.repeat for run in study.runs if run.point == baseline})
+    number = study.screening_blocks or -(-len(blocks) // 2)
+    return tuple(blocks[:number]), tuple(blocks[number:])
+
+
+def answers(study: Study, runs: pd.DataFrame) -> list[Answer]:
+    """One per baseline of the study. runs: rows of the tidy table of the runs that have a record."""
+    return [_answer(study, first, runs) for first in _baselines(study).values()]
+
+
+def needed(study: Study, runs: pd.DataFrame) -> list[PlannedRun]:
+    """The runs of the next stage: all of the screening blocks; then baseline, pick and control of the held-out ones.
+
+    runs: as for `answers`; also those that have a record are among them.
+    """
+    found: dict[str, PlannedRun] = {}
+    done = set(runs["record"]) if len(runs) else set()
+    for (name, _), answer in zip(_baselines(study).items(), answers(study, runs), strict=True):
+        family = [(run, arm) for run in study.runs for arm in run.arms if arm.baseline == name]
+        stage = [run for run, _ in family if run.repeat in answer.screening]
+        if answer.pick and done.issuperset(f"runs/{run.directory}/record.json" for run in stage):
+            picked = (BASELINE, answer.pick.arm)
+            later = [(run, arm) for run, arm in family if run.repeat in answer.held_out]
+            stage += [run for run, arm in later if arm.name in picked or _is_control(arm)]
+        found |= {run.directory: run for run in stage}
+    return list(found.values())
+
+
+def _is_control(arm: Arm) -> bool:
+    return set(arm.switches) == {"control"}
+
+
+def _baselines(study: Study) -> dict[str, PlannedRun]:
+    """The first repeat of each baseline by its point's name."""
+    return {run.point: run for run in study.runs if any(arm.name == BASELINE for arm in run.arms) and run.repeat == 1}
+
+
+def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame) -> Answer:
+    name = first.point
+    screening, held_out = split(study, name)
+    names = {arm.name: arm for run in study.runs for arm in run.arms if arm.baseline == name and arm.name != BASELINE}
+    screened, left_out = [], {}
+    for arm in _compared(runs, name, screening, names):
+        if arm.is_control:
+            continue
+        if why := _why_not(arm):
+            left_out[arm.arm] = why
+        else:
+            screened.append(arm)
+    screened.sort(key=lambda arm: -arm.speed.ratio)
+    controls = {each for each, arm in names.items() if _is_control(arm)}
+    answer = Answer(
+        first.parameters, len(names) - len(controls), screening, held_out, screened, left_out, None,
+        _compared(runs, name, held_out, controls),
+    )  # fmt: skip
+    if answer.pick is None:
+        return answer
+    confirmed = _compared(runs, name, held_out, {answer.pick.arm})
+    return Answer(**{**vars(answer), "confirmed": confirmed[0] if confirmed else None})
+
+
+def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names: Iterable[str]) -> list[Compared]:
+    """These arms in these blocks, tested together and with no others."""
+    if runs.empty:
+        return []
+    found = arms.compare(runs[runs["block"].isin(blocks)], set(names))
+    return [arm for (_, name), group in found.items() if name == baseline for arm in group]
+
+
+def _why_not(arm: Compared) -> str | None:
+    """Why an arm cannot be picked."""
+    if failed := int((arm.runs["status"] != "ok").sum()):
+        return f"{failed} of {len(arm.runs)} runs failed in the screening blocks"
+    if arm.speed.pairing == pairing.UNPAIRED:
+        return "its screening blocks did not run one after the other"
+    if arm.speed.blocks < arms.LEAST_BLOCKS:
+        return f"{arm.speed.blocks} of at least {arms.LEAST_BLOCKS} screening blocks have it and its baseline"
+    return None

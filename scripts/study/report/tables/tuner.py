@@ -1,0 +1,113 @@
+"""The tuner's answer as a table and in words; made by scripts/tune.py, not by studies."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from study.core.statistics import Sample
+from study.experiment.study import Study
+from study.records import tuner
+from study.records.arms import SLOWER, Compared
+from study.records.names import join_records
+from study.records.tuner import Answer
+from study.report.tables.layout import Table, text
+from study.report.tables.summary import IDENTITY
+
+SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks",
+         "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value", "detectable_pct",
+         "test_loss_difference", "verdict"]  # fmt: skip
+CAPTION = (
+    "the arm that was the fastest in the screening blocks, and what the held-out blocks say of it, which had no part "
+    "in the choice: ratio of its steady throughput to the baseline's, 95 % interval, p of one two-sided t-test; "
+    "detectable: the smallest gain that the held-out blocks find with probability 0.8; test_loss_difference: pick - "
+    "baseline."
+)
+
+
+def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
+    """One row per baseline of the study."""
+    frame = pd.DataFrame([_row(answer) for answer in found])
+    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), [], IDENTITY)
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    pick, held_out = answer.pick, answer.confirmed
+    row: dict[str, Any] = {
+        **{name: value for name, value in answer.point.items() if name in IDENTITY},
+        "arms": answer.planned,
+        "screening_blocks": _range(answer.screening),
+        "pick": pick.arm if pick else "the defaults" if answer.screened else None,
+        "switch": ", ".join(pick.switches) if pick else None,
+        "value": ", ".join(text(value) for value, _ in pick.switches.values()) if pick else None,
+        "held_out_blocks": _range(answer.held_out),
+        "verdict": answer.verdict,
+    }
+    numbers = {
+        "throughput_ratio": held_out.speed.ratio,
+        "throughput_ratio_low": held_out.speed.low,
+        "throughput_ratio_high": held_out.speed.high,
+        "p_value": held_out.p,
+        "detectable_pct": 100 * (held_out.detectable - 1),
+        "test_loss_difference": held_out.loss.mean,
+        "test_loss_difference_ci95": held_out.loss.ci95,
+        "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
+    } if held_out else dict.fromkeys((*SHOWN[8:14], "test_loss_difference_ci95"), math.nan)  # fmt: skip
+    return row | numbers
+
+
+def _range(blocks: tuple[int, ...]) -> str:
+    return f"{blocks[0]} to {blocks[-1]}" if blocks else "none"
+
+
+def sentences(answer: Answer) -> list[str]:
+    """The answer for one baseline, in words."""
+    place = f"{answer.point['benchmark']} on {answer.point['gpus']} ranks"
+    lines = [f"{place}: {_verdict(answer)}"]
+    lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
+    if answer.confirmed and answer.confirmed.verdict and _excludes_zero(answer.confirmed.loss):
+        loss = answer.confirmed.loss
+        lines.append(
+            f"the test loss of {answer.confirmed.arm} differs by {text(loss.mean)} (95 % interval "
+            f"{text(loss.mean - loss.ci95)} to {text(loss.mean + loss.ci95)})"
+        )
+    for control in answer.controls:
+        if control.speed.low > 1 or control.speed.high < 1:
+            lines.append(
+                f"careful: the baseline differs from itself ({control.arm}) by {_gain(control)}; one in twenty such "
+                "intervals does so by chance"
+            )
+    return lines
+
+
+def _verdict(answer: Answer) -> str:
+    pick, held_out = answer.pick, answer.confirmed
+    if not answer.screened:
+        return f"{tuner.NOT_ENOUGH}: no arm has the screening blocks that it needs"
+    if pick is None:
+        return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
+    told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
+    if held_out is None or held_out.verdict is None:
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; the held-out blocks that confirm it are missing"
+    blocks = f"{held_out.speed.blocks} held-out blocks"
+    if answer.verdict == tuner.TURN:
+        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {held_out.p:.2g}"
+    has = f"has {_gain(held_out)} in {blocks}"
+    if held_out.verdict == SLOWER:
+        return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
+    return (
+        f"{tuner.KEEP}, they are as good: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
+        f"screening blocks, {has}; a gain below {100 * (held_out.detectable - 1):.2g} % would probably not have been "
+        "found"
+    )
+
+
+def _gain(arm: Compared) -> str:
+    """``+5.2 % (95 % interval +3.1 to +7.4)``."""
+    value, low, high = (100 * (each - 1) for each in (arm.speed.ratio, arm.speed.low, arm.speed.high))
+    return f"{value:+.3g} % (95 % interval {low:+.3g} to {high:+.3g} %)"
+
+
+def _excludes_zero(sample: Sample) -> bool:
+    return abs(sample.mean) > sample.ci95

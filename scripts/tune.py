@@ -1,0 +1,51 @@
+"""Say which of a study's arms is worth turning: picked by its screening blocks, confirmed by its held-out blocks.
+
+Reads the run records that exist; starts nothing. Missing runs are counted.
+"""
+
+import argparse
+from pathlib import Path
+
+from study.core import configuration, paths
+from study.core.errors import StudyError, exit_with_message
+from study.experiment.expansion import load_study
+from study.machines import machine
+from study.records import tuner
+from study.records.tidy import current_code, recorded, runs_frame
+from study.report.tables.tuner import sentences, tuner_table
+from study.report.tables.tuning import is_compared
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    config = configuration.settings()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
+    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
+    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
+    parser.add_argument("--output", type=Path, help="a folder for the table; by default in the study's results")
+    parser.add_argument("--needed", action="store_true", help="only print the records that the next stage needs")
+    arguments = parser.parse_args()
+    study, chosen = load_study(arguments.study), machine.load(arguments.machine)
+    if not any(map(is_compared, study.runs)):
+        raise StudyError(f"config/studies/{study.name}.yaml: runs: no grid has tuning, so there is nothing to choose")
+    results = Path(arguments.results_dir) / chosen["name"]
+    done, left = recorded(filter(is_compared, study.runs), results)
+    runs = runs_frame(done, current_code(study.benchmarks), results)
+    if arguments.needed:
+        print("\n".join(paths.record(results, run.directory) for run in tuner.needed(study, runs)))
+        return
+    found = tuner.answers(study, runs)
+    folder = arguments.output or Path(paths.study_folder(results, study.name)) / "tuner"
+    table = tuner_table(study, found)
+    table.write_to(folder)
+    print(f"Study {study.name} on {chosen['name']}, steady throughput against the baseline's.")
+    for line in [line for answer in found for line in sentences(answer)]:
+        print(f"- {line}")
+    if left:
+        print(f"- {len(left)} runs of the study have no record yet; with --needed, the next ones are named")
+    print(f"Table: {folder}/tuner.md")
+
+
+if __name__ == "__main__":
+    exit_with_message(main)
