@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend tune check bench faults load setup lock format reference docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults load setup lock format reference docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
@@ -40,6 +40,9 @@ check:  ## compare the latest runs of STUDY on MACHINE with its performance refe
 
 bench: setup  ## what our own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
+
+aa: setup  ## compare runs with themselves, 20 times in ten blocks, and with a known slow-down; goes on where it was; about an hour
+	$(BIN)/python performance/aa.py
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py

@@ -15,17 +15,13 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+from direct import make_files, record_of
 
 from study.core.files import written_aside
 from study.core.statistics import LogSample, log_sample, ratio_interval
-from study.data.conversion import convert
-from study.data.tabular import Form
-from study.experiment import expansion, inputs
+from study.experiment import expansion
 from study.experiment.study import PlannedRun
 from study.launch import launch
-from study.machines import machine
-from study.models.synthetic import generate
-from study.records.record import make_record
 from study.records.references import ERROR
 
 HERE = Path(__file__).resolve().parent
@@ -86,10 +82,7 @@ def run_missing(result: Path, tries: int) -> None:
 def _planned(folder: Path) -> PlannedRun:
     """The run, with its files in place."""
     (run,) = expansion.expand("check_trials", STUDY, "check_trials.py").runs
-    for file, form in run.spec["files"].items():
-        raw, matrix = run.dataset.raw(str(folder), file), run.dataset.converted(str(folder), file)
-        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
-        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
+    make_files(run, folder)
     return run
 
 
@@ -101,14 +94,10 @@ def _sleep(rows: list[dict]) -> float:
 def _run(run: PlannedRun, folder: Path, repeat: int, sleep_s: float | None) -> dict[str, float]:
     """Launch one repeat as the study does; its time per step, its calibration and its runtime, in seconds."""
     repeated = PlannedRun({**run.parameters, "repeat": repeat}, run.dataset)
-    definition = inputs.define(repeated, machine.load("local"), str(folder))
     scripts = HERE / "slowed" if sleep_s else launch.SCRIPTS
     variables = {"SLOWED_S_PER_STEP": str(sleep_s)}
     with mock.patch.object(launch, "SCRIPTS", scripts), mock.patch.dict(os.environ, variables):
-        launch.launch(definition, folder / "run", time_limit_s=600, calibrated=True)
-    record = make_record(folder / "run")
-    if record["status"] != "ok":
-        raise SystemExit(f"error: {record['failure']['message']}")
+        record = record_of(repeated, folder, calibrated=True)
     return {
         "time_per_step_s": record["training"]["time_per_step_s"],
         "calibration_s": record["calibration"]["calibration_s"],

@@ -48,7 +48,7 @@ FILE = re.compile(
     r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|jsonl|json|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
 )
 COMMANDS = ("make", "snakemake", "python")
-ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check")
+ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check", "tuner")
 OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "check", "tables", "figures")
 
 

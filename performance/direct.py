@@ -1,0 +1,31 @@
+"""Runs that are launched as the study launches them, but one by one in a folder and without Snakemake."""
+
+from pathlib import Path
+from typing import Any
+
+from study.data.conversion import convert
+from study.data.tabular import Form
+from study.experiment import inputs
+from study.experiment.study import PlannedRun
+from study.launch import launch
+from study.machines import machine
+from study.models.synthetic import generate
+from study.records.record import make_record
+
+
+def make_files(run: PlannedRun, folder: Path) -> None:
+    """Generate and convert the synthetic files of a run."""
+    for file, form in run.spec["files"].items():
+        raw, matrix = run.dataset.raw(str(folder), file), run.dataset.converted(str(folder), file)
+        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
+        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
+
+
+def record_of(run: PlannedRun, folder: Path, calibrated: bool = False) -> dict[str, Any]:
+    """Launch a run on this machine, with the files in ``folder``; its record. A run that fails ends the command."""
+    definition = inputs.define(run, machine.load("local"), str(folder))
+    launch.launch(definition, folder / "run", time_limit_s=600, calibrated=calibrated)
+    record = make_record(folder / "run")
+    if record["status"] != "ok":
+        raise SystemExit(f"error: {record['failure']['message']}")
+    return record
