@@ -28,7 +28,7 @@ from study.report.papers.han2019.published import (
     nvlink_per_gradient,
     trained_parameters,
 )
-from study.report.papers.han2019.values import values
+from study.report.papers.values import values
 from study.report.tables import TABLES
 from study.report.tables.summary import published
 

@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from study.core.registry import Registry
-from study.report.papers.han2019.values import selected, values
+from study.report.papers.claims import Range
+from study.report.papers.values import selected, values
 from study.report.tables.summary import published
 
 MODELS, NVLINK, TEXT = "han2019_table1_models.csv", "han2019_table3_nvlink_gb.csv", "han2019_text.csv"
 BATCH_SIZE = 128  # of a node (section IV-C2)
 BYTES = 4  # of a float32 weight or gradient
-Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 
 DERIVED: Registry[Callable[[dict[str, Any], str | None], Range]] = Registry("number derived from han2019")
 

@@ -1,0 +1,194 @@
+"""A paper's claims, recomputed from this study's runs by the formulas that give the published numbers.
+
+A CSV file of the paper declares them, one claim per row. ``form`` is the formula over ``measure``, of runs that differ
+only in ``one`` and ``other``:
+
+- value: the mean over the repeats
+- spread_pct: 100 x (longest / shortest - 1) over the repeats
+- ratio, change_pct, loss_pct: one / other, and 100 x (one / other - 1), 100 x (1 - one / other)
+- efficiency: one / other / (ranks of one / ranks of other)
+- difference: mean of one - mean of other
+
+``at`` restricts the runs. ``derived_by`` and ``of`` name the published side; ``stated`` is what the text says of it,
+``contradiction`` where the paper contradicts itself, and ``not_compared`` why no run has the number.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.core.statistics import summarize
+from study.records import pairing
+from study.records.names import join_records
+from study.report.papers.values import selected, values
+from study.report.tables.summary import IDENTITY, WORKLOAD, published
+
+Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
+# What else differs between runs that differ in a key: another network has its own files.
+FOLLOWS = {"benchmark": ("dataset", "train_samples", "test_samples", "features")}
+# From the ratio one / other, and the number of times as many ranks, to the claim's number.
+OF_RATIO: dict[str, Callable[[float, float], float]] = {
+    "ratio": lambda ratio, ranks: ratio,
+    "change_pct": lambda ratio, ranks: 100 * (ratio - 1),
+    "loss_pct": lambda ratio, ranks: 100 * (1 - ratio),
+    "efficiency": lambda ratio, ranks: ratio / ranks,
+}
+OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
+SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
+         "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
+         "paper_section", "contradiction", "missing"]  # fmt: skip
+OPTIONAL = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series", "contradiction")
+NOTHING: dict[str, Any] = {
+    "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
+    "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
+    "records": None, "missing": None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """A claim's number from the runs of one experiment, with its 95 % interval (NaN without repeats)."""
+
+    value: float
+    low: float
+    high: float
+    repeats: int
+    runs: pd.DataFrame
+    pairing: str | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the claims of one paper need of it.
+
+    Args:
+        number: from a row of its claims to the published number.
+        difference: from a row of a table of runs to how its workload differs from the paper's, or None.
+        subjects: what its runs are of, in words.
+    """
+
+    number: Callable[[pd.Series], Range]
+    difference: Callable[[pd.Series], str | None]
+    subjects: str
+
+
+def recomputed(file: str, runs: pd.DataFrame, side: Side) -> pd.DataFrame:
+    """One row per claim of a paper's file: from our runs, and from the published numbers, which need no run."""
+    table = published(file)
+    declared = table.astype(object).where(table.notna(), None)
+    rows = [_row(claim, runs, side) for _, claim in declared.iterrows()]
+    return pd.DataFrame(rows).astype({"repeats": "Int64", "series": "Int64"})
+
+
+def remarks(frame: pd.DataFrame) -> list[str]:
+    """The notes of the result of `recomputed`: how the runs' workloads differ from the paper's."""
+    told = frame["workload_difference"].dropna().unique()
+    return [f"not the paper's workload, so no like for like: {each}" for each in told]
+
+
+def _row(claim: pd.Series, runs: pd.DataFrame, side: Side) -> dict[str, Any]:
+    ends = ("published_value", "published_lowest", "published_highest")
+    labels = {name: claim[name] for name in ("quantity", "benchmark", "at", "unit", "stated", "contradiction")}
+    labels |= {"paper_section": claim["section"], **dict(zip(ends, side.number(claim), strict=True))}
+    found = [] if claim["form"] is None or runs.empty else list(_found(claim, runs))
+    if not found:
+        return {**labels, **NOTHING, "missing": claim["not_compared"] or _missing(claim, runs, side)}
+    return {**labels, **NOTHING, **_numbers(found, side)}
+
+
+def _numbers(found: list[Found], side: Side) -> dict[str, Any]:
+    """The columns of a claim from the numbers of its experiments; an interval if there is one experiment."""
+    numbers = [each.value for each in found]
+    used = pd.concat([each.runs for each in found])
+    several = len(found) > 1
+    return {
+        "value": sum(numbers) / len(numbers),
+        "lowest": min(numbers) if several else math.nan,
+        "highest": max(numbers) if several else math.nan,
+        "interval_low": math.nan if several else found[0].low,
+        "interval_high": math.nan if several else found[0].high,
+        "pairing": "; ".join(sorted({each.pairing for each in found if each.pairing})) or None,
+        "repeats": min(each.repeats for each in found),
+        "series": len(found) if several else None,
+        "workload_difference": _differences(used, side),
+        "code_is_current": bool(used["code_is_current"].all()),
+        "records": join_records(used["record"]),
+    }
+
+
+def _differences(used: pd.DataFrame, side: Side) -> str | None:
+    told = [side.difference(row) for _, row in used.assign(repeats_ok=1).iterrows()]
+    return "; or ".join(dict.fromkeys(filter(None, told))) or None
+
+
+def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
+    """The claim's number from each experiment that has one."""
+    measure = claim["measure"]
+    if measure not in runs:
+        return
+    network = {"benchmark": claim["benchmark"]} if claim["benchmark"] else {}
+    writes = runs["checkpoint_epochs"].ne(0) if measure in OF_CHECKPOINTS else runs["checkpoint_epochs"].eq(0)
+    known = (runs["status"] == "ok") & runs[measure].notna() & writes
+    good = selected(runs[known], {**network, **values(claim["at"])})
+    one, other = values(claim["one"]), values(claim["other"])
+    first, second = selected(good, one), selected(good, other)
+    axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
+    same = [name for name in (*IDENTITY, *WORKLOAD) if name in good and name not in axes]
+    others = dict(list(second.groupby(same, dropna=False, sort=False))) if one else {}
+    for key, group in first.groupby(same, dropna=False, sort=False):
+        if not one:
+            yield from _of_one(claim["form"], group, measure)
+        elif key in others:
+            yield from _of_two(claim["form"], group, others[key], measure)
+
+
+def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:
+    sample = summarize(group[measure])
+    if form == "value":
+        yield Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, group)
+    elif sample.n > 1:  # spread_pct: one run has none
+        spread = 100 * (group[measure].max() / group[measure].min() - 1)
+        yield Found(float(spread), math.nan, math.nan, sample.n, group)
+
+
+def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
+    both = pd.concat([one, other])
+    if form == "difference":
+        yield _difference(one, other, both, measure)
+        return
+    ratio = pairing.ratio(one, other, measure)
+    if not ratio.blocks:
+        return
+    ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
+    value, low, high = (OF_RATIO[form](each, ranks) for each in (ratio.ratio, ratio.low, ratio.high))
+    yield Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
+
+
+def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found:
+    """The mean difference within blocks, which have the same seeds; without common blocks that of the means."""
+    blocks = one.set_index("block")[measure] - other.set_index("block")[measure]
+    sample = summarize(blocks.dropna())
+    if not sample.n:
+        means = summarize(one[measure]).mean - summarize(other[measure]).mean
+        return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
+    return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both)
+
+
+def _missing(claim: pd.Series, runs: pd.DataFrame, side: Side) -> str:
+    """The runs, or the measurement in existing runs, that a claim would need."""
+    measure = claim["measure"]
+    if len(runs) and (measure not in runs or runs[measure].isna().all()):
+        return f"{measure} of these runs: not measured"
+    needed = [f"({_words(text)})" for text in (claim["one"], claim["other"]) if text]
+    of = claim["benchmark"] or (side.subjects if "benchmark" not in (claim["one"] or "") else None)
+    at = f" at {_words(claim['at'])}" if claim["at"] else ""
+    told = [f"of {of}" if of else None, f"with {' and '.join(needed)}" if needed else None]
+    again = " in two repeats" if claim["form"] == "spread_pct" else ""
+    return f"runs {' '.join(filter(None, told))}{at}{again}"
+
+
+def _words(text: str) -> str:
+    return text.replace(";", ", ").replace("=", " ")
