@@ -1,0 +1,95 @@
+"""Tables 8 and 9 of the PRACE guide beside this study's runs."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.data.images.formats import FORMATS
+from study.experiment.parameters import is_observed
+from study.records import pairing
+from study.report.papers.prace2019.published import BATCH_SIZE, SCALING
+from study.report.papers.prace2019.workload import workload_difference
+from study.report.tables.layout import Table
+from study.report.tables.summary import (
+    IDENTITY,
+    beside_published,
+    notes,
+    optional_columns,
+    points,
+    with_unmeasured,
+)
+
+TOLD = ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
+
+
+def of_images(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives timings of training on images with Horovod."""
+    return is_observed(run, None) and run["loader"] in FORMATS and run["strategy"] == "horovod"
+
+
+@kinds.table(
+    "prace2019_table8_9",
+    title="Images per second by number of GPUs",
+    look_for="How the throughput grows with the ranks, and what reading the images costs. The guide's two tables "
+    "differ in framework, data and method at once, ours only in the input.",
+    needs="runs on images with strategy horovod",
+    uses=of_images,
+    compares_runs=True,
+)
+def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
+    table = points(runs, ["time_per_step_s"]).drop(columns=["power_source", "power_reason"])
+    images = table["gpus"] * table["batch_size_per_rank"]
+    table["images_per_s"] = images / table["time_per_step_s"]
+    table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
+    table = table.join(pd.DataFrame([_speedup(row, table, runs) for _, row in table.iterrows()], index=table.index))
+    keys, measures = ["framework", "gpus"], ["images_per_s", "speedup"]
+    table = beside_published(table, SCALING, keys, measures, _differences)
+    table = with_unmeasured(table, SCALING, keys, measures)
+    table = table.sort_values(["framework", "gpus", "benchmark"], ignore_index=True)
+    shown = ["framework", "benchmark", "loader", "gpus", "batch_size_per_rank", "images_per_s", "speedup",
+             "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
+             *TOLD]  # fmt: skip
+    caption = (
+        "images per second of all ranks, without the first epoch; speedup over one rank with as many images per rank, "
+        "and its 95 % interval; published: prace2019, Table 8 (MXNet with a parameter server, ImageNet from RecordIO "
+        "files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node; framework: which of "
+        "the two stands beside; ours are TensorFlow with Horovod."
+    )
+    return _finished("prace2019_table8_9", caption, table, shown)
+
+
+def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """The throughput over that of one rank, blocks paired; NaN without a run on one rank."""
+    found = {"speedup": math.nan, "speedup_low": math.nan, "speedup_high": math.nan, "pairing": None}
+    same = [key for key in IDENTITY if key != "gpus"]
+    base = table[(table["gpus"] == 1) & (table[same] == row[same]).all(axis=1)]
+    if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
+        return found
+    ratio = pairing.between(runs, base.iloc[0]["records"], row["records"], "time_per_step_s")
+    times = row["gpus"]
+    return {"speedup": times * ratio.ratio, "speedup_low": times * ratio.low, "speedup_high": times * ratio.high,
+            "pairing": ratio.pairing}  # fmt: skip
+
+
+def _differences(row: pd.Series) -> str:
+    told = f"TensorFlow with Horovod instead of {row['framework'].replace('_', ' with ')}"
+    batch = f"batch size a rank {row['batch_size_per_rank']} instead of {BATCH_SIZE}"
+    others = [workload_difference(row), batch if row["batch_size_per_rank"] != BATCH_SIZE else None]
+    return ", ".join([told, *filter(None, others)])
+
+
+def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
+    """Without ratios to published values, since none is of the same framework, data and hardware."""
+    table = table.drop(columns=[column for column in table if str(column).startswith("ratio_") and column != REASON])
+    optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), "pairing",
+                "speedup", "speedup_low", "speedup_high")  # fmt: skip
+    present = [column for column in shown if column in table]
+    first = table[[*present, *(column for column in table if column not in present)]]
+    identity = tuple(column for column in IDENTITY if column in table)
+    return Table(name, caption, first, present, optional, notes(table, "values"), identity)
+
+
+REASON = "ratio_reason"

@@ -1,0 +1,147 @@
+"""The PRACE guide: its cells, what follows from them, and tables beside runs with known numbers."""
+
+import math
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core.files import write_json
+from study.records.record import make_record
+from study.records.tidy import runs_frame
+from study.report.papers.prace2019.published import DERIVED, LOOPS, SCALING, TEXT
+from study.report.papers.values import values
+from study.report.tables import TABLES
+from study.report.tables.summary import published
+
+NOTHING = pd.DataFrame()
+PRINTED_8 = {1: (182, None), 4: (705, 3.9), 8: (1402, 7.7), 16: (2680, 14.7), 32: (5120, 28.1), 64: (7080, 38.9)}
+PRINTED_9 = {1: (208, None), 4: (768, 3.7), 8: (1497, 7.2), 16: (2942, 14.1), 32: (5796, 27.9)}
+
+
+@pytest.fixture
+def runs_of(make_run, tmp_path):
+    """The tidy table of runs: ``runs_of({"loader": "memory", "time_per_step_s": [...]}, ...)``; lists are by block."""
+    (run,) = expand(scaling="weak", epochs=2, gpus=1)
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict()
+
+    def build(*points):
+        rows = []
+        for point in points:
+            for block, seconds in enumerate(point["time_per_step_s"], 1):
+                place = {"repeat": block, "block": block, "started_wall_ns": 1000 * block + len(rows)}
+                record = {"record": f"{len(rows)}/record.json"}
+                rows.append({**row, **place, **record, **point, "time_per_step_s": seconds})
+        return pd.DataFrame(rows)
+
+    return build
+
+
+def claim(runs, quantity):
+    frame = TABLES["prace2019_claims"].make(runs, NOTHING).frame
+    (row,) = frame[frame["quantity"] == quantity].itertuples()
+    return row
+
+
+def test_the_cells_of_tables_8_and_9_and_that_their_speedups_follow():
+    table = published(SCALING).set_index(["framework", "gpus"])
+    for framework, printed in (("mxnet", PRINTED_8), ("pytorch_horovod", PRINTED_9)):
+        cells = table.loc[framework]
+        assert {gpus: row.images_per_s for gpus, row in cells.iterrows()} == {n: each[0] for n, each in printed.items()}
+        for gpus, (images, speedup) in printed.items():
+            assert gpus == 1 or cells.loc[gpus].speedup == speedup == round(images / printed[1][0], 1)
+
+
+def test_the_cells_of_table_13():
+    assert published(LOOPS).to_dict("records") == [
+        {"global_batch": 4096, "framework": "keras", "nodes": 128, "time_per_epoch_s": 85},
+        {"global_batch": 4096, "framework": "tensorflow", "nodes": 128, "time_per_epoch_s": 18},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected", "digits"),
+    [
+        ("throughput: input from files / from memory", 0.968, 3),
+        ("scaling efficiency on 32 GPUs", 0.879, 3),  # the text has 0.875
+        ("scaling efficiency on 64 GPUs", 0.61, 2),
+        ("scaling efficiency on 32 GPUs, input from memory", 0.871, 3),
+        ("throughput: PyTorch with Horovod / MXNet, both on synthetic data, 4 GPUs", 1.055, 3),
+        ("throughput: PyTorch with Horovod / MXNet, Table 9 / Table 8, 4 GPUs", 1.089, 3),
+        ("throughput: own training loop / Keras's", 4.72, 2),
+        ("scaling efficiency on 448 nodes", 0.89, 2),
+        ("nodes of the command line", 256, 0),
+        ("epochs of the command line, of 1.28 million images", 90, 0),
+        ("fusion threshold", 128 * 2**20, 0),
+    ],
+)
+def test_derived_numbers_without_any_run(quantity, expected, digits):
+    row = claim(NOTHING, quantity)
+    assert round(row.published_value, digits) == expected
+    assert math.isnan(row.value) and row.missing
+
+
+def test_the_contradictions_by_arithmetic():
+    assert round(28 / 32, 3) == 0.875 != round(5120 / 182 / 32, 3)
+    assert round(400 / (65 / 60)) == 369
+    assert math.log(728 / 705) / math.log(768 / 705) > 1 / 3
+    told = TABLES["prace2019_claims"].make(NOTHING, NOTHING).frame["contradiction"].dropna()
+    assert len(told) == 10
+
+
+def test_each_number_of_the_text_is_in_a_claim():
+    used = {values(each).get("measure") for each in published("prace2019_claims.csv")["of"].dropna()}
+    derived = {"synthetic_images_per_s_4_gpus", "ranks_of_the_command", "ranks_per_node_of_the_command",
+               "steps_of_the_command", "global_batch_of_the_command"}  # fmt: skip
+    stated = {"scaling_efficiency_32_gpus", "scaling_efficiency_64_gpus", "tensorflow_over_keras",
+              "nodes_of_the_cluster"}  # fmt: skip
+    assert set(published(TEXT)["measure"]) == (used - {None}) | derived | stated
+    assert set(published("prace2019_claims.csv")["derived_by"]) == set(DERIVED)
+
+
+# From runs
+
+
+def test_input_from_files_beside_input_from_memory(runs_of):
+    at = {"benchmark": "resnet50", "gpus": 4, "batch_size": 64}
+    runs = runs_of(
+        {**at, "loader": "memory", "time_per_step_s": [0.1, 0.2, 0.15]},
+        {**at, "loader": "tfrecord", "time_per_step_s": [0.125, 0.25, 0.1875]},
+    )
+    row = claim(runs, "throughput: input from files / from memory")
+    assert (row.value, row.pairing, row.repeats) == (pytest.approx(0.8), "paired", 3)
+    assert row.interval_low == pytest.approx(0.8) == row.interval_high
+    assert "training samples 100 instead of 1280000" in row.workload_difference
+
+
+def test_the_loops_are_compared_once_there_are_two(runs_of):
+    at = {"gpus": 1, "time_per_epoch_steady_s": 2.0}
+    without = claim(runs_of({**at, "time_per_step_s": [0.1]}), "throughput: own training loop / Keras's")
+    assert without.missing == "runs of any network with (training_loop keras) and (training_loop custom)"
+    runs = runs_of(
+        {**at, "training_loop": "keras", "time_per_step_s": [0.3, 0.6, 0.3]},
+        {**at, "training_loop": "custom", "time_per_step_s": [0.1, 0.2, 0.1]},
+    )
+    assert claim(runs, "throughput: own training loop / Keras's").value == pytest.approx(3)
+
+
+def test_tables_8_and_9_beside_runs(runs_of):
+    at = {"benchmark": "resnet50", "batch_size": 64, "batch_size_per_rank": 64}
+    runs = runs_of(
+        {**at, "gpus": 1, "loader": "tfrecord", "time_per_step_s": [0.4, 0.8, 0.4]},
+        {**at, "gpus": 4, "loader": "tfrecord", "time_per_step_s": [0.5, 1.0, 0.5]},
+        {**at, "gpus": 4, "loader": "memory", "time_per_step_s": [0.4]},
+        {**at, "gpus": 4, "loader": "npy", "time_per_step_s": [0.1]},  # no images
+    )
+    table = TABLES["prace2019_table8_9"].make(runs, NOTHING)
+    rows = table.frame.set_index(["framework", "gpus"])
+    assert len(rows) == len(PRINTED_8) + len(PRINTED_9), "every published row"
+    row = rows.loc["mxnet", 4]
+    assert (row.speedup, row.speedup_low, row.pairing) == (pytest.approx(3.2), pytest.approx(3.2), "paired")
+    assert (row.published_images_per_s, row.published_speedup) == (705, 3.9)
+    assert rows.loc["pytorch_horovod", 4].images_per_s == pytest.approx(640)
+    assert math.isnan(rows.loc["pytorch_horovod", 4].speedup), "without a run on one rank"
+    assert "TensorFlow with Horovod instead of mxnet" in row.ratio_reason
+    assert not [name for name in rows if name.startswith("ratio_") and name != "ratio_reason"]
