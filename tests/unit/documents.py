@@ -49,7 +49,8 @@ FILE = re.compile(
 )
 COMMANDS = ("make", "snakemake", "python")
 ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check", "tuner")
-OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "check", "tables", "figures")
+OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tuner", "check", "tables",
+           "figures")  # fmt: skip
 
 
 @functools.cache
