@@ -248,7 +248,7 @@ def test_the_study_declares_how_many_blocks_pick(tuned):
     assert answer.verdict == tuner.NOT_ENOUGH, "two screening blocks"
     assert "arrays was not picked: 2 of at least 3 screening blocks" in told
     study, runs = tuned({"arrays": 1.2}, blocks=5)
-    assert "the held-out blocks that confirm it are missing" in answer_of(study, runs)[1]
+    assert "there are too few held-out blocks to confirm it" in answer_of(study, runs)[1]
 
 
 def test_a_difference_of_the_loss_and_of_the_baseline_from_itself_is_told(tuned):
@@ -263,10 +263,21 @@ def test_the_next_stage_has_the_screening_blocks_then_the_pick_and_the_control(t
     study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0})
     first = tuner.needed(study, runs.iloc[:0])
     assert {run.repeat for run in first} == {1, 2, 3} and len(first) == 3 * 4
-    assert tuner.needed(study, runs[runs["block"] <= 2]) == first
+    assert {run.repeat for run in tuner.needed(study, runs[runs["block"] <= 2])} == {3}
     second = tuner.needed(study, runs[runs["block"] <= 3])
-    more = [run for run in second if run not in first]
-    assert len(more) == 3 * 3 and {run.arms[0].name for run in more} == {"baseline", "arrays", "same"}
+    assert {run.repeat for run in second} == {4, 5, 6}
+    assert len(second) == 3 * 3 and {run.arms[0].name for run in second} == {"baseline", "arrays", "same"}
+    assert tuner.needed(study, runs) == []
+
+
+def test_there_is_no_pick_and_no_verdict_before_a_stage_has_ended(tuned):
+    """Who stops as soon as a difference shows finds too many."""
+    study, runs = tuned({"arrays": 1.5, "same": 1.0}, blocks=7)
+    answer, told = answer_of(study, runs[runs["block"] <= 3])
+    assert answer.pick is None and told.endswith("not enough blocks: 3 runs of the screening blocks have no record yet")
+    answer, told = answer_of(study, runs[runs["block"] <= 6])
+    assert (answer.confirmed, answer.verdict) == (None, tuner.NOT_ENOUGH)
+    assert told.endswith("not enough blocks: arrays is picked, 3 runs of the held-out blocks have no record yet")
 
 
 def test_the_tuner_s_table_has_a_row_per_baseline(tuned):

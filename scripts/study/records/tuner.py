@@ -5,6 +5,7 @@ curse). The blocks that confirm it have no part in the choice, and only one arm 
 are is declared in the study, before anything runs.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ class Answer:
         left_out: {arm: why it cannot be picked}.
         confirmed: the pick in the held-out blocks; None if the pick is the baseline, or is not known yet.
         controls: the baseline against itself in the held-out blocks.
+        missing: the runs of the current stage without a record; as long as there are any, there is no pick or no
+            confirmation, since who looks before the end and then stops finds differences that are none.
     """
 
     point: Mapping[str, Any]
@@ -40,6 +43,7 @@ class Answer:
     left_out: dict[str, str]
     confirmed: Compared | None
     controls: list[Compared]
+    missing: list[PlannedRun]
 
     @property
     def pick(self) -> Compared | None:
@@ -71,21 +75,12 @@ def answers(study: Study, runs: pd.DataFrame) -> list[Answer]:
 
 
 def needed(study: Study, runs: pd.DataFrame) -> list[PlannedRun]:
-    """The runs of the next stage: all of the screening blocks; then baseline, pick and control of the held-out ones.
+    """The runs of the stage that comes next: of each baseline those that its `Answer` has as missing.
 
-    runs: as for `answers`; also those that have a record are among them.
+    runs: as for `answers`.
     """
-    found: dict[str, PlannedRun] = {}
-    done = set(runs["record"]) if len(runs) else set()
-    for (name, _), answer in zip(_baselines(study).items(), answers(study, runs), strict=True):
-        family = [(run, arm) for run in study.runs for arm in run.arms if arm.baseline == name]
-        stage = [run for run, _ in family if run.repeat in answer.screening]
-        if answer.pick and done.issuperset(f"runs/{run.directory}/record.json" for run in stage):
-            picked = (BASELINE, answer.pick.arm)
-            later = [(run, arm) for run, arm in family if run.repeat in answer.held_out]
-            stage += [run for run, arm in later if arm.name in picked or _is_control(arm)]
-        found |= {run.directory: run for run in stage}
-    return list(found.values())
+    missing = [run for answer in answers(study, runs) for run in answer.missing]
+    return list({run.directory: run for run in missing}.values())
 
 
 def _is_control(arm: Arm) -> bool:
@@ -100,25 +95,35 @@ def _baselines(study: Study) -> dict[str, PlannedRun]:
 def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame) -> Answer:
     name = first.point
     screening, held_out = split(study, name)
-    names = {arm.name: arm for run in study.runs for arm in run.arms if arm.baseline == name and arm.name != BASELINE}
-    screened, left_out = [], {}
-    for arm in _compared(runs, name, screening, names):
-        if arm.is_control:
-            continue
-        if why := _why_not(arm):
-            left_out[arm.arm] = why
-        else:
-            screened.append(arm)
-    screened.sort(key=lambda arm: -arm.speed.ratio)
-    controls = {each for each, arm in names.items() if _is_control(arm)}
+    family = [(run, arm) for run in study.runs for arm in run.arms if arm.baseline == name]
+    names = {arm.name for _, arm in family if arm.name != BASELINE}
+    controls = {arm.name for _, arm in family if _is_control(arm)}
     answer = Answer(
-        first.parameters, len(names) - len(controls), screening, held_out, screened, left_out, None,
+        first.parameters, len(names - controls), screening, held_out, [], {}, None,
         _compared(runs, name, held_out, controls),
+        _without_record([run for run, _ in family if run.repeat in screening], runs),
+    )  # fmt: skip
+    if answer.missing:
+        return answer
+    found = [arm for arm in _compared(runs, name, screening, names) if not arm.is_control]
+    left_out = {arm.arm: why for arm in found if (why := _why_not(arm))}
+    usable = [arm for arm in found if arm.arm not in left_out]
+    answer = dataclasses.replace(
+        answer, screened=sorted(usable, key=lambda arm: -arm.speed.ratio), left_out=left_out
     )  # fmt: skip
     if answer.pick is None:
         return answer
+    compared = (BASELINE, answer.pick.arm, *controls)
+    later = [run for run, arm in family if run.repeat in held_out and arm.name in compared]
+    if missing := _without_record(later, runs):
+        return dataclasses.replace(answer, missing=missing)
     confirmed = _compared(runs, name, held_out, {answer.pick.arm})
-    return Answer(**{**vars(answer), "confirmed": confirmed[0] if confirmed else None})
+    return dataclasses.replace(answer, confirmed=confirmed[0] if confirmed else None)
+
+
+def _without_record(planned: list[PlannedRun], runs: pd.DataFrame) -> list[PlannedRun]:
+    done = set(runs["record"]) if len(runs) else set()
+    return [run for run in planned if f"runs/{run.directory}/record.json" not in done]
 
 
 def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names: Iterable[str]) -> list[Compared]:

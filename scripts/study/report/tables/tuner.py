@@ -83,13 +83,17 @@ def sentences(answer: Answer) -> list[str]:
 
 def _verdict(answer: Answer) -> str:
     pick, held_out = answer.pick, answer.confirmed
+    if answer.missing:
+        stage, number = "held-out" if answer.pick else "screening", len(answer.missing)
+        picked = f"{answer.pick.arm} is picked, " if answer.pick else ""
+        return f"{tuner.NOT_ENOUGH}: {picked}{number} runs of the {stage} blocks have no record yet"
     if not answer.screened:
         return f"{tuner.NOT_ENOUGH}: no arm has the screening blocks that it needs"
     if pick is None:
         return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
     told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
     if held_out is None or held_out.verdict is None:
-        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; the held-out blocks that confirm it are missing"
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it"
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
         return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {held_out.p:.2g}"
