@@ -63,7 +63,8 @@ def _range(blocks: tuple[int, ...]) -> str:
 
 def sentences(answer: Answer) -> list[str]:
     """The answer for one baseline, in words."""
-    place = f"{answer.point['benchmark']} on {answer.point['gpus']} ranks"
+    ranks = answer.point["gpus"]
+    place = f"{answer.point['benchmark']} on {ranks} rank{'' if ranks == 1 else 's'}"
     lines = [f"{place}: {_verdict(answer)}"]
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
     if answer.confirmed and answer.confirmed.verdict and _excludes_zero(answer.confirmed.loss):
