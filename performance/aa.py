@@ -59,6 +59,8 @@ def run_missing(result: Path, comparisons: int, blocks: int, ranks: int) -> None
     rows = pd.read_csv(result).to_dict("records") if result.exists() else []
     done = {(row["compared"], row["comparison"], row["block"]) for row in rows}
     todo = [each for each in order(comparisons, blocks) if each not in done]
+    if not todo:
+        return
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         make_files(planned(AGAIN, 1, 0.0, ranks)[0], Path(folder))
