@@ -117,7 +117,7 @@ def test_input_from_files_beside_input_from_memory(runs_of):
 
 
 def test_the_loops_are_compared_once_there_are_two(runs_of):
-    at = {"gpus": 1, "time_per_epoch_steady_s": 2.0}
+    at = {"gpus": 1}
     without = claim(runs_of({**at, "time_per_step_s": [0.1]}), "throughput: own training loop / Keras's")
     assert without.missing == "runs of any network with (training_loop keras) and (training_loop custom)"
     runs = runs_of(
@@ -145,3 +145,16 @@ def test_tables_8_and_9_beside_runs(runs_of):
     assert math.isnan(rows.loc["pytorch_horovod", 4].speedup), "without a run on one rank"
     assert "TensorFlow with Horovod instead of mxnet" in row.ratio_reason
     assert not [name for name in rows if name.startswith("ratio_") and name != "ratio_reason"]
+
+
+def test_table_13_beside_runs(runs_of):
+    runs = runs_of(
+        {"gpus": 2, "training_loop": "keras", "time_per_epoch_steady_s": 3.0, "time_per_step_s": [0.3, 0.3]},
+        {"gpus": 2, "training_loop": "custom", "time_per_epoch_steady_s": 1.0, "time_per_step_s": [0.1, 0.1]},
+        {"gpus": 4, "training_loop": "keras", "time_per_epoch_steady_s": 3.0, "time_per_step_s": [0.3]},  # not both
+    )
+    frame = TABLES["prace2019_table13"].make(runs, NOTHING).frame
+    ours, theirs = frame[frame["gpus"].notna()], frame[frame["gpus"].isna()]
+    assert ours.set_index("framework")["time_per_epoch_s"].to_dict() == {"keras": 3.0, "tensorflow": 1.0}
+    assert theirs.set_index("framework")["published_time_per_epoch_s"].to_dict() == {"keras": 85, "tensorflow": 18}
+    assert claim(runs, "throughput: own training loop / Keras's").value == pytest.approx(3)

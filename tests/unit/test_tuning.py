@@ -26,6 +26,7 @@ RUN = {
     "resumed_after_epoch": None, "power_source": None, "power_reason": None, "oversubscribed": False,
     "code_is_current": True,
 }  # fmt: skip
+RUN |= {"step_time_median_s": 0.1, "step_time_p95_s": 0.2, "step_time_jitter": 0.1}
 SWITCHES = {"arrays": {"input_pipeline": "keras_arrays"}, "sharded": {"sharding": "by_rank"}, "same": {"control": 1}}
 DRIFT = np.exp([0.0, 0.2, -0.1, 0.3, 0.1, -0.2, 0.05])  # of the machine, which pairs within a block do not see
 NOISE = np.exp([0.01, -0.01, 0.005, -0.005, 0.008, -0.008])
@@ -66,6 +67,7 @@ def test_an_arm_is_compared_with_its_baseline_within_blocks(runs_of):
     assert row.throughput_ratio_low == pytest.approx(math.exp(logarithms.mean() - half), rel=1e-4)
     assert (row.blocks, row.pairing, row.sent_ratio) == (6, "paired", 1)
     assert 0.5 < row.detectable_pct < 5
+    assert (row.step_time_median_s, row.step_time_p95_s, row.step_time_jitter) == pytest.approx((0.1, 0.2, 0.1))
     assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT[:6].mean())
 
 

@@ -10,15 +10,17 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.records import arms
 from study.records.names import join_records
+from study.records.tidy import STEP_TIMES
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY, notes
 
 NEEDS = "a grid with tuning"
 SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
          "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
-         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", "pairing",
+         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *STEP_TIMES, "pairing",
          "repeats_failed", "baseline_failed", "blocks_interrupted", "failures", "oversubscribed"]  # fmt: skip
-OPTIONAL = ("sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "failures", "oversubscribed")
+OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "failures",
+            "oversubscribed")  # fmt: skip
 CAPTION = (
     "each arm against its baseline, paired within blocks: throughput_ratio, steady throughput of all ranks (arm / "
     "baseline, geometric mean; training steps, without the first epoch and without validation), and its 95 % interval, "
@@ -26,7 +28,8 @@ CAPTION = (
     "arms of the baseline (Holm), which gives the verdict at 0.05, from three blocks on; detectable: the smallest "
     "difference that this number of blocks and arms finds with probability 0.8 at the observed spread; switch control: "
     "the baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over "
-    "TCP per epoch."
+    "TCP per epoch; time_per_step: of the arm, median of the epochs; step_time: median, 95th percentile and jitter of "
+    "its single steps."
 )
 
 
@@ -77,6 +80,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "sent_ratio": compared.sent,
         "time_per_step_s": _mean(compared.runs, "time_per_step_s"),
         "baseline_time_per_step_s": _mean(compared.baseline, "time_per_step_s"),
+        **{name: _mean(compared.runs, name) for name in STEP_TIMES},
         "pairing": speed.pairing,
         "repeats_ok": int((compared.runs["status"] == "ok").sum()),
         "repeats_failed": len(failed),
