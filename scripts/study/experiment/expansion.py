@@ -12,13 +12,14 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
-from study.experiment import feasibility, schemas, tuning
+from study.experiment import ensemble, feasibility, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
-from study.experiment.parameter import FromBenchmark, Number
+from study.experiment.parameter import FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
 
 MOST_RUNS = 20_000
+Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the names that grids use
 
 
 def load_study(name: str) -> Study:
@@ -30,7 +31,7 @@ def load_study(name: str) -> Study:
 def expand(name: str, content: dict[str, Any], where: str) -> Study:
     """Expand a study that satisfies the schema. where: the file named in messages."""
     datasets = {key: dataset(key, value, where) for key, value in content["datasets"].items()}
-    runs, parts = _runs(content["runs"], datasets, where)
+    runs, parts = _runs(content["runs"], datasets, content.get("members", {}), where)
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
     _refuse_two_targets(used, where)
@@ -76,13 +77,13 @@ def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
 
 
 def _runs(
-    grids: list[dict[str, Any]], datasets: dict[str, Dataset], where: str
+    grids: list[dict[str, Any]], datasets: dict[str, Dataset], members: Members, where: str
 ) -> tuple[tuple[PlannedRun, ...], dict[str, tuple[PlannedRun, ...]]]:
     """All runs of all grids, where equal points of two grids are one run; and those of each ``part``."""
     runs: dict[tuple, PlannedRun] = {}
     parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
-        for run in _grid_runs(grid, datasets, f"{where}: runs[{index}]"):
+        for run in _grid_runs(grid, datasets, members, f"{where}: runs[{index}]"):
             runs[run.key] = _merged(runs[run.key], run) if run.key in runs else run
             if "part" in grid:
                 parts.setdefault(grid["part"], {})[run.key] = run
@@ -95,7 +96,9 @@ def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
     return dataclasses.replace(one, may_fail=other.may_fail or one.may_fail, arms=arms)
 
 
-def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -> Iterator[PlannedRun]:
+def _grid_runs(
+    grid: dict[str, Any], datasets: dict[str, Dataset], members: Members, place: str
+) -> Iterator[PlannedRun]:
     axes = {name: _values(name, grid[name]) for name in PARAMETERS if name in grid}
     repeats = range(1, grid.get("repeats", 1) + 1)
     declared = tuning.declared(grid, place)
@@ -106,16 +109,24 @@ def _grid_runs(grid: dict[str, Any], datasets: dict[str, Dataset], place: str) -
         given = dict(zip(axes, point, strict=True))
         found = dataset_of(given, datasets, place)
         for repeat in repeats:
-            planned = functools.partial(_planned, {**given, "repeat": repeat}, found, grid.get("may_fail"))
+            repeated = {**given, "repeat": repeat}
+            planned = functools.partial(_planned, repeated, found, grid.get("may_fail"), members)
             yield from tuning.compared(planned, declared, place)
 
 
 def _planned(
-    given: dict[str, Any], found: Dataset, may_fail: str | None, changes: Mapping[str, Any], place: str
+    given: dict[str, Any],
+    found: Dataset,
+    may_fail: str | None,
+    members: Members,
+    changes: Mapping[str, Any],
+    place: str,
 ) -> PlannedRun:
     """One run. changes: what an arm sets instead of the grid."""
     set_by_arm = {name: _values(name, value)[0] for name, value in changes.items()}
-    run = PlannedRun(_complete({**given, **set_by_arm, "dataset": found.id}, found, place), found, may_fail)
+    values = {**given, **set_by_arm, "dataset": found.id}
+    values |= _listed_members(values, members, place)
+    run = PlannedRun(_complete(values, found, place), found, may_fail)
     feasibility.check(run, place)
     return run
 
@@ -135,8 +146,23 @@ def _complete(given: dict[str, Any], found: Dataset, place: str) -> dict[str, An
                     f"{place}: the key '{name}' is missing; "
                     f"{found.benchmark} has no default under {given['scaling']} scaling"
                 )
+        if isinstance(default, FromGrid):
+            default = default.find(given)
+            if default is None:
+                raise StudyError(f"{place}: the key '{name}' is missing")
         values[name] = default
     return values
+
+
+def _listed_members(given: dict[str, Any], members: Members, place: str) -> dict[str, str]:
+    """The key ``members`` with the list that a grid names in it; empty if it names none."""
+    name = given.get("members", ensemble.UNNAMED)
+    if name == ensemble.UNNAMED:
+        return {}
+    if name not in members:
+        known = ", ".join(members) or "none are declared under members"
+        raise StudyError(f"{place}.members: the study has no list '{name}'{configuration.nearest(name, members)}; {known}")
+    return {"members": ensemble.as_text(members[name])}
 
 
 def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[LoadingMeasurement, ...]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ LONGEST_NAME = 200  # bytes of a point's name; file names are limited to 255
 DIGEST_DIGITS = 12
 # No comma: Snakemake hands a job's wildcards to the job's own Snakemake as NAME=VALUE pairs, split at commas.
 SEPARATOR = "+"
+IN_NAMES = re.compile(r"[A-Za-z0-9_.+~-]*")
 NAMED_BY_FOLDERS = ("benchmark", "dataset")  # each is a level of the path above the point
 
 
@@ -79,4 +81,6 @@ def fingerprint(content: Mapping[str, Any]) -> str:
 
 
 def _in_path(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """The value in a file's name; a digest of one that is no word, such as a list of members."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if IN_NAMES.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]

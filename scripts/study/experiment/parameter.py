@@ -80,6 +80,29 @@ class Name:
 
 
 @dataclass(frozen=True)
+class MemberList:
+    """A list of ensemble members, by its name in the study; see `study.experiment.ensemble`."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": "string"}
+
+    def __str__(self) -> str:
+        return "name of a list of the study"
+
+
+@dataclass(frozen=True)
+class FromGrid:
+    """A default that follows from other keys that the grid gives; `None` if it gives none of them.
+
+    find: from the given keys, {name: value}, to the value. where: from what it follows, for the docs.
+    """
+
+    find: Callable[[Mapping[str, Any]], Any]
+    where: str
+
+
+@dataclass(frozen=True)
 class FromBenchmark:
     """A default that the benchmark's YAML gives; `None` if it gives none.
 
@@ -95,7 +118,7 @@ class Required:
 
 
 REQUIRED = Required()
-WITHOUT_DEFAULT = (Required, FromBenchmark)  # made once: it is asked a hundred times per run
+WITHOUT_DEFAULT = (Required, FromBenchmark, FromGrid)  # made once: it is asked a hundred times per run
 Refusal = Callable[["PlannedRun"], str | None]
 RefusalOn = Callable[["PlannedRun", Mapping[str, Any]], str | None]
 
@@ -108,8 +131,8 @@ class Parameter:
         name: the key in a study's grids, in records and in ``runs.csv``.
         kind: type or choices of one value.
         meaning: one sentence, for the schema and the reference.
-        default: a value; `REQUIRED`; or `FromBenchmark`. A default never changes once released: runs that finished
-            before the key existed count as runs with its default.
+        default: a value; `REQUIRED`; `FromBenchmark`; or `FromGrid`. A default never changes once released: runs that
+            finished before the key existed count as runs with its default.
         unit: of the value, if it has one.
         papers: the value in each paper, {paper: value}. A run with another value is not compared with the numbers of
             that paper. A tuple has the paper's own value first, then others whose runs are compared too.
@@ -123,7 +146,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Number | Flag | Name
+    kind: Choice | Count | Number | Flag | Name | MemberList
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

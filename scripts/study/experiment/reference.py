@@ -1,6 +1,6 @@
 """The reference of the grid keys for the docs, from their declarations."""
 
-from study.experiment.parameter import FromBenchmark, Parameter, Required
+from study.experiment.parameter import FromBenchmark, FromGrid, Parameter, Required
 from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
@@ -37,6 +37,8 @@ def _row(parameter: Parameter) -> str:
 def _default(parameter: Parameter) -> str:
     if isinstance(parameter.default, FromBenchmark):
         return f"the benchmark's `{parameter.default.where}`"
+    if isinstance(parameter.default, FromGrid):
+        return parameter.default.where
     if isinstance(parameter.default, Required):
         return "the benchmark's name" if parameter.name == "dataset" else "required"
     return f"`{_shown(parameter.default)}`"

@@ -123,8 +123,8 @@ class PlannedRun:
 
     @property
     def trained_ranks(self) -> int:
-        """The number of ranks that the training is that of: those that run, or those that one rank emulates."""
-        return self.gpus * self["emulated_ranks"]
+        """The number of ranks that train together: those that run, those of one member, or those that one emulates."""
+        return self.gpus // self["ensemble"] * self["emulated_ranks"]
 
     @property
     def repeat(self) -> int:

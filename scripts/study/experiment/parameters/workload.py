@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from study.experiment.parameter import Choice, Count, FromBenchmark, Name, Parameter
+from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
 from study.experiment.parameters.registry import declare
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ def _batch_scaling(run: PlannedRun) -> str | None:
             "a batch size that does not grow with the ranks is scaling: weak"
         )
     return None
+
+
+def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
+    return given["ensemble"] * given.get("member_ranks", 1) if "ensemble" in given else None
 
 
 declare(Parameter("benchmark", Name(), "The CANDLE benchmark: a file name in config/benchmarks without .yaml."))
@@ -49,7 +54,14 @@ declare(
     )
 )
 
-declare(Parameter("gpus", Count(), "Number of ranks, one per GPU; on machines without GPUs one per node or core."))
+declare(
+    Parameter(
+        "gpus",
+        Count(),
+        "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble.",
+        default=FromGrid(_ranks_of_ensemble, "`ensemble` x `member_ranks`"),
+    )
+)
 
 declare(
     Parameter(

@@ -1,0 +1,288 @@
+"""Keys of ensembles: networks that are trained at once and share one order of the samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study import models
+from study.core import configuration
+from study.core.errors import StudyError
+from study.experiment.ensemble import OF_SAMPLES, UNNAMED, is_ensemble, members_of
+from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
+from study.experiment.parameters.registry import PARAMETERS, declare
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+WITHOUT_READERS = ("duplicated", "all_shared")  # in which all ranks preprocess
+# Keys that an ensemble cannot be combined with, and why; a key at its default is no matter.
+NOT_WITH_ENSEMBLES = {
+    "strategy": "an ensemble is started by Horovod",
+    "emulated_ranks": "a member is one rank",
+    "trace": "the timeline is of ranks that train together",
+    "profile": "the profile is of ranks that train together",
+    "allreduce_sweep": "members average no gradients",
+    "gradient_noise_every": "members average no gradients",
+    "straggler_loads": "members do not wait for one another's weights",
+    "staging": "every rank that preprocesses reads the files",
+    "checkpoint_epochs": "members have no checkpoints yet",
+    "input_pipeline": "samples are shared one block at a time",
+    "sharding": "every member trains on all samples",
+    "warmup_epochs": "it warms up to a rate that is scaled by the ranks",
+}
+NOT_TRAINED = "needs measure: train and compute: measured"
+
+
+def _ensemble(run: PlannedRun) -> str | None:
+    if not is_ensemble(run.parameters):
+        return None
+    for name, why in NOT_WITH_ENSEMBLES.items():
+        if run[name] != PARAMETERS[name].default:
+            return f"an ensemble cannot be combined with {name}: {why}; give two grids"
+    ranks = run["ensemble"] * run["member_ranks"]
+    if run.gpus != ranks:
+        return (
+            f"{run['ensemble']} members of {run['member_ranks']} rank need gpus: {ranks}, but gpus is {run.gpus}; "
+            "leave gpus out"
+        )
+    if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
+        return "linear scaling would multiply each member's learning rate by all ranks; use learning_rate_scaling: none"
+    return None
+
+
+def _member_ranks(run: PlannedRun) -> str | None:
+    if run["member_ranks"] != 1:
+        return "members of several ranks are not supported: sharing is between ranks that train alone; use 1"
+    return None
+
+
+def _members(run: PlannedRun) -> str | None:
+    if run["members"] == UNNAMED:
+        return None
+    found = members_of(run.parameters)
+    if len(found) != run["ensemble"]:
+        return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
+    samples = run.dataset.train_samples
+    for each in found:
+        fixed = [name for name in OF_SAMPLES if name in each.model]
+        if fixed:
+            return f"member {each.number}: model.{fixed[0]} decides what a sample is, which all members share"
+        if each.batch_size and samples is not None and each.batch_size > samples:
+            return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} training samples"
+        if reason := _model(run, each.model):
+            return f"member {each.number}: {reason}"
+    return None
+
+
+def _model(run: PlannedRun, changed: dict[str, object]) -> str | None:
+    """Why a model cannot be changed like this, by the schema of the benchmark's ``model``."""
+    benchmark = models.get(run.dataset.benchmark, run.spec)
+    unknown = [name for name in changed if name not in run.spec["model"]]
+    if unknown:
+        return f"model.{unknown[0]} is no key of {run.dataset.benchmark}'s model"
+    try:
+        configuration.check({**run.spec["model"], **changed}, benchmark.model_schema, "model")
+    except StudyError as error:
+        return str(error)
+    return None
+
+
+def _input_sharing(run: PlannedRun) -> str | None:
+    if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
+        return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
+    return None
+
+
+def _preprocessing_ranks(run: PlannedRun) -> str | None:
+    ranks, members, sharing = run["preprocessing_ranks"], run["ensemble"], run["input_sharing"]
+    if sharing in WITHOUT_READERS:
+        if ranks not in (0, members):
+            return f"{ranks}: with input_sharing: {sharing} all {members} ranks preprocess; leave it out"
+        return None
+    if ranks == 0:
+        return f"0: input_sharing: {sharing} needs 1 to {members} ranks that preprocess"
+    if ranks > members:
+        return f"{ranks} is more than the {members} members (ensemble)"
+    return None
+
+
+def _only_shared(name: str) -> str:
+    return f"needs an ensemble: give ensemble, or leave {name} out"
+
+
+def _share_block_samples(run: PlannedRun) -> str | None:
+    if run["share_block_samples"] and not is_ensemble(run.parameters):
+        return _only_shared("share_block_samples")
+    return None
+
+
+def _prefetch_blocks(run: PlannedRun) -> str | None:
+    if run["prefetch_blocks"] != PARAMETERS["prefetch_blocks"].default and not is_ensemble(run.parameters):
+        return _only_shared("prefetch_blocks")
+    return None
+
+
+def _measure(run: PlannedRun) -> str | None:
+    if run["measure"] == "compute_throughput" and run["compute"] == "simulated":
+        return "compute_throughput: a simulated accelerator has the rate that it is given; use compute: measured"
+    return None
+
+
+def _simulated_samples_per_s(run: PlannedRun) -> str | None:
+    is_simulated, rate = run["compute"] == "simulated", run["simulated_samples_per_s"]
+    if is_simulated and run["measure"] == "train" and rate == 0:
+        return "compute: simulated needs the rate of the accelerator, above 0"
+    if not is_simulated and rate:
+        return f"{rate:g} needs compute: simulated"
+    return None
+
+
+def _on_member_failure(run: PlannedRun) -> str | None:
+    if run["on_member_failure"] == "continue" and run["ensemble"] == 1:
+        return "continue: there is no other member; use end"
+    return None
+
+
+declare(
+    Parameter(
+        "ensemble",
+        Count(1, 10_000),
+        "Number of members: networks that are trained at once, each on its own, on the same samples in the same order. "
+        "1 for an ordinary run. Several need learning_rate_scaling: none.",
+        default=1,
+        unit="members",
+        papers={"icpp2019": 1, "sc18": 1, "han2019": 1},
+        label="members",
+        refuse=_ensemble,
+    )
+)
+
+declare(
+    Parameter(
+        "member_ranks",
+        Count(1, 10_000),
+        "Ranks of each member; only 1 is supported.",
+        default=1,
+        unit="ranks",
+        label="ranks per member",
+        refuse=_member_ranks,
+    )
+)
+
+declare(
+    Parameter(
+        "members",
+        MemberList(),
+        "The learning rate, seed, batch size and model parameters of each member: the name of a list under `members` "
+        "of the study. In records: the list itself. none: the members differ in their seeds only.",
+        default=UNNAMED,
+        label="list of members",
+        refuse=_members,
+    )
+)
+
+declare(
+    Parameter(
+        "input_sharing",
+        Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory")),
+        "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
+        "preprocesses its part and gathers the others'. single_broadcast: the first ranks gather among themselves, and "
+        "the last of them broadcasts. multi_broadcast: each of the first ranks broadcasts its part to all. "
+        "shared_memory: the first ranks of each node write into a ring buffer from which all its ranks read.",
+        default="duplicated",
+        refuse=_input_sharing,
+    )
+)
+
+declare(
+    Parameter(
+        "preprocessing_ranks",
+        Count(0, 10_000),
+        "Number of ranks that preprocess samples, the first ones (with shared_memory of each node). 0: all, with "
+        "input_sharing: duplicated and all_shared, which take no other value.",
+        default=0,
+        unit="ranks",
+        refuse=_preprocessing_ranks,
+    )
+)
+
+declare(
+    Parameter(
+        "share_block_samples",
+        Count(0),
+        "Samples of a block: what a rank preprocesses and shares at once; 0 for the batch size.",
+        default=0,
+        unit="samples",
+        label="samples per block",
+        refuse=_share_block_samples,
+    )
+)
+
+declare(
+    Parameter(
+        "prefetch_blocks",
+        Count(1, 10_000),
+        "Blocks that a member can have ready besides those that are being shared; of shared_memory, of the ring.",
+        default=4,
+        unit="blocks",
+        label="blocks ready",
+        refuse=_prefetch_blocks,
+    )
+)
+
+declare(
+    Parameter(
+        "core_limit",
+        Count(0, 10_000),
+        "Cores that all ranks of a node together may use, the first of those that the host allows; 0 for all.",
+        default=0,
+        unit="cores",
+        papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
+    )
+)
+
+declare(
+    Parameter(
+        "measure",
+        Choice(("train", "peak_throughput", "compute_throughput")),
+        "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not train. "
+        "compute_throughput: the rate of training steps whose samples are ready. The last two give no other timings.",
+        default="train",
+        refuse=_measure,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "compute",
+        Choice(("measured", "simulated")),
+        "Whether members train, or wait as long as an accelerator of a given rate would take. A simulated run gives "
+        "rates and times of the input only: it trains nothing.",
+        default="measured",
+        refuse=None,
+        observes=True,
+    )
+)
+
+declare(
+    Parameter(
+        "simulated_samples_per_s",
+        Number(),
+        "Rate of the simulated accelerator of each member. Needs compute: simulated.",
+        default=0.0,
+        unit="samples/s",
+        label="simulated rate (samples/s)",
+        refuse=_simulated_samples_per_s,
+    )
+)
+
+declare(
+    Parameter(
+        "on_member_failure",
+        Choice(("end", "continue")),
+        "What happens if a member fails. end: the run ends. continue: the others train on.",
+        default="end",
+        refuse=_on_member_failure,
+    )
+)
