@@ -1,4 +1,4 @@
-"""Horovod's own launcher, with four changes.
+"""Horovod's own launcher, with five changes.
 
 - It does not check whether Horovod was built with Gloo. For this check horovodrun imports TensorFlow in a separate
   process, which takes three seconds. The set-up checks once, and a rank without Gloo reports the problem itself.
@@ -6,17 +6,20 @@
   other hosts get the run's own variables through `study.machines.remote`.
 - It takes every address 127.x.y.z for this host. Debian gives a host's own name the address 127.0.1.1.
 - It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
+- In an ensemble whose members go on without one that fails, it does not end them: a failed rank counts as ended well.
 
     horovodrun.py [--interfaces HOST=NAME,...] HOROVODRUN'S ARGUMENTS
 
 --interfaces: the network interface of each host, which need not have the same name on all.
 """
 
+import os
 import re
 import shlex
 import sys
 from typing import Any
 
+from study.core.environment import RANKS_GO_ON
 from study.machines import remote
 
 # Horovod is imported in functions: for each rank it spawns a Python that watches it, which imports this file once more.
@@ -48,7 +51,10 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
         name = shlex.quote(interfaces[slot.hostname])
         command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)
     own = " ".join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
-    return f"env {own} {command}"
+    line = f"env {own} {command}"
+    if RANKS_GO_ON in os.environ:
+        line += f' || echo "rank {slot.rank} has ended with exit code $?, the others go on" >&2'
+    return line
 
 
 def _through_remote(local_command: str, host: str, **_: Any) -> str:

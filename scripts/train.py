@@ -4,6 +4,10 @@ import time
 
 STARTED = time.time_ns(), time.monotonic_ns()  # before the imports: they belong to the startup phase
 
+from study.core import cores  # noqa: E402
+
+cores.limit()  # before the other imports, which take processor time
+
 import argparse  # noqa: E402
 import cProfile  # noqa: E402
 import functools  # noqa: E402
@@ -11,9 +15,11 @@ from pathlib import Path  # noqa: E402
 
 from study.core.files import written_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
+from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
 from study.training import parameter_server, roles  # noqa: E402
 from study.training.communicator import Horovod  # noqa: E402
+from study.training.ensemble import members  # noqa: E402
 from study.training.mirrored import MultiWorkerMirrored  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
 
@@ -32,7 +38,7 @@ def main() -> None:
         parameter_server.serve(run, folder, STARTED, heartbeat)
         return
     made = COMMUNICATORS.get(strategy)
-    communicator = functools.partial(made, run) if made else Horovod
+    communicator = functools.partial(made, run) if made else functools.partial(Horovod, static_sets=_process_sets(run))
     if not run["profile"]:
         run_rank(run, folder, STARTED, communicator, heartbeat)
         return
@@ -40,6 +46,10 @@ def main() -> None:
     if profiler.runcall(run_rank, run, folder, STARTED, communicator, heartbeat) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             profiler.dump_stats(aside)
+
+
+def _process_sets(run: RunDefinition) -> list[tuple[int, ...]]:
+    return members.process_sets(run) if is_ensemble(run.parameters) else []
 
 
 if __name__ == "__main__":

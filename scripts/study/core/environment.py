@@ -14,6 +14,7 @@ STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", 
             "OMP_", "GOMP_", "KMP_", "NCCL_")  # fmt: skip
 
 
+RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank because another one has failed
 SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
 
 

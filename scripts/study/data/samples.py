@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -69,6 +70,14 @@ class SampleSource(ABC):
     def cached(self) -> SampleSource:
         """The same samples, each of which stays in memory once it is read."""
         return self
+
+    def batches(self, batch_size: int, measures: InputMeasures | None = None) -> Any:
+        """A ``tf.data.Dataset`` of batches, in the source's own order. Needs `Can.STREAMED`."""
+        raise TypeError(f"{type(self).__name__} has no order of its own")
+
+    def reading_errors(self) -> contextlib.AbstractContextManager[None]:
+        """A block that takes batches, in which an error of the source is raised as what it is."""
+        return contextlib.nullcontext()
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of all samples in their order. Needs `Can.IN_MEMORY`."""
@@ -213,15 +222,19 @@ def batches(
 ) -> Any:
     """A ``tf.data.Dataset`` of batches; the last one may be smaller.
 
-    order: the order of an epoch's samples; None leaves them as they are. measures: of the input, if it is measured.
-    prefetched: batches that are made ahead. at_once: batches that are made at once, in their order; 0 for the source's
-    own number. Keras builds the same from arrays handed to
-    ``fit``, but with tf.data's autotuning and graph optimisations. The autotuning thread ends only after its next
-    sleep, and ``fit`` then returns up to ten seconds after its last epoch, at random and on some ranks only. The
-    optimisations copy all samples once more, which takes a second of the first step.
+    order: the order of an epoch's samples; None leaves them as they are, and a source that has its own order keeps it.
+    measures: of the input, if it is measured. prefetched: batches that are made ahead. at_once: batches that are made
+    at once, in their order; 0 for the source's own number.
+
+    Keras builds the same from arrays handed to ``fit``, but with tf.data's autotuning and graph optimisations. The
+    autotuning thread ends only after its next sleep, and ``fit`` then returns up to ten seconds after its last epoch,
+    at random and on some ranks only. The optimisations copy all samples once more, which takes a second of the first
+    step.
     """
     import tensorflow as tf
 
+    if Can.STREAMED in samples.can:
+        return samples.batches(batch_size, measures)
     with tf.device("/CPU:0"):
         gather = samples.gatherer() if order is None else samples.gatherer_in(order)
     return position_batches(len(samples), batch_size, order, gather, at_once or samples.threads, measures, prefetched)

@@ -15,7 +15,6 @@ from typing import Any
 UNNAMED = "none"  # no list: the members differ in their seeds only
 # Keys by which a run without several members is started as an ensemble all the same, and their values otherwise.
 ALONE = {"ensemble": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
-KEYS = ("learning_rate", "seed", "batch_size", "model")  # of a member in a study's YAML
 OF_SAMPLES = ("image_size", "resize", "channels", "classes", "flip")  # keys of a model that decide what a sample is
 
 
@@ -29,6 +28,7 @@ class Member:
         learning_rate: None for the run's.
         batch_size: None for the run's.
         model: keys of the benchmark's ``model`` that it changes.
+        simulated_samples_per_s: of its simulated accelerator; None for the run's.
     """
 
     number: int
@@ -36,6 +36,7 @@ class Member:
     learning_rate: float | None = None
     batch_size: int | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    simulated_samples_per_s: float | None = None
 
 
 def is_ensemble(parameters: Mapping[str, Any]) -> bool:

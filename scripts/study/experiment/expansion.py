@@ -160,8 +160,8 @@ def _listed_members(given: dict[str, Any], members: Members, place: str) -> dict
     if name == ensemble.UNNAMED:
         return {}
     if name not in members:
-        known = ", ".join(members) or "none are declared under members"
-        raise StudyError(f"{place}.members: the study has no list '{name}'{configuration.nearest(name, members)}; {known}")
+        known = f"; known lists: {', '.join(members)}" if members else "; it declares none under members"
+        raise StudyError(f"{place}.members: there is no list '{name}'{configuration.nearest(name, members)}{known}")
     return {"members": ensemble.as_text(members[name])}
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from study.core.files import AnyPath
+from study.instruments import cpu_time
 from study.instruments.phases import PhaseLog
 
 LIMIT_S = 900  # without a heartbeat; default if the machine's file gives no limit
@@ -60,7 +61,7 @@ class Heartbeat:
     def _present(self) -> Present:
         phase = self.phases.current if self.phases else "startup"
         steps = self.steps() if phase == "train" and self.steps else None
-        return phase, steps, time.monotonic(), time.process_time() - _cpu_s(self.ignored), _bytes_read()
+        return phase, steps, time.monotonic(), time.process_time() - cpu_time.of_threads_s(self.ignored), _bytes_read()
 
     @staticmethod
     def _has_gone_on(before: Present, present: Present, busy_phases: frozenset[str] = BUSY_PHASES) -> bool:
@@ -69,16 +70,6 @@ class Heartbeat:
         has_read = present[4] - before[4] > OWN_READING
         is_busy = present[3] - before[3] > BUSY_SHARE * (present[2] - before[2])
         return present[0] in busy_phases and (is_busy or has_read)
-
-
-def _cpu_s(threads: Iterable[int]) -> float:
-    """Processor time of some threads of this process, in seconds."""
-    total = 0
-    for thread in threads:
-        with contextlib.suppress(OSError):  # the thread has ended
-            fields = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])  # utime, stime: fields 14 and 15; two were cut off
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _bytes_read() -> int:

@@ -18,6 +18,7 @@ from study.launch import failure, processes, run_directory, spots, supervision, 
 from study.machines import host_check, laboratory, launchers, queues
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
+from study.training.ensemble import results
 
 
 def launch(
@@ -136,6 +137,8 @@ def _launch(
     before = _calibrate(number) if calibrated else None
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
     after = _calibrate(number) if before else None
+    if results.left_alone(run):
+        results.assemble(folder, run["ensemble"])
     run_directory.merge_ranks(folder, facts["hosts"])
     if before and after:
         write_json(folder / calibration.FILE, calibration.summary(before, after, number))

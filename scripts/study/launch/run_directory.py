@@ -18,13 +18,14 @@ from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
 from study.training import checkpoints
+from study.training.ensemble import results
 
 LOG = "train.log"
 LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG,
-             calibration.FILE, processes.FILE, autotuning.LOG}  # fmt: skip
+             calibration.FILE, processes.FILE, autotuning.LOG, results.FILE}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core.environment import STEERING, search_path, without_steering
+from study.core import cores
+from study.core.environment import RANKS_GO_ON, STEERING, search_path, without_steering
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
@@ -52,6 +53,10 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
     }
+    if limit := run.parameters.get("core_limit", 0):  # a definition made before the key existed lacks it
+        variables[cores.VARIABLE] = str(limit)
+    if run.parameters.get("on_member_failure", "end") == "continue":
+        variables[RANKS_GO_ON] = "1"
     if run["trace"]:
         variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
     return variables

@@ -20,6 +20,7 @@ from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
+from study.records import ensemble
 from study.training import placement, roles
 
 SCHEMA_VERSION = 7
@@ -28,7 +29,7 @@ DERIVED = ("communication.json", "activity.csv")  # read from a traced run's tim
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
                          "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
-                         "processes": [], "checkpoints": None, "autotuning": None}  # fmt: skip
+                         "processes": [], "checkpoints": None, "autotuning": None, "ensemble": None}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -68,7 +69,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
     ok = outcome["status"] == "ok"
     history = pd.read_csv(folder / "history.csv") if ok else None
     metrics = read_json(folder / "metrics.json") if ok else {}
-    if ok:
+    if ok and _has_epochs(run):
         _check_history(history, run, folder)
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -87,13 +88,14 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
         "phases": _phase_times(folder),
-        "training": _training(run, history, metrics) if ok else None,
+        "training": _training(run, history, metrics) if ok and _has_epochs(run) else None,
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
         "autotuning": autotuning.summary(folder),
+        "ensemble": ensemble.section(metrics) if ok else None,
         "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
         "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
         "communication": _communication(folder, run),
@@ -157,6 +159,11 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
             raise StudyError(f"{path}: is missing, but the run wrote it; restore it or {again}")
         if (since_ns is None or path.stat().st_mtime_ns >= since_ns) and sha256(path) != known:
             raise StudyError(f"{path}: was changed after the run; restore it or {again}")
+
+
+def _has_epochs(run: RunDefinition) -> bool:
+    """Whether a run went through its epochs: not one that measured a throughput only."""
+    return run.parameters.get("measure", "train") == "train"
 
 
 def _check_history(history: pd.DataFrame, run: RunDefinition, folder: Path) -> None:
@@ -343,6 +350,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         return None
     steps = _steps(run, metrics)
     busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
+    ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]  # a member that has failed has none
     return {
         "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
         "tcp_sent_mb_per_step": sum(rank["tcp_sent_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
@@ -399,7 +407,9 @@ def _model(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
-    """Whether all ranks ended with the same weights; None where they lie on servers only."""
+    """Whether all ranks ended with the same weights; None where they lie on servers only, and of an ensemble."""
+    if "member" in metrics["ranks"][0]:
+        return None
     found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
     return None if None in found else len(found) == 1
 

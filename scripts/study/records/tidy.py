@@ -16,7 +16,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records import power, targets, utilisation
+from study.records import ensemble, power, targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
@@ -116,6 +116,7 @@ def _run_row(
         **(nothing(TRAFFIC) | (record["traffic"] or {})),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
+        **{name: (record["ensemble"] or {}).get(name) for name in ensemble.COLUMNS},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         **{f"autotuned_{name}": (record["autotuning"] or {}).get(name) for name in AUTOTUNED},
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},

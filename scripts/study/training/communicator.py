@@ -6,12 +6,12 @@ import ctypes
 import functools
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3
@@ -63,6 +63,15 @@ class Communicator(Protocol):
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """``value`` of every member, in their order; anything that can be pickled. Waits for all members."""
 
+    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
+        """The uint8 arrays of all members, one after the other; their lengths may differ."""
+
+    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
+        """The uint8 arrays of several members, {rank: array}, on all of them, in that order.
+
+        The others give arrays of the same lengths, whose values do not matter.
+        """
+
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Seconds of each of ``repeats`` allreduces (sums) of ``size`` bytes of float32; all ranks must call."""
 
@@ -81,20 +90,24 @@ class Horovod:
 
     strategy = None
 
-    def __init__(self, with_process_sets: bool = False) -> None:
-        """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle."""
+    def __init__(self, with_process_sets: bool = False, static_sets: Sequence[Members] = ()) -> None:
+        """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle.
+
+        static_sets: process sets that are there from the start, which takes less time; each of several ranks, not all.
+        """
         import horovod.tensorflow as hvd
         import tensorflow as tf
         from horovod.tensorflow import functions
 
         # Averages and broadcasts have no control flow on tensors; AutoGraph's search for it takes seconds of the first.
         hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
-        before = _threads()
-        hvd.init(process_sets="dynamic" if with_process_sets else None)
-        self.own_threads = _threads() - before
+        before = cpu_time.threads()
+        sets = {members: hvd.ProcessSet(list(members)) for members in static_sets}
+        hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
+        self.own_threads = cpu_time.threads() - before
         self._hvd = hvd
         self.libraries = _libraries(hvd)
-        self._sets: dict[Members, Any] = {}
+        self._sets: dict[Members, Any] = sets
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
@@ -168,6 +181,29 @@ class Horovod:
 
         return allgather_object(value, process_set=self._process_set(members))
 
+    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
+        """The uint8 arrays of all members, one after the other.
+
+        TensorFlow gives operations outside functions no names of their own, by which Horovod tells them apart: only one
+        thread may use them at a time.
+        """
+        import tensorflow as tf
+        from horovod.tensorflow import allgather
+
+        with tf.device("/CPU:0"):
+            return allgather(tf.convert_to_tensor(sent), process_set=self._process_set(members)).numpy()
+
+    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
+        """The uint8 arrays of several members, one after the other, as Horovod's own thread would send them anyway."""
+        import tensorflow as tf
+        from horovod.tensorflow import broadcast
+
+        with tf.device("/CPU:0"):
+            return [
+                broadcast(tf.convert_to_tensor(content), root, process_set=self._process_set(members)).numpy()
+                for root, content in contents.items()
+            ]
+
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
         import tensorflow as tf
@@ -196,11 +232,6 @@ class Horovod:
         from horovod.tensorflow import global_process_set
 
         return self._sets.get(members, global_process_set) if members else global_process_set
-
-
-def _threads() -> frozenset[int]:
-    """The ids of this process's threads."""
-    return frozenset(int(path.name) for path in Path("/proc/self/task").iterdir())
 
 
 def _libraries(hvd: Any) -> dict[str, str]:

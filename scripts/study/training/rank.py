@@ -15,12 +15,14 @@ import numpy as np
 import pandas as pd
 
 from study import models
+from study.core import cores
 from study.core.errors import StudyError
 from study.core.files import number_or_none, write_json, written_aside
 from study.data.loaders import check_columns, import_for
 from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches, part
 from study.experiment.definition import RunDefinition
+from study.experiment.ensemble import is_ensemble
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import SharedReads
 from study.instruments.memory import peak_memory_mb
@@ -40,6 +42,8 @@ from study.training import (
     staging,
 )
 from study.training.communicator import Communicator, Members
+from study.training.ensemble import members, results
+from study.training.job import Job
 from study.training.roles import PARAMETER_SERVER, strategy_of
 from study.training.twin import Twin
 
@@ -68,7 +72,8 @@ def run_rank(
     limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
     rank = communicator.rank
-    cores = binding.bind(run, communicator)
+    _check_cores(run)  # before binding, after which fewer are allowed
+    bound = binding.bind(run, communicator)
     gpu = pin_device(run, communicator.local_rank)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
     phases.edge("startup", "begin", started)
@@ -81,16 +86,19 @@ def run_rank(
     with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator):
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
-        results = _train(run, folder, communicator, benchmark, phases, heartbeat)
+        found = _train(run, folder, communicator, benchmark, phases, heartbeat)
         # It gathers: no sampler stops before all ranks have evaluated.
-        _write_results(folder, communicator, gpu, results, cores)
+        _write_results(run, folder, communicator, gpu, found, bound)
     communicator.close()
     return rank
 
 
 @dataclass(frozen=True)
 class _Results:
-    """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none."""
+    """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
+
+    member: of an ensemble, what `study.training.ensemble.results` tells of it.
+    """
 
     model: Any
     initial_checksum: int
@@ -103,6 +111,7 @@ class _Results:
     reads: SharedReads
     swept: list | None
     checkpoints: dict[str, Any] | None
+    member: dict[str, Any] | None = None
 
 
 def _train(
@@ -127,6 +136,8 @@ def _train(
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank, communicator.size)
         workload["samples_per_rank"] = fit.samples_of_rank(data, run)
+        job = _job(run, communicator, benchmark, data)
+        run, benchmark, communicator = job.run, job.benchmark, job.communicator
         twin = Twin(benchmark, run, data.train.shape) if communicator.strategy else None
         with communicator.strategy.scope() if communicator.strategy else contextlib.nullcontext():
             model = compile_model(benchmark, run, communicator, data.train.shape)
@@ -138,13 +149,15 @@ def _train(
     initial = agreed_checksum(model, communicator)
     staged.close()
     if heartbeat and strategy_of(run) != PARAMETER_SERVER:  # whose chief makes no steps; its workers send heartbeats
-        heartbeat.steps = model.optimizer.iterations.numpy
+        heartbeat.steps = job.steps(model)
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
-        history, writes, steps = fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
+        history, writes, steps = job.train(
+            model, lambda: fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
+        )
     with phases("evaluate"), benchmark.reading_errors(data):
-        test_metrics = twin.evaluate(data.test) if twin else _evaluated(model, data.test, run)
+        test_metrics = job.evaluate(lambda: twin.evaluate(data.test) if twin else _evaluated(model, data.test, run))
     divergence.check_test(test_metrics, int(model.optimizer.iterations.numpy()))
     progress = heartbeat.beat if heartbeat else lambda: None
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
@@ -155,7 +168,18 @@ def _train(
             folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
         )
     progress()
-    return _Results(model, initial, final, history, steps, resumed[0], test_metrics, workload, reads, swept, cost)
+    return _Results(
+        model, initial, final, history, steps, resumed[0], test_metrics, workload, reads, swept, cost, job.told
+    )
+
+
+def _job(
+    run: RunDefinition, communicator: Communicator, benchmark: models.base.Benchmark, data: models.base.Data
+) -> Job:
+    """What this rank trains; in an ensemble ``data.train`` becomes the stream that its members share."""
+    if is_ensemble(run.parameters):
+        return members.enter(run, communicator, benchmark, data)
+    return Job(run, benchmark, communicator)
 
 
 def _loaded(
@@ -180,7 +204,8 @@ def _loaded(
 @contextlib.contextmanager
 def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: SharedReads) -> Iterator[None]:
     """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
-    with benchmark.reading_errors(data), reads.counted() if data.train.is_streamed else contextlib.nullcontext():
+    counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
+    with benchmark.reading_errors(data), data.train.reading_errors(), counted:
         yield
 
 
@@ -267,6 +292,15 @@ def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
         )
 
 
+def _check_cores(run: RunDefinition) -> None:
+    limit = run.parameters.get("core_limit", 0)  # a definition made before the key existed lacks it
+    if limit > len(cores.allowed()):
+        raise StudyError(
+            f"core_limit: {limit} is more than the {len(cores.allowed())} cores that a rank may use on "
+            f"{socket.gethostname()}; give fewer"
+        )
+
+
 def _straggler_loads(run: RunDefinition, communicator: Communicator) -> int:
     """Additional loads of this rank's files: on the last rank only, in runs with a straggler."""
     return run["straggler_loads"] if communicator.rank == communicator.size - 1 else 0
@@ -296,7 +330,8 @@ def _traffic(results: _Results) -> dict[str, float | None]:
     """TCP bytes per epoch of this rank and the busy share of its cores: means without the first epoch, if possible."""
     epochs = results.history[results.resumed_after :]
     epochs = epochs[1:] if len(epochs) > 1 else epochs
-    return {name: number_or_none(epochs[name].mean()) for name in ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")}
+    names = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
+    return {name: number_or_none(epochs[name].mean()) if name in epochs else None for name in names}
 
 
 def _steps_measured(results: _Results) -> dict[str, Any]:
@@ -325,15 +360,16 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
 
 
 def _write_results(
+    run: RunDefinition,
     folder: str | Path,
     communicator: Communicator,
     gpu: str | None,
-    results: _Results,
-    cores: dict[str, list[int]] | None = None,
+    found: _Results,
+    bound: dict[str, list[int]] | None = None,
 ) -> None:
-    """Gather the results of all ranks; rank 0 writes ``history.csv`` and ``metrics.json``.
+    """Gather the results of all ranks; rank 0 writes them. Where ranks may be lost, each leaves its own.
 
-    cores: to which the rank has bound its threads, see `study.training.binding.bind`.
+    bound: the cores to which the rank has bound its threads, see `study.training.binding.bind`.
     """
     mine = {
         "rank": communicator.rank,
@@ -341,30 +377,41 @@ def _write_results(
         "host": socket.gethostname(),
         "gpu": gpu,
         "peak_memory_mb": peak_memory_mb(),
-        **results.reads.as_mb(),
-        **_traffic(results),
-        **_steps_measured(results),
-        "final_weights_crc32": results.final_checksum,
-        **({"cores": cores} if cores else {}),
+        **found.reads.as_mb(),
+        **_traffic(found),
+        **_steps_measured(found),
+        "final_weights_crc32": found.final_checksum,
+        **({"cores": bound} if bound else {}),
+        **({"initial_weights_crc32": found.initial_checksum} if found.member else {}),
+        **({"member": results.of_rank(found.member, found.history, found.test_metrics)} if found.member else {}),
     }
+    if results.left_alone(run):
+        results.leave(Path(folder) / "ranks", communicator.rank, _metrics(communicator, found, [mine]), found.history)
+        return
     everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:
         return
+    if found.member:
+        results.write_members(folder, everyone)
     with written_aside(Path(folder) / "history.csv") as aside:
-        results.history.to_csv(aside, index=False)
+        found.history.to_csv(aside, index=False)
     write_json(
         Path(folder) / "metrics.json",
-        {
-            "workload": results.workload,
-            "resumed_after_epoch": results.resumed_after or None,
-            "test": {name: number_or_none(value) for name, value in results.test_metrics.items()},
-            "parameters": results.model.count_params(),
-            "trainable_parameters": sum(int(np.prod(each.shape)) for each in results.model.trainable_variables),
-            "initial_weights_crc32": results.initial_checksum,
-            "allreduce_sweep": results.swept,
-            "checkpoints": results.checkpoints,
-            "communication_libraries": communicator.libraries,
-            "ranks": everyone,
-            **({"processes": processes} if processes else {}),
-        },
+        _metrics(communicator, found, everyone) | ({"processes": processes} if processes else {}),
     )
+
+
+def _metrics(communicator: Communicator, found: _Results, everyone: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of ``metrics.json``. everyone: what each rank tells."""
+    return {
+        "workload": found.workload,
+        "resumed_after_epoch": found.resumed_after or None,
+        "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
+        "parameters": found.model.count_params(),
+        "trainable_parameters": sum(int(np.prod(each.shape)) for each in found.model.trainable_variables),
+        "initial_weights_crc32": found.initial_checksum,
+        "allreduce_sweep": found.swept,
+        "checkpoints": found.checkpoints,
+        "communication_libraries": communicator.libraries,
+        "ranks": everyone,
+    }

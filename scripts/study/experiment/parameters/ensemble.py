@@ -29,8 +29,16 @@ NOT_WITH_ENSEMBLES = {
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "every member trains on all samples",
     "warmup_epochs": "it warms up to a rate that is scaled by the ranks",
+    "hierarchical_allreduce": "members average no gradients",
+    "autotune": "members average no gradients",
+    "gradient_compression": "members average no gradients",
+    "backward_passes_per_step": "members average no gradients",
+    "training_loop": "a member's steps are Keras's",
+    "prefetch_batches": "members read ahead by blocks, see prefetch_blocks",
+    "map_parallel_calls": "members share blocks, not batches",
+    "cache_samples": "members share samples, and keep none",
+    "shuffle_buffer_samples": "all members have one order of the samples",
 }
-NOT_TRAINED = "needs measure: train and compute: measured"
 
 
 def _ensemble(run: PlannedRun) -> str | None:
@@ -45,6 +53,8 @@ def _ensemble(run: PlannedRun) -> str | None:
             f"{run['ensemble']} members of {run['member_ranks']} rank need gpus: {ranks}, but gpus is {run.gpus}; "
             "leave gpus out"
         )
+    if run["step_delay_ms"] and (run["measure"] != "train" or run["compute"] != "measured"):
+        return "step_delay_ms delays the steps of training, of which there are none; use 0"
     if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
         return "linear scaling would multiply each member's learning rate by all ranks; use learning_rate_scaling: none"
     return None
@@ -64,9 +74,13 @@ def _members(run: PlannedRun) -> str | None:
         return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
     samples = run.dataset.train_samples
     for each in found:
+        if each.simulated_samples_per_s and run["compute"] != "simulated":
+            return f"member {each.number}: simulated_samples_per_s needs compute: simulated"
         fixed = [name for name in OF_SAMPLES if name in each.model]
         if fixed:
             return f"member {each.number}: model.{fixed[0]} decides what a sample is, which all members share"
+        if each.batch_size and run["measure"] != "train":
+            return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
         if each.batch_size and samples is not None and each.batch_size > samples:
             return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} training samples"
         if reason := _model(run, each.model):
@@ -88,6 +102,10 @@ def _model(run: PlannedRun, changed: dict[str, object]) -> str | None:
 
 
 def _input_sharing(run: PlannedRun) -> str | None:
+    if run["input_sharing"] == "tf_data_service":
+        for name in ("on_member_failure", "on_member_lag"):
+            if run[name] != PARAMETERS[name].default:
+                return f"tf_data_service cannot be combined with {name}: members depend on the worker; give two grids"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
     return None
@@ -101,6 +119,8 @@ def _preprocessing_ranks(run: PlannedRun) -> str | None:
         return None
     if ranks == 0:
         return f"0: input_sharing: {sharing} needs 1 to {members} ranks that preprocess"
+    if sharing == "tf_data_service" and ranks != 1:
+        return f"{ranks}: the tf.data service has its worker in one rank; use 1"
     if ranks > members:
         return f"{ranks} is more than the {members} members (ensemble)"
     return None
@@ -134,6 +154,12 @@ def _simulated_samples_per_s(run: PlannedRun) -> str | None:
         return "compute: simulated needs the rate of the accelerator, above 0"
     if not is_simulated and rate:
         return f"{rate:g} needs compute: simulated"
+    return None
+
+
+def _on_member_lag(run: PlannedRun) -> str | None:
+    if run["on_member_lag"] == "read_alone" and run["input_sharing"] == "duplicated":
+        return "read_alone: with input_sharing: duplicated every member reads alone anyway; use wait"
     return None
 
 
@@ -173,8 +199,8 @@ declare(
     Parameter(
         "members",
         MemberList(),
-        "The learning rate, seed, batch size and model parameters of each member: the name of a list under `members` "
-        "of the study. In records: the list itself. none: the members differ in their seeds only.",
+        "The learning rate, seed, batch size, model parameters and simulated rate of each member: the name of a list "
+        "under `members` of the study. In records: the list itself. none: the members differ in their seeds only.",
         default=UNNAMED,
         label="list of members",
         refuse=_members,
@@ -184,11 +210,13 @@ declare(
 declare(
     Parameter(
         "input_sharing",
-        Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory")),
+        Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory", "tf_data_service")),
         "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
         "preprocesses its part and gathers the others'. single_broadcast: the first ranks gather among themselves, and "
         "the last of them broadcasts. multi_broadcast: each of the first ranks broadcasts its part to all. "
-        "shared_memory: the first ranks of each node write into a ring buffer from which all its ranks read.",
+        "shared_memory: the first ranks of each node write into a ring buffer from which all its ranks read. "
+        "tf_data_service: TensorFlow's service on rank 0, to compare with; its order of samples is not deterministic, "
+        "and members that are too slow skip samples.",
         default="duplicated",
         refuse=_input_sharing,
     )
@@ -245,8 +273,9 @@ declare(
     Parameter(
         "measure",
         Choice(("train", "peak_throughput", "compute_throughput")),
-        "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not train. "
-        "compute_throughput: the rate of training steps whose samples are ready. The last two give no other timings.",
+        "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not "
+        "train. compute_throughput: the rate of training steps whose samples are ready. These two give no other "
+        "timings.",
         default="train",
         refuse=_measure,
         observes=True,
@@ -260,7 +289,6 @@ declare(
         "Whether members train, or wait as long as an accelerator of a given rate would take. A simulated run gives "
         "rates and times of the input only: it trains nothing.",
         default="measured",
-        refuse=None,
         observes=True,
     )
 )
@@ -281,8 +309,20 @@ declare(
     Parameter(
         "on_member_failure",
         Choice(("end", "continue")),
-        "What happens if a member fails. end: the run ends. continue: the others train on.",
+        "What happens if a member fails. end: the run ends. continue: the others train on (without a rank that is lost "
+        "only if horovodrun starts the ranks).",
         default="end",
         refuse=_on_member_failure,
+    )
+)
+
+declare(
+    Parameter(
+        "on_member_lag",
+        Choice(("wait", "read_alone")),
+        "What happens if a member is slower than the others. wait: they wait for it once its blocks are full. "
+        "read_alone: it preprocesses for itself from then on, and no longer keeps the others waiting.",
+        default="wait",
+        refuse=_on_member_lag,
     )
 )

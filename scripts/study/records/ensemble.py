@@ -1,0 +1,56 @@
+"""The section ``ensemble`` of a record: what an ensemble did and what it cost, over all its members."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Of ``runs.csv``; all are keys of the section.
+COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", "ranks_cpu_s", "input_stall_s",
+           "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
+           "data_memory_mb")  # fmt: skip
+
+
+def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The section, from a run's ``metrics.json``; None for a run that was no ensemble."""
+    ranks = [rank for rank in metrics["ranks"] if "member" in rank]
+    if not ranks:
+        return None
+    members, lost = [rank["member"] for rank in ranks], metrics.get("members_lost", [])
+
+    def of(name: str, reduce: Callable[[list[Any]], Any]) -> Any:
+        """``reduce`` of the members' values; None if one has none."""
+        values = [member.get(name) for member in members]
+        return None if None in values else reduce(values)
+
+    begun, ended = of("begun_wall_ns", min), of("ended_wall_ns", max)
+    return {
+        "members_failed": sum(member["failure"] is not None for member in members) + len(lost),
+        "makespan_s": (ended - begun) / 1e9,
+        "samples_preprocessed": of("samples_preprocessed", sum),
+        "shared_mb": of("received_bytes", sum) / 1e6,
+        "ranks_cpu_s": of("cpu_s", sum),
+        "preprocessing_cpu_s": of("preprocessing_cpu_s", sum),
+        "communication_cpu_s": of("communication_cpu_s", sum),
+        "input_stall_s": of("input_stall_s", statistics.mean),
+        "queue_fill": of("queue_fill", statistics.mean),
+        "peak_samples_per_s": of("peak_samples_per_s", statistics.mean),
+        "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
+        "data_memory_mb": of("memory_bytes", sum) / 1e6,
+        "members": [_member(rank) for rank in ranks],
+        "lost": lost,
+    }
+
+
+def _member(rank: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record has of one member; its losses and metrics are in ``members.csv``."""
+    member = rank["member"]
+    return {
+        "member": member["number"],
+        "rank": rank["rank"],
+        **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs", "failure", "affinity")},
+        "weights_crc32": rank["final_weights_crc32"],
+        "received_mb": member["received_bytes"] / 1e6,
+        "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9,
+    }

@@ -1,0 +1,111 @@
+"""What the ranks of an ensemble tell one another at the end, and ``members.csv``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core.files import number_or_none, read_json, write_json, written_aside
+from study.experiment.definition import RunDefinition
+from study.instruments import phases
+
+FILE = "members.csv"  # in the run's directory
+# Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
+FIRST = ("member", "rank", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
+LAST = ("weights_crc32", "initial_weights_crc32", "energy_j", "energy_reason", "failure")
+WHOLE = ("seed", "batch_size", "epochs", "weights_crc32", "initial_weights_crc32")  # integers, which may be missing
+NO_ENERGY = "energy is measured for all ranks of a node together, not for each member"
+WAITED = "input_wait_per_step_s"
+
+
+def of_rank(member: Mapping[str, Any], history: pd.DataFrame, test_metrics: Mapping[str, float]) -> dict[str, Any]:
+    """What a rank tells of its member. member: as `study.training.job.Job.told`. history: empty if it has failed."""
+    last = {} if history.empty else history.iloc[-1].to_dict()
+    names = [name for name in last if name == "loss" or name.startswith("val_")]
+    metrics = [name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss"]
+    quality = {name: number_or_none(last[name]) for name in (*names, *metrics)}
+    return {
+        **member,
+        "epochs": len(history),
+        "losses": [number_or_none(loss) for loss in history["loss"]] if "loss" in history else [],
+        "quality": quality | {f"test_{name}": number_or_none(value) for name, value in test_metrics.items()},
+        "input_stall_s": _stall_s(member, history),
+    }
+
+
+def _stall_s(member: Mapping[str, Any], history: pd.DataFrame) -> float | None:
+    """Seconds for which the member waited for batches, of all epochs; None if that is not measured."""
+    if WAITED not in history:
+        return None
+    return float((history[WAITED] * member["steps_per_epoch"]).sum())
+
+
+def left_alone(run: RunDefinition) -> bool:
+    """Whether each rank leaves its results to the launching process: other ranks may be lost by then."""
+    return run.parameters.get("on_member_failure", "end") == "continue"
+
+
+def leave(ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFrame) -> None:
+    """Leave the results of a rank in the folder of the ranks' files. content: of ``metrics.json``."""
+    with written_aside(ranks / f"history-{rank:05d}.csv") as aside:
+        history.to_csv(aside, index=False)
+    write_json(ranks / f"results-{rank:05d}.json", content)
+
+
+def assemble(folder: Path, members: int) -> None:
+    """Write the run's files from what the ranks have left in ``folder``'s ``ranks``; nothing if no member has finished.
+
+    members: of the ensemble. A rank that left nothing is lost: its member has failed in the phase in which it ended.
+    """
+    ranks = folder / "ranks"
+    found = {n: path for n in range(members) if (path := ranks / f"results-{n:05d}.json").exists()}
+    contents = {rank: read_json(path) for rank, path in found.items()}
+    everyone = [each for content in contents.values() for each in content["ranks"]]
+    finished = [each["rank"] for each in everyone if each["member"]["failure"] is None]
+    if not finished:
+        return
+    lost = [
+        {"member": rank, "rank": rank, "failure": _end_of(ranks, rank)} for rank in range(members) if rank not in found
+    ]
+    write_members(folder, everyone, lost)
+    with written_aside(folder / "history.csv") as aside:
+        shutil.copyfile(ranks / f"history-{finished[0]:05d}.csv", aside)
+    write_json(folder / "metrics.json", contents[finished[0]] | {"ranks": everyone, "members_lost": lost})
+
+
+def _end_of(ranks: Path, rank: int) -> str:
+    """How a rank ended that left no results."""
+    log = ranks / f"phases-{rank:05d}.jsonl"
+    phase = phases.last(phases.read(log))[0] if log.exists() else None
+    return f"rank {rank} ended in phase {phase or 'startup'} without results; train.log has its last words"
+
+
+def write_members(
+    folder: str | Path, everyone: Sequence[Mapping[str, Any]], lost: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Write ``members.csv`` into the run's directory. lost: rows of members whose ranks left no results."""
+    rows: list[Mapping[str, Any]] = [
+        {
+            "member": each["member"]["number"],
+            "rank": each["rank"],
+            "host": each["host"],
+            **{name: each["member"][name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
+            "losses": " ".join(map(str, each["member"]["losses"])),
+            **each["member"]["quality"],
+            "weights_crc32": None if each["member"]["failure"] else each["final_weights_crc32"],
+            "initial_weights_crc32": each["initial_weights_crc32"],
+            "energy_j": None,
+            "energy_reason": NO_ENERGY,
+            "failure": each["member"]["failure"],
+        }
+        for each in everyone
+    ]
+    rows = sorted([*rows, *lost], key=lambda row: row["member"])
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = [*FIRST, *(name for name in names if name not in (*FIRST, *LAST)), *LAST]
+    with written_aside(Path(folder) / FILE) as aside:
+        pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(WHOLE, "Int64")).to_csv(aside, index=False)

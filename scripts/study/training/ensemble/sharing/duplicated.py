@@ -1,0 +1,25 @@
+"""Nothing is shared: every rank preprocesses all samples (pittman2018, section III-A)."""
+
+from study.training.communicator import Members
+from study.training.ensemble.content import Content
+from study.training.ensemble.order import Block
+from study.training.ensemble.sharing.base import WAYS, Shared, Way
+
+
+@WAYS.register("duplicated")
+class Duplicated(Way):
+    """Every rank is the only reader of its own blocks."""
+
+    readers, reader = 1, 0
+
+    @staticmethod
+    def process_sets(ranks: int, readers: int) -> list[Members]:
+        """None."""
+        return []
+
+    def agree(self, blocks: int) -> None:
+        """Nothing: nobody waits for another member."""
+
+    def share(self, blocks: list[Block], own: Content | None) -> Shared:
+        """The rank's own block."""
+        return [(block, own) for block in blocks if own is not None]
