@@ -4,6 +4,8 @@ Nothing is sent anywhere. It refuses what Horovod refuses: process sets that wer
 in C order, anything after it was closed.
 """
 
+import threading
+
 import numpy as np
 
 from study.instruments.traffic import Traffic
@@ -73,6 +75,18 @@ class FakeCommunicator:
         others = value if self.agree else "something else"
         return [value if rank == self.rank else others for rank in members or range(self.size)]
 
+    def gather_bytes(self, sent, members=None):
+        """This rank's bytes, once per member."""
+        self._check(members)
+        assert sent.dtype == np.uint8
+        return np.concatenate([sent] * len(members or range(self.size)))
+
+    def broadcast_bytes(self, contents, members=None):
+        """What this rank has of each root."""
+        self._check(members)
+        assert all(each.dtype == np.uint8 for each in contents.values())
+        return list(contents.values())
+
     def time_allreduce(self, size, repeats):
         """A hundred megabytes per second."""
         self._check()
@@ -96,3 +110,46 @@ class FakeCommunicator:
         if members is not None and len(members) not in (1, self.size):
             assert members in self.sets, f"{members} is no process set that was made"
         assert members is None or self.rank in members
+
+
+class ThreadedCommunicator(FakeCommunicator):
+    """Rank ``rank`` of several that are threads of one process: what they send reaches the others.
+
+    Each process set has a table, on which all its members lay their values before any takes the others'.
+    """
+
+    @classmethod
+    def several(cls, size, sets=()):
+        """The communicators of ``size`` ranks. sets: process sets besides the one of all ranks."""
+        tables = {tuple(each): (threading.Barrier(len(each)), {}) for each in (range(size), *sets)}
+        found = [cls(size, rank) for rank in range(size)]
+        for each in found:
+            each.tables, each.sets = tables, [tuple(members) for members in sets]
+        return found
+
+    def gather(self, value, members=None):
+        """``value`` of every member."""
+        self._check(members)
+        return self._exchanged(value, members)
+
+    def gather_bytes(self, sent, members=None):
+        """All members' bytes, one after the other."""
+        self._check(members)
+        return np.concatenate(self._exchanged(sent, members))
+
+    def broadcast_bytes(self, contents, members=None):
+        """The roots' bytes; lengths must agree, as Horovod demands."""
+        self._check(members)
+        every = self._exchanged(contents, members)
+        assert len({tuple((root, len(each)) for root, each in sorted(one.items())) for one in every}) == 1
+        ranks = members or tuple(range(self.size))
+        return [every[ranks.index(root)][root] for root in contents]
+
+    def _exchanged(self, value, members):
+        ranks = tuple(members or range(self.size))
+        barrier, table = self.tables[ranks]
+        table[self.rank] = value
+        barrier.wait(100)
+        found = [table[rank] for rank in ranks]
+        barrier.wait(100)
+        return found

@@ -1,0 +1,334 @@
+"""Ensembles without Horovod: their keys, the order of samples, and every way of sharing between threads as ranks."""
+
+import itertools
+import json
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from fake_communicator import ThreadedCommunicator
+
+from study.core import cores
+from study.core.errors import StudyError
+from study.data.randomness import EpochOrder
+from study.data.samples import Arrays
+from study.experiment.ensemble import members_of
+from study.experiment.expansion import expand
+from study.experiment.parameters import PARAMETERS
+from study.training.ensemble import consumption
+from study.training.ensemble.content import Form
+from study.training.ensemble.order import Order
+from study.training.ensemble.sharing import WAYS, Place
+from study.training.ensemble.simulated import Accelerator
+from study.training.ensemble.stream import Stream
+
+SAMPLES, EPOCHS, BATCH = 50, 2, 7
+WAIT_S = 100  # only keeps what is broken from hanging
+X = np.arange(SAMPLES * 5, dtype=np.float32).reshape(SAMPLES, 5)
+SOURCE = Arrays(X, X[:, :2] * 3)
+STUDY = """
+description: a test
+datasets:
+  lenet:
+    {source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 10, seed: 1}
+members:
+  rates: [{learning_rate: 0.1}, {learning_rate: 0.2, seed: 7, batch_size: 10, model: {l2: 0.1}}]
+  shapes: [{}, {model: {classes: 3}}]
+runs:
+  - {benchmark: lenet, scaling: weak, epochs: 2, ensemble: 2, batch_size: 20, learning_rate_scaling: none,
+     loader: tfrecord}
+tables: [scaling]
+"""
+
+
+def planned(**changed):
+    content = yaml.safe_load(STUDY)
+    content["runs"][0] |= changed
+    return expand("test", content, "test.yaml").runs
+
+
+def test_members_are_part_of_a_run():
+    (run,) = planned(members="rates", input_sharing="all_shared")
+    assert run.gpus == 2
+    assert run.trained_ranks == 1
+    first, second = members_of(run.parameters)
+    assert (first.seed, first.learning_rate, first.batch_size) == (0, 0.1, None)
+    assert (second.seed, second.batch_size, second.model) == (7, 10, {"l2": 0.1})
+    assert json.loads(run["members"])[0] == {"learning_rate": 0.1}, "what they are, not what the list is called"
+    assert "rates" not in run.directory
+    (other,) = planned(input_sharing="all_shared")
+    assert other.directory == run.directory.rsplit("+members", 1)[0] + "+input_sharing~all_shared"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"ensemble": 3, "members": "rates"}, "runs[0].members: the list has 2 members, but ensemble is 3"),
+        ({"members": "rats"}, "runs[0].members: there is no list 'rats'; did you mean 'rates'?"),
+        ({"members": "shapes"}, "runs[0].members: member 1: model.classes decides what a sample is"),
+        ({"learning_rate_scaling": "linear"}, "runs[0].ensemble: linear scaling would multiply"),
+        ({"input_sharing": "multi_broadcast"}, "runs[0].preprocessing_ranks: 0: input_sharing: multi_broadcast needs"),
+        (
+            {"input_sharing": "single_broadcast", "preprocessing_ranks": 3},
+            "runs[0].preprocessing_ranks: 3 is more than the 2 members",
+        ),
+        ({"preprocessing_ranks": 1}, "runs[0].preprocessing_ranks: 1: with input_sharing: duplicated all 2 ranks"),
+        ({"gpus": 3}, "runs[0].ensemble: 2 members of 1 rank need gpus: 2, but gpus is 3"),
+        ({"member_ranks": 2}, "runs[0].member_ranks: members of several ranks are not supported"),
+        ({"sharding": "by_rank"}, "runs[0].ensemble: an ensemble cannot be combined with sharding"),
+        ({"compute": "simulated"}, "runs[0].simulated_samples_per_s: compute: simulated needs the rate"),
+        ({"simulated_samples_per_s": 5.0}, "runs[0].simulated_samples_per_s: 5 needs compute: simulated"),
+        ({"ensemble": 1, "input_sharing": "all_shared"}, "runs[0].input_sharing: all_shared: one member has nobody"),
+    ],
+    ids=str,
+)
+def test_what_cannot_run_is_refused(changed, words):
+    with pytest.raises(StudyError) as refused:
+        planned(**changed)
+    assert words in str(refused.value)
+
+
+def test_the_grid_key_has_every_way_of_sharing():
+    assert set(PARAMETERS["input_sharing"].kind.values) == set(WAYS)
+
+
+def test_the_order_is_that_of_an_ordinary_run():
+    order, of_rank = Order(5, SAMPLES, 8, EPOCHS, is_shuffled=True), EpochOrder(5)
+    for epoch in range(EPOCHS):
+        of_rank.set(epoch)
+        assert np.array_equal(order.positions(np.int64(epoch)), of_rank.positions(SAMPLES))
+
+
+@pytest.mark.parametrize("most", [None, 11])
+@pytest.mark.parametrize("readers", [1, 2, 3])
+def test_rounds_give_each_block_to_one_reader(readers, most):
+    order = Order(5, SAMPLES, 8, EPOCHS, is_shuffled=True, most_blocks=most)
+    rounds = list(order.rounds(readers))
+    assert [block.number for block in itertools.chain(*rounds)] == list(range(most or 14))
+    assert all(block.place % readers == reader for blocks in rounds for reader, block in enumerate(blocks))
+    assert sum(order.own_blocks(reader, readers) for reader in range(readers)) == order.blocks == (most or 14)
+    if most is None:
+        assert sum(block.samples for block in itertools.chain(*rounds)) == SAMPLES * EPOCHS
+
+
+def streams(sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order):
+    """The streams of all ranks, made together as ranks make theirs."""
+    way = WAYS[sharing]
+    sets = [each for each in dict.fromkeys(way.process_sets(ranks, readers)) if 1 < len(each) < ranks]
+    order = order(Order(3, len(source), block, EPOCHS, is_shuffled=True))
+
+    def make(communicator):
+        form = Form.of(order.dataset(source, 0, 1))
+        shared = way(Place(communicator, source, readers, order, form, capacity, waits))
+        return Stream(shared)
+
+    return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
+
+
+def each_in_a_thread(work, items):
+    """What ``work`` gives for each item, all at once; raises what one of them raises."""
+    results, errors, threads = [None] * len(items), [], []
+    for number, item in enumerate(items):
+
+        def run(number=number, item=item):
+            try:
+                results[number] = work(item)
+            except BaseException as error:
+                errors.append(error)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive() or errors, "a rank hangs"
+    if errors:
+        raise errors[0]
+    return results
+
+
+def taken(stream, compute=lambda: None):
+    """All that a member gets: its batches of all epochs. compute: done after each."""
+    with stream.flowing():
+        dataset, found = stream.batches(BATCH), []
+        for batch in itertools.chain(*itertools.repeat(dataset, EPOCHS)):
+            found.append(tuple(array.numpy() for array in batch))
+            compute()
+        return found
+
+
+def assert_right(batches):
+    assert len(batches) == len(expected())
+    for (x, y), (right_x, right_y) in zip(batches, expected(), strict=True):
+        assert np.array_equal(x, right_x)
+        assert np.array_equal(y, right_y)
+
+
+def expected():
+    order, found = EpochOrder(3), []
+    for epoch in range(EPOCHS):
+        order.set(epoch)
+        chosen = order.positions(SAMPLES).numpy()
+        found += [(X[chosen[i : i + BATCH]], X[chosen[i : i + BATCH], :2] * 3) for i in range(0, SAMPLES, BATCH)]
+    return found
+
+
+CASES = [
+    ("duplicated", 2, 2, 4),
+    ("all_shared", 3, 3, BATCH),
+    ("all_shared", 3, 3, 20),
+    ("single_broadcast", 3, 1, 4),
+    ("single_broadcast", 3, 2, 4),
+    ("single_broadcast", 2, 2, 4),
+    ("multi_broadcast", 3, 1, 20),
+    ("multi_broadcast", 3, 2, 4),
+    ("shared_memory", 3, 1, BATCH),
+    ("shared_memory", 3, 2, 4),
+]
+
+
+@pytest.mark.parametrize(("sharing", "ranks", "readers", "block"), CASES, ids=str)
+def test_all_members_get_the_same_batches_in_every_way(sharing, ranks, readers, block):
+    found = streams(sharing, ranks, readers, block)
+    batches = each_in_a_thread(taken, found)
+    for of_member in batches:
+        assert_right(of_member)
+    measured = [each.measures() for each in found]
+    epochs = EPOCHS * SAMPLES * (ranks if sharing == "duplicated" else 1)
+    assert sum(each["samples_preprocessed"] for each in measured) == epochs
+    every = EPOCHS * SOURCE_BYTES
+    own = [each["samples_preprocessed"] * SOURCE_BYTES // SAMPLES for each in measured]
+    shared = {"duplicated": [0] * ranks, "shared_memory": [0] * ranks}.get(sharing, [every - each for each in own])
+    assert [each["received_bytes"] for each in measured] == shared
+
+
+SOURCE_BYTES = X.nbytes + SOURCE.y.nbytes
+
+
+def test_a_member_that_ends_early_goes_on_sharing():
+    first, second = streams("all_shared", 2, 2, 4)
+
+    def some(stream):
+        if stream is second:
+            return taken(stream)
+        with stream.flowing():
+            return [next(iter(stream.batches(BATCH)))]
+
+    _, every = each_in_a_thread(some, [first, second])
+    assert len(every) == len(expected())
+
+
+def test_tensorflows_service_gives_each_member_as_many_samples():
+    found = streams("tf_data_service", 2, 1, 5)
+    for batches in each_in_a_thread(taken, found):
+        assert sum(len(x) for x, _ in batches) == EPOCHS * SAMPLES
+        assert all(np.array_equal(y, x[:, :2] * 3) for x, y in batches)
+    assert found[0].measures()["samples_preprocessed"] >= EPOCHS * SAMPLES
+    assert found[1].measures()["received_bytes"] == EPOCHS * SOURCE_BYTES
+
+
+@pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("multi_broadcast", 1), ("shared_memory", 1)])
+def test_a_member_that_lags_reads_alone_and_gets_all_samples(sharing, readers):
+    found, first_has_all = streams(sharing, 2, readers, 4, waits=False), threading.Event()
+    left = list(expected())
+
+    def fast():
+        left.pop()
+        if not left:
+            first_has_all.set()
+
+    def slow():
+        assert first_has_all.wait(WAIT_S), "the other is kept waiting"
+
+    for batches in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
+        assert_right(batches)
+    made = sum(each.measures()["samples_preprocessed"] for each in found)
+    assert made > EPOCHS * SAMPLES, "who lags preprocesses for itself"
+
+
+class Damaged(Arrays):
+    """Samples that can be read in the first epoch only."""
+
+    def gatherer_by_epoch(self):
+        import tensorflow as tf
+
+        gather = self.gatherer()
+
+        def read(chosen, epoch):
+            if epoch > 0:
+                raise StudyError("train.tfrecord: is gone")
+            return chosen
+
+        def checked(chosen, epoch):
+            return gather(tf.ensure_shape(tf.numpy_function(read, [chosen, epoch], tf.int64), (None,)))
+
+        return checked
+
+
+def test_what_a_reader_cannot_read_ends_all_members():
+    found = streams("shared_memory", 2, 1, 5, source=Damaged(SOURCE.x, SOURCE.y))
+
+    def failure(stream):
+        with pytest.raises(Exception, match=r"train.tfrecord: is gone|another rank of this node") as ended:
+            taken(stream)
+        return str(ended.value)
+
+    of_reader, of_other = each_in_a_thread(failure, found)
+    assert "is gone" in of_reader
+    assert "another rank of this node, which writes blocks, has failed" in of_other
+
+
+def test_a_slow_member_holds_no_more_than_its_buffer():
+    found = streams("shared_memory", 2, 1, 5, capacity=2)
+    each_in_a_thread(taken, found)
+    memory = [each.measures()["memory_bytes"] for each in found]
+    assert memory[1] == 0, "shared memory counts once"
+    assert memory[0] < 1.5 * 2 * 5 * SOURCE_BYTES / SAMPLES + 200
+
+
+@pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1), ("tf_data_service", 1)])
+def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers, monkeypatch):
+    monkeypatch.setattr(consumption, "PEAK", (3, 8))  # ends within an epoch of eight batches
+
+    class Run(dict):
+        derived = SimpleNamespace(batch_size_per_rank=BATCH)
+        learning_rate = 0.1
+
+    run = Run(measure="peak_throughput", compute="measured")
+    found = streams(sharing, 2, readers, 4, order=lambda order: consumption.limited(order, run))
+
+    def peak(stream):
+        with stream.flowing():
+            return consumption.take(None, stream, run).rates["peak_samples_per_s"]
+
+    assert all(rate > 0 for rate in each_in_a_thread(peak, found))
+    assert [each.batches_taken for each in found] == [11, 11]
+    if sharing != "tf_data_service":
+        made = sum(each.measures()["samples_preprocessed"] for each in found)
+        assert made == SAMPLES + 6 * 4, "no more than the eleven batches need"
+
+
+def test_a_simulated_accelerator_makes_up_for_late_wake_ups():
+    clock = [0.0]
+
+    def sleep(seconds):
+        clock[0] += seconds * 1.1
+
+    device = Accelerator(100.0, lambda: clock[0], sleep)
+    for _ in range(50):
+        device.compute(10)
+    device.finish()
+    assert clock[0] == pytest.approx(5.0, abs=0.05)
+    clock[0] += 3
+    device.compute(10)
+    assert device.idle_s == pytest.approx(3.0, abs=0.05)
+
+
+def test_a_core_limit_takes_the_first_cores(monkeypatch):
+    kept = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 3, 9})
+    monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: kept.append(cores))
+    cores.limit({cores.VARIABLE: "2"})
+    cores.limit({})
+    assert kept == [[3, 5]]

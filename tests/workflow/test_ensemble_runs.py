@@ -1,0 +1,138 @@
+"""Ensembles on real ranks: every way of sharing gives a member the weights that it has alone, also after failures."""
+
+import json
+
+import pandas as pd
+import pytest
+
+COMMON = """benchmark: lenet, scaling: weak, epochs: 2, batch_size: 20, learning_rate_scaling: none,
+     loader: tfrecord"""
+STUDY = f"""
+description: a test
+datasets:
+  lenet:
+    {{source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 10, seed: 1}}
+members:
+  three: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
+  diverging: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{learning_rate: 1.0e+38}}]
+  second: [{{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}]
+runs:
+  - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, input_sharing: all_shared}}
+  - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
+     input_sharing: single_broadcast}}
+  - {{{COMMON}, ensemble: 3, members: diverging, share_block_samples: 8, preprocessing_ranks: 2,
+     input_sharing: multi_broadcast, on_member_failure: continue}}
+  - {{{COMMON}, ensemble: 1, members: second}}
+  - {{{COMMON}, ensemble: 1, compute: simulated, simulated_samples_per_s: 200}}
+  - {{{COMMON}, ensemble: 1, measure: peak_throughput, core_limit: 1}}
+  - {{{COMMON}, gpus: 1}}
+  - {{{COMMON}, ensemble: 2}}
+  - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: all_shared, on_member_failure: [end, continue],
+     may_fail: a rank is killed}}
+  - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: shared_memory, preprocessing_ranks: 1,
+     on_member_failure: continue}}
+tables: [scaling]
+"""
+# The first rank of ensembles of two that share is killed when it takes a block of its second epoch.
+KILLED = """import os, signal
+from study.training.ensemble.stream import Stream
+taken = Stream._taken
+def _taken(self):
+    if "ensemble~2+input_sharing" in str(sys.argv[1]) and os.environ["HOROVOD_RANK"] == "0" and self._next == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return taken(self)
+import sys
+Stream._taken = _taken
+"""
+SAMPLES, EPOCHS, RANKS = 80, 2, 3
+EPOCHS_MB = EPOCHS * SAMPLES * 4 * (28 * 28 * 3 + 10) / 1e6
+
+
+@pytest.fixture(scope="module")
+def ensembles(tmp_path_factory):
+    """The study, run once; and its rows by what they differ in."""
+    from project import copy_of_project
+
+    project = copy_of_project(tmp_path_factory.mktemp("ensembles") / "project")
+    project.add_study("ensembles", STUDY)
+    project.in_ranks(KILLED)
+    project.snakemake(study="ensembles")
+    runs = pd.read_csv(project.made / "runs.csv")
+    runs["folder"] = [(project.results / record).parent for record in runs.record]
+    return project, runs
+
+
+def row(runs, **values):
+    found = runs
+    for name, value in values.items():
+        found = found[found[name] == value]
+    assert len(found) == 1, found.record.tolist()
+    return found.iloc[0]
+
+
+def members(run):
+    return pd.read_csv(run.folder / "members.csv", index_col="member")
+
+
+def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
+    _, runs = ensembles
+    of_three = runs[runs.ensemble == 3]
+    assert (of_three.status == "ok").all(), of_three.failure_message.tolist()
+    assert len(of_three) == 3
+    whole = [run for run in of_three.itertuples() if run.on_member_failure == "end"]
+    checksums = [members(run).weights_crc32.tolist() for run in whole]
+    assert len({tuple(each) for each in checksums}) == 1
+    (with_failure,) = (run for run in of_three.itertuples() if run.on_member_failure == "continue")
+    assert members(with_failure).weights_crc32.tolist()[:2] == checksums[0][:2]
+    assert checksums[0][2] not in checksums[0][:2]
+    alone = row(runs[runs.measure == "train"], ensemble=1, compute="measured", batch_size_per_rank=20, members="none")
+    by_itself = row(runs[runs.members.str.contains("seed")], ensemble=1)
+    assert by_itself.final_weights_crc32 == checksums[0][1]
+    pair = row(runs, ensemble=2, input_sharing="duplicated")
+    assert members(pair).weights_crc32.nunique() == 2, "other seeds give other weights"
+    assert alone.final_weights_crc32 == members(pair).weights_crc32[0], "an ordinary run is the first member alone"
+
+
+def test_samples_and_bytes_are_those_of_the_formulas(ensembles):
+    _, runs = ensembles
+    for run in runs[runs.ensemble == RANKS].itertuples():
+        assert run.samples_preprocessed == EPOCHS * SAMPLES, run.input_sharing
+        # Whoever preprocesses a block sends it, directly or not, to all others.
+        assert run.shared_mb == pytest.approx((RANKS - 1) * EPOCHS_MB, rel=0.01), run.input_sharing
+    pair = row(runs, ensemble=2, input_sharing="duplicated")
+    assert (pair.samples_preprocessed, pair.shared_mb) == (2 * EPOCHS * SAMPLES, 0)
+
+
+def test_what_trains_nothing_says_so(ensembles):
+    _, runs = ensembles
+    simulated, peak = row(runs, compute="simulated"), row(runs, measure="peak_throughput")
+    assert simulated.status == peak.status == "ok"
+    assert simulated.makespan_s > EPOCHS * SAMPLES / 200
+    assert simulated[["loss", "test_loss"]].isna().all()
+    assert peak[["loss", "throughput_samples_per_s"]].isna().all()
+    assert peak.peak_samples_per_s > 0
+    record = json.loads((peak.folder / "record.json").read_text())
+    assert [len(each["affinity"]) for each in record["ensemble"]["members"]] == [1], "core_limit: 1"
+
+
+def test_members_go_on_without_one_that_diverged(ensembles):
+    _, runs = ensembles
+    run = row(runs, ensemble=3, on_member_failure="continue")
+    assert run.members_failed == 1
+    assert members(run).failure[2].startswith("the loss is not finite from step")
+    assert members(run).failure[:1].isna().all()
+
+
+def test_a_killed_rank_ends_the_run_or_leaves_the_others_unchanged(ensembles):
+    project, runs = ensembles
+    unharmed = members(row(runs, ensemble=2, input_sharing="duplicated")).weights_crc32[1]
+    ended = row(runs, ensemble=2, on_member_failure="end", input_sharing="all_shared")
+    record = json.loads((ended.folder / "record.json").read_text())
+    assert (record["failure"]["kind"], record["failure"]["rank"], record["failure"]["phase"]) == ("killed", 0, "train")
+    for sharing in ("all_shared", "shared_memory"):
+        run = row(runs, ensemble=2, on_member_failure="continue", input_sharing=sharing)
+        assert run.status == "ok", run.failure_message
+        assert run.members_failed == 1
+        assert members(run).weights_crc32[1] == unharmed, sharing
+        assert members(run).failure[0].startswith("rank 0 ended in phase train"), sharing
+    assert project.plan(study="ensembles") == {}
