@@ -3,7 +3,7 @@
 A CSV file of the paper declares them, one claim per row. ``form`` is the formula over ``measure``, of runs that differ
 only in ``one`` and ``other``:
 
-- value: the mean over the repeats
+- value, value_pct: the mean over the repeats, and 100 x the mean
 - spread_pct: 100 x (longest / shortest - 1) over the repeats
 - ratio, change_pct, loss_pct: one / other, and 100 x (one / other - 1), 100 x (1 - one / other)
 - efficiency: one / other / (ranks of one / ranks of other)
@@ -23,6 +23,7 @@ import pandas as pd
 from study.core.statistics import summarize
 from study.records import pairing
 from study.records.names import join_records
+from study.records.power import has_no_mean
 from study.report.papers.values import selected, values
 from study.report.tables.summary import IDENTITY, WORKLOAD, published
 
@@ -36,6 +37,7 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
     "loss_pct": lambda ratio, ranks: 100 * (1 - ratio),
     "efficiency": lambda ratio, ranks: ratio / ranks,
 }
+SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
          "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
@@ -147,8 +149,9 @@ def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
 
 def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:
     sample = summarize(group[measure])
-    if form == "value":
-        yield Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, group)
+    if form in SCALE:
+        mean, half = SCALE[form] * sample.mean, SCALE[form] * sample.ci95
+        yield Found(mean, mean - half, mean + half, sample.n, group)
     elif sample.n > 1:  # spread_pct: one run has none
         spread = 100 * (group[measure].max() / group[measure].min() - 1)
         yield Found(float(spread), math.nan, math.nan, sample.n, group)
@@ -156,6 +159,8 @@ def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:
 
 def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
     both = pd.concat([one, other])
+    if has_no_mean(both, measure):
+        return
     if form == "difference":
         yield _difference(one, other, both, measure)
         return

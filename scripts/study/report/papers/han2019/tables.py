@@ -1,11 +1,11 @@
 """Tables I and III of the Han paper beside this study's runs."""
 
 import math
-from collections.abc import Callable
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.report.papers.beside import beside, finished, one_per_network
 from study.report.papers.han2019.claims import of_the_paper
 from study.report.papers.han2019.published import (
     MODELS,
@@ -16,16 +16,8 @@ from study.report.papers.han2019.published import (
     trained_parameters,
 )
 from study.report.papers.han2019.workload import workload_difference
-from study.report.tables.layout import Table, ci95_name
-from study.report.tables.summary import (
-    IDENTITY,
-    beside_published,
-    notes,
-    optional_columns,
-    points,
-    published,
-    with_unmeasured,
-)
+from study.report.tables.layout import Table
+from study.report.tables.summary import points
 
 COUNTS = ["conv_layers", "fc_layers", "parameters"]
 VOLUMES = ["gpu_to_cpu_gb", "gpu_to_gpu_gb", "total_gb"]
@@ -42,8 +34,8 @@ TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table I: layers and parameters of each network, as recorded by its runs and as printed."""
-    ours = _one_per_network(runs, ["parameters"])
-    table = _beside(ours, MODELS, ["benchmark"], COUNTS, lambda row: None)  # whatever the images
+    ours = one_per_network(runs, ["parameters"])
+    table = beside(ours, MODELS, ["benchmark"], COUNTS, lambda row: None)  # whatever the images
     table["trained_parameters"] = [lenet_parameters() if name == "lenet" else None for name in table["benchmark"]]
     table = table.astype({"trained_parameters": "Int64"})
     shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
@@ -59,7 +51,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "Table I's 49 and 100 convolutions leave out the four convolutions that change a shortcut's width",
         "run records have no number of layers, so these are published only",
     ]
-    return _finished("han2019_table1", caption, table, shown, remarks)
+    return finished("han2019_table1", caption, table, shown, remarks)
 
 
 @kinds.table(
@@ -73,7 +65,9 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table III: bytes moved over NVLink in an epoch on four GPUs, and what a rank sends and receives per step here."""
     ours = points(runs, TRAFFIC) if len(runs) else pd.DataFrame(columns=["benchmark", "gpus", *TRAFFIC])
-    table = _beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES).sort_values(["benchmark", "gpus"], ignore_index=True)
+    table = beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES, workload_difference).sort_values(
+        ["benchmark", "gpus"], ignore_index=True
+    )
     table["sent_per_gradient"] = table["tcp_sent_mb_per_step"] / table["gradient_mb"]
     for column in ("gpu_to_cpu_gb", "gpu_to_gpu_gb"):
         known = table[f"published_{column}"].notna()
@@ -98,41 +92,4 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "no ratio: Table III is of NVLink between GPUs and CPUs of a node, ours of the network between ranks",
         "the batch size of Table III is not printed; 128 images per node is that of section IV-C2",
     ]
-    return _finished("han2019_table3", caption, table, shown, remarks)
-
-
-def _one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
-    """One row per network: parameters do not depend on the point. Of several datasets each counts."""
-    if runs.empty:
-        return pd.DataFrame(columns=["benchmark", "dataset", *measures])
-    table = points(runs, measures)
-    known = table[table[measures[0]].notna()].drop(columns=list(map(ci95_name, measures)))
-    return known.drop_duplicates(["machine", "benchmark", "dataset", *measures], ignore_index=True)
-
-
-def _beside(
-    table: pd.DataFrame,
-    file: str,
-    keys: list[str],
-    measures: list[str],
-    differences: Callable[[pd.Series], str | None] = workload_difference,
-) -> pd.DataFrame:
-    """Our points beside the published ones, and a row for each of those without a run."""
-    if table.empty:
-        beside = published(file)[[*keys, *measures]].rename(columns={name: f"published_{name}" for name in measures})
-        columns = [name for name in table if name not in beside]
-        told = {"repeats_ok": 0, "ratio_reason": "no run of this point", "code_is_current": True}
-        return beside.assign(**dict.fromkeys(columns, math.nan), **told)
-    absent = {name: math.nan for name in measures if name not in table}
-    table = beside_published(table.assign(**absent), file, keys, measures, differences)
-    table = with_unmeasured(table, file, keys, measures)
-    return table.drop(columns=[*absent, *(f"ratio_{name}" for name in absent)])
-
-
-def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str], remarks: list[str]) -> Table:
-    table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
-    optional = tuple(column for column in optional_columns(shown) if not column.startswith("published_"))
-    present = [column for column in shown if column in table]
-    first = table[[*present, *(column for column in table if column not in present)]]
-    identity = tuple(column for column in IDENTITY if column in table)
-    return Table(name, caption, first, present, optional, [*notes(table, "values"), *remarks], identity)
+    return finished("han2019_table3", caption, table, shown, remarks)

@@ -1,0 +1,66 @@
+"""Tables of a paper: our points beside its published ones."""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from study.report.tables.layout import Table, ci95_name
+from study.report.tables.summary import (
+    IDENTITY,
+    beside_published,
+    notes,
+    optional_columns,
+    points,
+    published,
+    with_unmeasured,
+)
+
+
+def beside(
+    table: pd.DataFrame,
+    file: str,
+    keys: list[str],
+    measures: list[str],
+    differences: Callable[[pd.Series], str | None],
+) -> pd.DataFrame:
+    """Our points beside the published ones, and a row for each of those without a run.
+
+    Args:
+        table: of `points`; without runs, an empty one with their columns.
+        file: of published values.
+        keys: the columns by which rows match.
+        measures: the columns of the file that are shown; those that our table has get a ratio.
+        differences: see `beside_published`.
+    """
+    if table.empty:
+        beside = published(file)[[*keys, *measures]].rename(columns={name: f"published_{name}" for name in measures})
+        columns = [name for name in table if name not in beside]
+        told = {"repeats_ok": 0, "ratio_reason": "no run of this point", "code_is_current": True}
+        return beside.assign(**dict.fromkeys(columns, math.nan), **told)
+    absent = {name: math.nan for name in measures if name not in table}
+    table = beside_published(table.assign(**absent), file, keys, measures, differences)
+    table = with_unmeasured(table, file, keys, measures)
+    return table.drop(columns=[*absent, *(f"ratio_{name}" for name in absent)])
+
+
+def one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
+    """One row per network: parameters do not depend on the point. Of several datasets each counts."""
+    if runs.empty:
+        return pd.DataFrame(columns=["benchmark", "dataset", *measures])
+    table = points(runs, measures)
+    known = table[table[measures[0]].notna()].drop(columns=list(map(ci95_name, measures)))
+    return known.drop_duplicates(["machine", "benchmark", "dataset", *measures], ignore_index=True)
+
+
+def finished(
+    name: str, caption: str, table: pd.DataFrame, shown: list[str], remarks: list[str], of_power: bool = False
+) -> Table:
+    """The table of a paper: first the columns that are shown, then all others. of_power: whether it shows power."""
+    if not of_power:
+        table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
+    optional = tuple(column for column in optional_columns(shown) if not column.startswith("published_"))
+    present = [column for column in shown if column in table]
+    first = table[[*present, *(column for column in table if column not in present)]]
+    identity = tuple(column for column in IDENTITY if column in table)
+    return Table(name, caption, first, present, optional, [*notes(table, "values"), *remarks], identity)
