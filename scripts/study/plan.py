@@ -154,6 +154,8 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
     where = f"config/machines/{machine['name']}.yaml"
     program = submit_program(machine)
     lines: list[str] = []
+    if "unsupported" in machine:
+        lines.append(f"{where}: unsupported: {machine['unsupported']}")
     if study.runs and not launchers.is_installed(program):
         lines.append(f"{where}: {program} is not on PATH here")
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
