@@ -35,6 +35,11 @@ def _observing(_: int) -> tuple[str, ...]:
     return tuple(name for name, parameter in PARAMETERS.items() if parameter.observes)
 
 
+def observed_by(run: Any) -> list[str]:
+    """The keys by which a run (``run[key]`` is a key's value) is observed, so that it gives no timings."""
+    return [name for name in observing() if run[name] != PARAMETERS[name].default]
+
+
 def is_observed(run: Any, by: str | None) -> bool:
-    """Whether a run (``run[key]`` is a key's value) is observed by this key and no other; by None, by no key."""
-    return [name for name in observing() if run[name] != PARAMETERS[name].default] == ([by] if by else [])
+    """Whether a run is observed by this key and no other; by None, by no key."""
+    return observed_by(run) == ([by] if by else [])

@@ -10,7 +10,8 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
-from study.experiment.parameters import is_observed, observing
+from study.experiment.parameters import observing
+from study.experiment.parameters.registry import observed_by
 from study.records import targets, tidy
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
@@ -54,7 +55,7 @@ def schema() -> dict[str, Any]:
     """The schema of these files, with the columns that tell experiments apart and those that may be drawn."""
     found = copy.deepcopy(configuration.named_schema("figures"))
     found["$defs"]["column"] = {"enum": columns()}
-    found["$defs"]["filter"] = {"enum": ["gpus", *columns()]}
+    found["$defs"]["filter"] = {"enum": ["gpus", *columns(), *observing()]}
     found["$defs"]["quantity"] = {"enum": list(tidy.MEASURED)}
     return found
 
@@ -114,7 +115,12 @@ def draws_targets(description: Description) -> bool:
 
 
 def draws(description: Description, run: Any, traced: bool = False) -> bool:
-    """Whether a run belongs in the figure. traced: whether the figure shows traced runs, and no others."""
-    return is_observed(run, "trace" if traced else None) and all(
+    """Whether a run belongs in the figure.
+
+    It gives timings, unless the figure asks by the key for runs that are observed. traced: whether the figure shows
+    traced runs, and no others.
+    """
+    by = [name for name in observed_by(run) if name not in description.runs]
+    return by == (["trace"] if traced else []) and all(
         run[column] in values for column, values in description.runs.items()
     )

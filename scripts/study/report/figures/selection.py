@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
+from study.experiment.parameters import observing
 from study.records import pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, columns, draws, filters, several
@@ -127,7 +128,8 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
 def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) -> Panel:
     # A line must not mix different experiments: any other difference between the runs splits the lines too.
     x = description.x.column
-    apart = [column for column in ("memory_mode", "gpus", *columns()) if column not in (x, *description.together)]
+    every = ("memory_mode", "gpus", *columns(), *observing())
+    apart = [column for column in every if column not in (x, *description.together)]
     others = [column for column in apart if column in rows and column not in panel["by"]]
     also = [column for column in others if rows[column].nunique(dropna=False) > 1]
     by = [*panel["by"], *also]
@@ -233,7 +235,8 @@ def _ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows: pd.Data
     """The ratio of a point to the runs that differ from it in the values of ``base``, paired within blocks."""
     if column not in rows or point.empty:
         return pairing.Ratio(0, np.nan, np.nan, np.nan, None)
-    same = [name for name in ("machine", "memory_mode", "gpus", *columns()) if name in rows and name not in base]
+    every = ("machine", "memory_mode", "gpus", *columns(), *observing())
+    same = [name for name in every if name in rows and name not in base]
     first = point.iloc[0]
     wanted = {name: first[name] for name in same} | base
     other = rows[np.logical_and.reduce([rows[name] == value for name, value in wanted.items()])]

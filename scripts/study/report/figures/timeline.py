@@ -133,6 +133,9 @@ def _title(row: pd.Series, labels: Labels) -> str:
     mode = row.get("memory_mode", NO_MODE)
     told = "" if mode == NO_MODE else f", memory mode {mode}"
     ranks = "1 rank" if row["gpus"] == 1 else f"{row['gpus']} ranks"
+    if row.get("ensemble", 1) > 1:
+        sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
+        ranks = f"{row['ensemble']} members, {sharing}"
     return f"{row['benchmark'].upper()}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
 
 
