@@ -1,0 +1,254 @@
+"""Tables I to V of the Pittman paper beside this study's runs."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import student
+from study.records import pairing
+from study.records.names import join_records, runs_of
+from study.records.power import has_no_mean, modelled_note
+from study.report.papers.beside import beside, finished, one_per_network
+from study.report.papers.pittman2018.claims import concerns, of_the_paper
+from study.report.papers.pittman2018.published import (
+    CABINET,
+    LARGEST_16_BIT,
+    NETWORKS,
+    ONE_CORE,
+    POWER,
+    RUNTIME,
+    idle_w,
+    saved_pct,
+    welch,
+)
+from study.report.papers.pittman2018.workload import workload_difference
+from study.report.tables.ensembles import DUPLICATED, NEEDS, gives_rates, has_ensembles, training_runs
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, points, published
+
+TIMES = ["mean_s", "std_s", "min_s", "max_s"]
+INTERVAL = ["low", "high", "pairing"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+OF_SHARING = ("input_sharing", "preprocessing_ranks")
+
+
+@kinds.table(
+    "pittman2018_table1",
+    title="Training time of one member and of many",
+    look_for="Whether members that read and preprocess their own samples slow each other. The paper shows no "
+    "difference between one node and 1,000 (Welch's t is 0.47); on one machine members share its cores.",
+    needs=NEEDS,
+    uses=gives_rates,
+    is_there=has_ensembles,
+    compares_runs=True,
+)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table I: training time of duplicated pipelines by number of members, and its ratio to one member's."""
+    trained = training_runs(runs)
+    of_it = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
+    ours = points(of_it, ["training_s"]) if len(of_it) else _no_points("ensemble", "training_s")
+    ours = ours.rename(columns={"training_s": "mean_s", "training_ci95_s": "mean_ci95_s"})
+    spread = [_spread(runs_of(of_it, row["records"])) for _, row in ours.iterrows()] if len(of_it) else []
+    ours = ours.join(pd.DataFrame(spread, columns=TIMES[1:], index=ours.index))
+    solos = ours[ours["ensemble"] == 1]
+    ratios = [_against(row, solos, of_it, ("ensemble", "gpus", "members")) for _, row in ours.iterrows()]
+    ours = ours.join(pd.DataFrame(ratios, columns=["over_solo", *INTERVAL], index=ours.index))
+    table = beside(ours, RUNTIME, ["ensemble", "benchmark"], ["times", *TIMES], _of_repeats)
+    table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
+    table = table.rename(columns={"low": "over_solo_low", "high": "over_solo_high"})
+    table = table.sort_values(["benchmark", "ensemble"], ignore_index=True).astype({"published_times": "Int64"})
+    shown = ["benchmark", "ensemble", *TIMES, "over_solo", "over_solo_low", "over_solo_high", "published_times",
+             *(f"published_{name}" for name in TIMES), "ratio_mean_s", *TOLD, "pairing"]  # fmt: skip
+    caption = (
+        "time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
+        "longest of the repeats; over_solo: to one member alone, blocks paired, with its 95 % interval; published: "
+        "pittman2018, Table I, 2,000 steps of AlexNet, 50 times alone and once on 1,000 nodes, whose times are those "
+        "of the members."
+    )
+    return finished("pittman2018_table1", caption, table, shown, [_no_difference()])
+
+
+@kinds.table(
+    "pittman2018_table2",
+    title="The networks",
+    look_for="Whether the networks that are trained here are the paper's.",
+    needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
+    uses=of_the_paper,
+    is_there=concerns,
+)
+def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table II: batch size, layers and parameters of each network, as recorded by its runs and as printed."""
+    ours = one_per_network(runs, ["parameters"])
+    table = beside(ours, NETWORKS, ["benchmark"], ["batch_size", "layers", "parameters"], lambda row: None)
+    table = table.drop(columns="ratio_batch_size", errors="ignore")
+    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "published_layers",
+             "published_batch_size"]  # fmt: skip
+    caption = "parameters of each network as its runs recorded them; published: pittman2018, Table II."
+    remarks = [
+        "parameters depend on the classes and, of AlexNet and VGG-A, on the size of the images; the paper's images "
+        "have 224 x 224 pixels",
+        "run records have no number of layers, so these are published only",
+    ]
+    return finished("pittman2018_table2", caption, table, shown, remarks)
+
+
+@kinds.table(
+    "pittman2018_table3",
+    title="Training on one core",
+    look_for="How much longer training takes with few cores, and that sharing the input makes up for most of it where "
+    "preprocessing is heavy.",
+    needs="runs of an ensemble with core_limit, and without",
+    uses=gives_rates,
+    is_there=lambda study: has_ensembles(study) and any(run["core_limit"] for run in study.runs),
+    compares_runs=True,
+)
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table III: training time under a core limit over that of the same ensemble with all cores."""
+    trained = training_runs(runs)
+    every = points(trained, ["training_s"]) if len(trained) else _no_points("core_limit", "training_s")
+    free, limited = every[every["core_limit"] == 0], every[every["core_limit"] > 0]
+    ratios = [_against(row, free, trained, ("core_limit",)) for _, row in limited.iterrows()]
+    ours = limited.join(pd.DataFrame(ratios, columns=["slowdown", *INTERVAL], index=limited.index))
+    keys = ["input_sharing", "benchmark", "core_limit"]
+    table = beside(ours, ONE_CORE, keys, ["slowdown"], workload_difference)
+    table = table.rename(columns={"low": "slowdown_low", "high": "slowdown_high"})
+    table = table.sort_values(["benchmark", *keys[::2]], ascending=[True, True, False], ignore_index=True)
+    shown = ["benchmark", "ensemble", *OF_SHARING, "core_limit", "training_s", "slowdown", "slowdown_low",
+             "slowdown_high", "published_slowdown", "ratio_slowdown", *TOLD, "pairing"]  # fmt: skip
+    caption = (
+        "time until the last member has trained with so many cores per rank (core_limit), and over that with all cores "
+        "(slowdown), blocks paired, with its 95 % interval; published: pittman2018, Table III, one core against 16, "
+        "100 members."
+    )
+    return finished("pittman2018_table3", caption, table, shown, [])
+
+
+@kinds.table(
+    "pittman2018_table4",
+    title="Idle and highest power",
+    look_for="The paper's savings are of the power above idle, which is 58 % of the highest. Its highest power is the "
+    "largest signed 16-bit number of watts.",
+    needs=NEEDS,
+    uses=gives_rates,
+    is_there=has_ensembles,
+)
+def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table IV: idle and highest power of a cabinet as published, and the highest mean power of a node in our runs."""
+    cells = published(CABINET)
+    printed = [name for name in cells if name != "machine"]
+    table = cells.rename(columns={name: f"published_{name}" for name in printed})
+    table["published_idle_share_pct"] = 100 * cells["idle_w"] / cells["highest_w"]
+    table["published_idle_deviation_w"] = cells["idle_variance_w2"].map(math.sqrt)
+    table["published_highest_over_16_bits"] = cells["highest_w"] / LARGEST_16_BIT
+    good = runs[runs["status"] == "ok"] if len(runs) else runs
+    ours = [
+        {"machine": name, "highest_node_power_w": group["node_power_w"].max(), "runs": len(group)}
+        for name, group in (good.groupby("machine") if len(good) else ())
+    ]
+    table = pd.concat([table, pd.DataFrame(ours, columns=["machine", "highest_node_power_w", "runs"])])
+    table = table.astype({"runs": "Int64", "highest_node_power_w": float}).reset_index(drop=True)
+    shown = ["machine", "highest_node_power_w", "runs", *(name for name in table if name.startswith("published_"))]
+    caption = (
+        "highest_node_power_w: of the runs' mean power of a node; published: a cabinet of 96 nodes (pittman2018, Table "
+        "IV and section V-D), idle for 45 minutes, and at most; derived from it: the share of the idle power, its "
+        "standard deviation, and the highest power over 2^15 - 1 W."
+    )
+    remarks = [
+        *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
+        "no idle power of ours: power is sampled during a run only",
+        "no ratio: a cabinet has 96 nodes with their network and cooling",
+        "Table IV calls power energy, and its variance has no unit; it is in W^2 here, if it was in kW^2 there",
+    ]
+    return Table("pittman2018_table4", caption, table, shown, ("highest_node_power_w", "runs"), remarks)
+
+
+@kinds.table(
+    "pittman2018_table5",
+    title="Power by way of sharing",
+    look_for="How much power sharing saves of the power drawn. The paper's savings of 15.8, 10.0 and 4.5 % are of the "
+    "power above idle; of the power drawn they are 6.6, 3.9 and 1.8 %.",
+    needs=NEEDS,
+    uses=gives_rates,
+    is_there=has_ensembles,
+    compares_runs=True,
+)
+def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Table V: mean power of a node by way of sharing, and what it saves against duplicated pipelines."""
+    trained = training_runs(runs)
+    several = trained[trained["ensemble"].gt(1) & trained["core_limit"].eq(0)] if len(trained) else trained
+    ours = points(several, ["node_power_w"]) if len(several) else _no_points("input_sharing", "node_power_w")
+    base = ours[ours["input_sharing"] == DUPLICATED]
+    saved = [_saved(_against(row, base, several, OF_SHARING, "node_power_w")) for _, row in ours.iterrows()]
+    names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing"]
+    ours = ours.join(pd.DataFrame(saved, columns=names, index=ours.index))
+    measures = ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]
+    table = beside(ours, POWER, ["input_sharing", "benchmark"], measures, workload_difference)
+    known = table["published_savings_pct"].notna()
+    table["published_saved_pct"] = [
+        saved_pct(name) if there else math.nan for name, there in zip(table["benchmark"], known, strict=True)
+    ]
+    table = table.sort_values(["benchmark", "input_sharing"], ascending=[True, False], ignore_index=True)
+    shown = ["benchmark", "ensemble", *OF_SHARING, "node_power_w", *names[:3],
+             *(f"published_{name}" for name in measures), "published_saved_pct", *TOLD, "pairing"]  # fmt: skip
+    caption = (
+        "mean power of a node from load to evaluate, and by how much less all of it is than with duplicated pipelines "
+        "(saved_pct), blocks paired, with its 95 % interval; published: pittman2018, Table V, mean power of a cabinet "
+        "with 80 members; savings_pct is of the power above idle, saved_pct follows for the whole power."
+    )
+    remarks = [
+        f"cabinet_above_idle_w is cabinet_w less the {idle_w():.0f} W of the idle cabinet (Table IV)",
+        "the paper calls it energy; durations are not printed, so there is no energy",
+        "no ratio: the paper's power is that of a cabinet",
+    ]
+    return finished("pittman2018_table5", caption, table, shown, remarks, of_power=True)
+
+
+def _no_difference() -> str:
+    """What Table I shows, in words."""
+    difference, error, freedom = welch()
+    half = student(freedom, 0.025) * error
+    return (
+        f"published: 1,000 nodes less solo: {difference:.1f} s, 95 % interval {difference - half:.2f} to "
+        f"{difference + half:.2f} s (Welch's t = {abs(difference) / error:.2f}): no difference shown"
+    )
+
+
+def _no_points(*columns: str) -> pd.DataFrame:
+    """An empty table of points with these columns."""
+    return pd.DataFrame(columns=[*dict.fromkeys(["machine", "benchmark", "ensemble", *columns, "records"])])
+
+
+def _of_repeats(row: pd.Series) -> str | None:
+    """The difference of a point from Table I, whose times of several members are those of one job."""
+    if row["ensemble"] > 1:
+        return "times of repeats instead of times of the members of one job"
+    return workload_difference(row)
+
+
+def _spread(repeats: pd.DataFrame) -> tuple[float, float, float]:
+    """Standard deviation, least and most of the repeats' training times."""
+    times = repeats.loc[repeats["status"] == "ok", "training_s"]
+    return float(times.std()), float(times.min()), float(times.max())
+
+
+def _against(
+    row: pd.Series, bases: pd.DataFrame, runs: pd.DataFrame, free: tuple[str, ...], measure: str = "training_s"
+) -> tuple[Any, ...]:
+    """Ratio, interval and pairing of a point to the base that differs in the columns ``free`` only; NaN without one."""
+    same = [name for name in IDENTITY if name in bases and name not in free]
+    others = bases[(bases[same] == row[same]).all(axis=1)] if len(bases) else bases
+    if others.empty or row["records"] in set(others["records"]):
+        return math.nan, math.nan, math.nan, None
+    one, other = row["records"], others.iloc[0]["records"]
+    if has_no_mean(runs_of(runs, join_records([one, other])), measure):
+        return math.nan, math.nan, math.nan, None
+    found = pairing.between(runs, one, other, measure)
+    return found.ratio, found.low, found.high, found.pairing
+
+
+def _saved(ratio: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The ratio of power to the base's as what is saved of it in %, with its interval."""
+    value, low, high, kind = ratio
+    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), kind
