@@ -1,0 +1,235 @@
+"""Our own table: when members of an ensemble should share their input pipeline, predicted and measured."""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import summarize
+from study.experiment.study import Study
+from study.records import pairing
+from study.records.names import runs_of
+from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
+from study.report.tables.layout import Table, text
+from study.report.tables.sharing_model import Costs, Rates
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+OF_SHARING = ("input_sharing", "preprocessing_ranks", "share_block_samples", "prefetch_blocks")
+# What may differ between a run that trains and one that times a rate: the rate is of the same data and cores.
+OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members", "on_member_failure", "on_member_lag")
+SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
+COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
+MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", "shared_mb", "data_memory_mb"]
+RATES = ["r_p_samples_per_s", "r_c_samples_per_s", "peak_samples_per_s"]
+GAINS = {"time": "training_s", "cpu": "ranks_cpu_s"}  # name of a gain -> the measure of which it is the ratio
+SERVICE = "tf_data_service"  # TensorFlow's own way, whose order of samples is not deterministic
+OVER_SERVICE = ["over_service", "over_service_low", "over_service_high"]
+GAIN, LOSS, NO_DIFFERENCE = "gain", "loss", "no difference shown"
+
+
+def shares(study: Study) -> bool:
+    """Whether a study has an ensemble whose members share their input."""
+    return any(gives_rates(run) and run["input_sharing"] != DUPLICATED for run in study.runs)
+
+
+@kinds.table(
+    "sharing",
+    title="When sharing the input pays",
+    look_for="Whether members train faster, or with less CPU time, if they share preprocessing: compare the measured "
+    "gain and its interval with the predicted one. The rule is below the table.",
+    needs="runs with input_sharing other than duplicated",
+    uses=gives_rates,
+    is_there=shares,
+    compares_runs=True,
+)
+def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per ensemble and way of sharing: costs per sample, rates, and predicted and measured gain."""
+    trained = _with_costs(training_runs(runs, computes=None))
+    table = points(trained[trained["ensemble"].gt(1)], MEASURES).drop(columns=["power_source", "power_reason"])
+    order = ["benchmark", "dataset", "compute", "ensemble", "core_limit", *OF_SHARING]
+    table["input_sharing"] = pd.Categorical(table["input_sharing"], _ways(table), ordered=True)
+    table = table.sort_values([name for name in order if name in table], ignore_index=True)
+    table = table.astype({"input_sharing": str})
+    table = table.join(pd.DataFrame([_rates(row, runs) for _, row in table.iterrows()], columns=RATES))
+    gains = [_gains(row, table, trained) for _, row in table.iterrows()]
+    table = table.join(pd.DataFrame(gains, columns=_gain_columns()))
+    shown = ["benchmark", "compute", "ensemble", "core_limit", "input_sharing", "preprocessing_ranks", *COSTS, *RATES,
+             *(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "training_s", "ranks_cpu_s",
+             "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
+             "oversubscribed"]  # fmt: skip
+    caption = (
+        "CPU time to preprocess a sample once, and of all communication per sample of the data, which is not 0 with "
+        "duplicated pipelines since Horovod's thread polls; samples/s that a rank preprocesses by itself (r_p), "
+        "that a member computes (r_c), and that reach each rank if nobody trains (peak); time_gain, cpu_gain: "
+        "training time and CPU time of the ranks with duplicated pipelines over those of the row, blocks paired, "
+        "with the 95 % interval; its verdict is no difference shown where the interval has 1. predicted_time_gain: "
+        "min(r_c, peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that compute on other devices than "
+        "those that preprocess; predicted_cpu_gain: from the costs per sample. compute simulated: the members' "
+        "accelerator is simulated at the rate r_c. over_service: training time with the tf.data service over that of "
+        "the row; the service's order of samples is not deterministic."
+    )
+    always = {"compute", "input_sharing", "preprocessing_ranks"}
+    optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)
+    remarks = [*rules(table), *notes(table, "values")]
+    return Table("sharing", caption, table, shown, optional, remarks, IDENTITY)
+
+
+def rules(table: pd.DataFrame) -> list[str]:
+    """When sharing pays, by how much, with what certainty: one sentence for each value of ``compute``."""
+    shared = table[table["input_sharing"] != DUPLICATED]
+    found = []
+    for computes, rows in shared.groupby("compute", sort=False):
+        slow = rows["r_p_samples_per_s"] < rows["r_c_samples_per_s"]
+        fast = rows["r_p_samples_per_s"] >= rows["r_c_samples_per_s"]
+        groups = {
+            "where a rank preprocesses less than a member computes (r_p < r_c)": rows[slow],
+            "where it preprocesses as much or more": rows[fast],
+            "where r_p or r_c was not measured": rows[~slow & ~fast],
+        }
+        told = [f"{where}: {_outcome(group, 'time')}" for where, group in groups.items() if len(group)]
+        who = "members that compute" if computes == MEASURED else f"a {computes} accelerator"
+        found.append(
+            f"rule, {who}: sharing shortens training {'; '.join(told)}; CPU time: {_outcome(rows, 'cpu')}; each by a "
+            "95 % interval over paired blocks"
+        )
+    return found
+
+
+def _outcome(rows: pd.DataFrame, gain: str) -> str:
+    """``gain in 2 of 3 points (1.2 to 1.4 times, predicted 1.3 to 1.5), no difference shown in 1``."""
+    verdicts = rows[f"{gain}_verdict"]
+    if verdicts.isna().all():
+        return f"no interval in {len(rows)} points"
+    told = []
+    for verdict in (GAIN, LOSS, NO_DIFFERENCE):
+        of_it = rows[verdicts == verdict]
+        if not len(of_it):
+            continue
+        factors = (
+            f" ({_range(of_it[f'{gain}_gain'])} times{_predicted(of_it, gain)})" if verdict != NO_DIFFERENCE else ""
+        )
+        told.append(f"{verdict} in {len(of_it)} of {len(rows)} points{factors}")
+    if unknown := int(verdicts.isna().sum()):
+        told.append(f"no interval in {unknown}")
+    return ", ".join(told)
+
+
+def _predicted(rows: pd.DataFrame, gain: str) -> str:
+    known = rows[f"predicted_{gain}_gain"].dropna()
+    return f", predicted {_range(known)}" if len(known) else ""
+
+
+def _range(values: pd.Series) -> str:
+    ends = dict.fromkeys(text(value, 3) for value in (values.min(), values.max()))
+    return " to ".join(ends)
+
+
+def _ways(table: pd.DataFrame) -> list[str]:
+    """The ways of sharing, the one that they are compared with first."""
+    return [DUPLICATED, *sorted(set(table["input_sharing"]) - {DUPLICATED})]
+
+
+def _of_gain(gain: str) -> list[str]:
+    names = (f"{gain}_gain", f"{gain}_gain_low", f"{gain}_gain_high", f"{gain}_verdict")
+    return [f"predicted_{gain}_gain", *names]
+
+
+def _gain_columns() -> list[str]:
+    return [*(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "pairing"]
+
+
+def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add costs in ms of CPU time: preprocessing a sample once, and per sample of the data communication and rest.
+
+    The rest is all but preprocessing.
+    """
+    preprocessed = runs["samples_preprocessed"].astype(float)
+    of_the_data = preprocessed / runs["ensemble"].where(runs["input_sharing"] == DUPLICATED, 1)
+    total, preprocessing, communication = (
+        1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
+    )
+    return runs.assign(
+        preprocessing_ms_per_sample=preprocessing / preprocessed,
+        communication_ms_per_sample=communication / of_the_data,
+        rest_ms_per_sample=(total - preprocessing) / of_the_data,
+    )
+
+
+def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
+    """r_p, r_c and the peak of a point, means over the repeats; NaN where not measured.
+
+    r_p and r_c are those of ensembles of the same size, which compete for cores alike; where each member has a node,
+    also those of one member alone. A simulated accelerator has the rate that its grid gives.
+    """
+    way = _timed(row, runs, "peak_throughput", ())
+    preprocessing = _mean_of_members(row, runs, "peak_throughput", "peak_samples_per_s")
+    simulated = row["compute"] != MEASURED
+    computing = _mean_of_members(row, runs, "compute_throughput", "compute_samples_per_s")
+    return preprocessing, float(row[SIMULATED_RATE]) if simulated else computing, _mean(way, "peak_samples_per_s")
+
+
+def _mean_of_members(row: pd.Series, runs: pd.DataFrame, measure: str, column: str) -> float:
+    """The mean of a rate that does not depend on sharing."""
+    found = _timed(row, runs, measure, OF_SHARING)
+    has_nodes = runs_of(runs, row["records"])["nodes"].min() >= row["ensemble"]
+    if found.empty and has_nodes:
+        single = _timed(row, runs, measure, (*OF_SHARING, "ensemble", "gpus"))
+        found = single[single["ensemble"] == 1]
+    return _mean(found[found["input_sharing"] == DUPLICATED], column)
+
+
+def _mean(runs: pd.DataFrame, column: str) -> float:
+    return summarize(runs[column]).mean
+
+
+def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
+    """The successful runs that time a rate of a point's data. free: columns in which they may differ from it."""
+    same = [name for name in IDENTITY if name in runs and name not in (*free, *OF_TIMING)]
+    there = (runs["status"] == "ok") & (runs["measure"] == measure) & (runs[same] == row[same]).all(axis=1)
+    return runs[there]
+
+
+def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
+    found: dict[str, Any] = dict.fromkeys(_gain_columns())
+    if (service := _another(row, table, SERVICE)) is not None:
+        ratio = pairing.between(runs, service["records"], row["records"], "training_s")
+        found |= dict(zip(OVER_SERVICE, (ratio.ratio, ratio.low, ratio.high), strict=True))
+    base = _another(row, table, DUPLICATED)
+    if base is None:
+        return found
+    rates = Rates(*(float(row[name]) for name in RATES))
+    found |= {"predicted_time_gain": rates.gain, "predicted_cpu_gain": _costs(row, base).gain(int(row["ensemble"]))}
+    for gain, measure in GAINS.items():
+        ratio = pairing.between(runs, base["records"], row["records"], measure)
+        measured = (ratio.ratio, ratio.low, ratio.high, _verdict(ratio))
+        found |= dict(zip(_of_gain(gain)[1:], measured, strict=True)) | {"pairing": ratio.pairing}
+    return found
+
+
+def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
+    """The point of the same ensemble with another way of sharing; None without one, and of that way itself."""
+    same = [name for name in IDENTITY if name not in OF_SHARING]
+    others = table[(table["input_sharing"] == way) & (table[same] == row[same]).all(axis=1)]
+    return None if row["input_sharing"] == way or others.empty else others.iloc[0]
+
+
+def _costs(row: pd.Series, base: pd.Series) -> Costs:
+    """Preprocessing and rest as measured with duplicated pipelines, and what the way adds to their communication.
+
+    Horovod's thread polls all the time, so there is some without sharing too.
+    """
+    preprocessing, communication = COSTS
+    added = row[communication] - base[communication]
+    return Costs(float(base[preprocessing]), float(added), float(base["rest_ms_per_sample"]))
+
+
+def _verdict(ratio: pairing.Ratio) -> str | None:
+    """Whether the interval of a gain is above 1, below 1, or has it; None without an interval."""
+    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
+        return None
+    if ratio.low > 1:
+        return GAIN
+    return LOSS if ratio.high < 1 else NO_DIFFERENCE

@@ -1,0 +1,72 @@
+"""What sharing the input of an ensemble should gain: two small models, of rates and of CPU time.
+
+Rates (pittman2018, section IV-A), all in samples/s of one rank or member:
+
+- r_p: a rank preprocesses by itself; r_c: a member computes on samples that are ready
+- peak: samples that reach each rank if nobody trains
+- duplicated pipelines train at min(r_p, r_c), shared ones at min(r_c, peak)
+
+The model takes preprocessing and computing for work of different devices, as CPU and GPU. Where both use the same cores
+it does not hold, and the model of CPU time is the one to look at:
+
+- c_p: CPU time to preprocess a sample once; c_c: what sharing adds to the communication of all ranks; rest: all else
+- duplicated pipelines of n members take rest + n c_p per sample, shared ones rest + c_p + c_c
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates in samples/s; NaN where not measured.
+
+    Args:
+        preprocessing: r_p.
+        compute: r_c.
+        peak: of the way of sharing.
+    """
+
+    preprocessing: float
+    compute: float
+    peak: float
+
+    @property
+    def duplicated(self) -> float:
+        """What a member trains with duplicated pipelines."""
+        return _least(self.preprocessing, self.compute)
+
+    @property
+    def shared(self) -> float:
+        """What a member trains with a shared pipeline."""
+        return _least(self.compute, self.peak)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast a shared pipeline trains."""
+        return self.shared / self.duplicated
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU time per sample of the data, in one unit; NaN where not measured.
+
+    Args:
+        preprocessing: c_p.
+        communication: c_c.
+        rest: of all members together.
+    """
+
+    preprocessing: float
+    communication: float
+    rest: float
+
+    def gain(self, members: int) -> float:
+        """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none."""
+        shared = self.rest + self.preprocessing + self.communication
+        return (self.rest + members * self.preprocessing) / shared if shared > 0 else math.nan
+
+
+def _least(one: float, other: float) -> float:
+    """The smaller one; NaN if either is, which `min` would not tell."""
+    return math.nan if math.isnan(one) or math.isnan(other) else min(one, other)

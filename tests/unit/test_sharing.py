@@ -1,0 +1,140 @@
+"""Table sharing: its two models by hand, and its rows and its rule from runs with known numbers."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from study.report.tables import TABLES
+from study.report.tables.sharing_model import Costs, Rates
+
+NOTHING = pd.DataFrame()
+SAMPLES = 1000  # of the data, each epoch of a run
+
+
+@pytest.mark.parametrize(
+    ("rates", "duplicated", "shared", "gain"),
+    [
+        (Rates(100, 150, 190), 100, 150, 1.5),  # preprocessing limits; shared, the members do
+        (Rates(100, 300, 190), 100, 190, 1.9),  # shared, what arrives limits
+        (Rates(200, 150, 190), 150, 150, 1.0),  # members limit either way
+        (Rates(200, 150, 90), 150, 90, 0.6),  # what arrives is less than what a rank preprocesses by itself
+        (Rates(226.1, 342.6, 685.2), 226.1, 342.6, 1.515),  # AlexNet on Titan
+    ],
+)
+def test_rates(rates, duplicated, shared, gain):
+    assert (rates.duplicated, rates.shared) == (duplicated, shared)
+    assert rates.gain == pytest.approx(gain, abs=1e-3)
+
+
+@pytest.mark.parametrize("rates", [Rates(math.nan, 150, 190), Rates(100, math.nan, 190), Rates(100, 150, math.nan)])
+def test_no_gain_without_all_rates(rates):
+    assert math.isnan(rates.gain)
+
+
+def test_cpu_time_pays_while_sending_costs_less_than_preprocessing_again():
+    """Four members: three times 2 ms of preprocessing are saved, and communication is paid."""
+    assert Costs(0.002, 0.001, 0).gain(4) == pytest.approx(8 / 3)
+    assert Costs(0.002, 0.006, 0.005).gain(4) == pytest.approx(1)
+    assert Costs(0.002, 0.007, 0.005).gain(4) < 1
+
+
+DUPLICATED = {
+    "makespan_s": [10.0, 20.0, 15.0], "ranks_cpu_s": [16.0, 32.0, 24.0], "samples_preprocessed": 4 * SAMPLES,
+    "preprocessing_cpu_s": 8.0, "communication_cpu_s": 0.4,
+}  # fmt: skip
+SHARED = {
+    "input_sharing": "all_shared", "makespan_s": [6.6, 13.4, 10.0],
+    "ranks_cpu_s": [11.0, 22.5, 16.4], "samples_preprocessed": SAMPLES, "preprocessing_cpu_s": 2.0,
+    "communication_cpu_s": 1.4,
+}  # fmt: skip
+PEAK = {"measure": "peak_throughput"}
+RATES = (
+    {**PEAK, "peak_samples_per_s": [90.0, 110.0]},
+    {**PEAK, "input_sharing": "all_shared", "peak_samples_per_s": 190.0},
+    {"measure": "compute_throughput", "compute_samples_per_s": 150.0},
+)
+
+
+def made(runs):
+    table = TABLES["sharing"].make(runs, NOTHING)
+    return table, table.frame.set_index("input_sharing")
+
+
+def test_predicted_and_measured_gain_by_hand(ensembles):
+    table, rows = made(ensembles(DUPLICATED, SHARED, *RATES))
+    assert list(rows.index) == ["duplicated", "all_shared"]
+    row = rows.loc["all_shared"]
+    assert (row.preprocessing_ms_per_sample, row.communication_ms_per_sample) == pytest.approx((2.0, 1.4))
+    assert (row.r_p_samples_per_s, row.r_c_samples_per_s, row.peak_samples_per_s) == (100, 150, 190)
+    assert row.predicted_time_gain == pytest.approx(1.5)
+    # rest: 24 - 8 s of 1,000 samples; duplicated 16 + 8, shared 16 + 2 + 1 (1.4 less the 0.4 of duplicated)
+    assert row.predicted_cpu_gain == pytest.approx(24 / 19)
+    assert row.time_gain == pytest.approx((10 / 6.6 * 20 / 13.4 * 15 / 10) ** (1 / 3))
+    assert 1 < row.time_gain_low < row.time_gain < row.time_gain_high
+    assert (row.time_verdict, row.cpu_verdict, row.pairing) == ("gain", "gain", "paired")
+    base = rows.loc["duplicated"]
+    assert (
+        base.communication_ms_per_sample == pytest.approx(0.4) and pd.isna(base.time_gain) and base.time_verdict is None
+    )
+    (rule,) = [note for note in table.notes if note.startswith("rule")]
+    assert rule.startswith("rule, members that compute: sharing shortens training where a rank preprocesses less than")
+    assert "gain in 1 of 1 points (1.50 times, predicted 1.50); CPU time: gain in 1 of 1 points (1.45 times" in rule
+
+
+def test_each_way_is_compared_with_the_tf_data_service(ensembles):
+    service = {**SHARED, "input_sharing": "tf_data_service", "preprocessing_ranks": 1, "makespan_s": [13.2, 26.8, 20.0]}
+    table, rows = made(ensembles(DUPLICATED, SHARED, service))
+    row = rows.loc["all_shared"]
+    assert (row.over_service, row.over_service_low, row.over_service_high) == pytest.approx((2, 2, 2))
+    assert pd.isna(rows.loc["tf_data_service"].over_service) and "not deterministic" in table.caption
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(4, (100, 150)), (1, (math.nan, math.nan))])
+def test_rates_of_one_member_are_those_of_many_only_on_nodes_of_their_own(ensembles, nodes, expected):
+    alone = {"ensemble": 1, "gpus": 1}
+    rates = ({**alone, **PEAK, "peak_samples_per_s": 100.0}, {**alone, **RATES[2]})
+    _, rows = made(ensembles(DUPLICATED, SHARED, *rates).assign(nodes=nodes))
+    found = rows.loc["all_shared"]
+    assert (found.r_p_samples_per_s, found.r_c_samples_per_s) == pytest.approx(expected, nan_ok=True)
+
+
+def test_no_difference_is_shown_where_the_interval_has_1(ensembles):
+    alike = {**SHARED, "makespan_s": [10.2, 19.7, 15.1], "ranks_cpu_s": [17.6, 35.1, 26.5]}
+    table, rows = made(ensembles(DUPLICATED, alike, *RATES))
+    assert (rows.loc["all_shared"].time_verdict, rows.loc["all_shared"].cpu_verdict) == ("no difference shown", "loss")
+    (rule,) = [note for note in table.notes if note.startswith("rule")]
+    assert "no difference shown in 1 of 1 points;" in rule and "loss in 1 of 1" in rule
+
+
+def test_one_block_has_no_verdict(ensembles):
+    points = ({**each, "makespan_s": [10.0], "ranks_cpu_s": [16.0]} for each in (DUPLICATED, SHARED))
+    table, rows = made(ensembles(*points))
+    row = rows.loc["all_shared"]
+    assert (row.time_gain, row.time_verdict) == (pytest.approx(1), None)
+    assert math.isnan(row.predicted_time_gain), "no rate was measured"
+    (rule,) = [note for note in table.notes if note.startswith("rule")]
+    assert "where r_p or r_c was not measured: no interval in 1 points" in rule
+
+
+def test_simulated_accelerators_have_rows_and_a_rule_of_their_own(ensembles):
+    simulated = {"compute": "simulated", "simulated_samples_per_s": 300.0}
+    points = [DUPLICATED, SHARED, DUPLICATED | simulated, SHARED | simulated | {"makespan_s": [5.2, 10.6, 8.0]}]
+    table, _ = made(ensembles(*points, *RATES))
+    rows = table.frame.set_index(["compute", "input_sharing"])
+    assert rows.loc[("measured", "all_shared"), "predicted_time_gain"] == pytest.approx(1.5)
+    assert rows.loc[("simulated", "all_shared"), "predicted_time_gain"] == pytest.approx(1.9)
+    assert rows.loc[("simulated", "all_shared"), "r_c_samples_per_s"] == 300
+    assert [note.split(":")[0] for note in table.notes if note.startswith("rule")] == [
+        "rule, members that compute", "rule, a simulated accelerator",
+    ]  # fmt: skip
+    assert "simulated" in table.markdown()
+
+
+@pytest.mark.parametrize(("column", "value"), [("status", "failed"), ("members_failed", 1)])
+def test_a_run_that_failed_or_lost_a_member_is_in_no_gain(ensembles, column, value):
+    runs = ensembles(DUPLICATED, SHARED, *RATES)
+    runs.loc[3, column] = value
+    _, rows = made(runs)
+    assert rows.loc["all_shared"].repeats_ok == 2
+    assert rows.loc["all_shared"].time_gain == pytest.approx((20 / 13.4 * 15 / 10) ** 0.5)
