@@ -222,7 +222,7 @@ QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, *utilisation.COLUMNS[:-1], *targets.MEASURES, *QUALITY,
+    *TRAINING, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *targets.MEASURES, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
     *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS, "gpu_utilisation_pct",
 )  # fmt: skip
