@@ -1,0 +1,294 @@
+"""The Pittman paper: what follows from its printed numbers, and its tables beside runs with known numbers."""
+
+import collections
+import math
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study import plan
+from study.experiment import expansion
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import Study
+from study.machines import launchers, machine
+from study.report import sources
+from study.report.figures import drawing, selection
+from study.report.figures.description import describe, draws, figures
+from study.report.papers.pittman2018.published import DERIVED, ONE_CORE, POWER, RUNTIME, TEXT, idle_w
+from study.report.papers.values import values
+from study.report.tables import TABLES
+from study.report.tables.summary import published
+
+NOTHING = pd.DataFrame()
+
+
+def claims_of(runs=NOTHING):
+    return TABLES["pittman2018_claims"].make(runs, NOTHING).frame
+
+
+def claim(runs, quantity, benchmark=None):
+    table = claims_of(runs)
+    rows = table[table["quantity"] == quantity]
+    (row,) = (rows[rows["benchmark"] == benchmark] if benchmark else rows[rows["benchmark"].isna()]).itertuples()
+    return row
+
+
+# The paper's numbers
+
+
+@pytest.mark.parametrize(
+    ("quantity", "benchmark", "expected", "digits"),
+    [
+        ("power above idle saved by all_shared", "alexnet", 15.8, 1),
+        ("power above idle saved by all_shared", "inception_v1", 10.0, 1),
+        ("power above idle saved by all_shared", "vgg_a", 4.5, 1),
+        ("power saved by all_shared", "alexnet", 6.6, 1),
+        ("power saved by all_shared", "inception_v1", 3.9, 1),
+        ("power saved by all_shared", "vgg_a", 1.8, 1),
+        ("power saved per node in use", "alexnet", 27.1, 1),
+        ("training time on one core: duplicated / all_shared", "alexnet", 9.45, 2),
+        ("training time on one core: duplicated / all_shared", "inception_v1", 3.29, 2),
+        ("training rate of one member", "alexnet", 226.1, 1),
+        ("r_c: rate at which a member computes", "alexnet", 342.6, 1),
+        ("r_p: rate at which one rank preprocesses on one core", "alexnet", 23.5, 1),
+        ("preprocessing ranks that reach r_c", "alexnet", 2, 0),
+        ("training time: Welch's t of 1,000 nodes and solo", "alexnet", 0.47, 2),
+        ("the same: largest t that fits the printed digits", "alexnet", 0.95, 2),
+        ("idle power / highest power of the cabinet", None, 57.9, 1),
+        ("highest power / (2^15 - 1) W", None, 1, 6),
+        ("nodes for jobs in the cabinet", None, 88, 0),
+    ],
+)
+def test_derived_numbers_without_any_run(quantity, benchmark, expected, digits):
+    row = claim(NOTHING, quantity, benchmark)
+    assert round(row.published_value, digits) == pytest.approx(expected)
+    assert math.isnan(row.value) and row.missing and row.follows_from
+
+
+def test_what_the_paper_did_not_print_is_empty_with_its_reason():
+    table = claims_of()
+    ends = table[["published_value", "published_lowest", "published_highest"]]
+    nothing = ends.isna().all(axis=1)
+    assert (nothing == table["not_published"].notna()).all()
+    rates = table[table["quantity"].str.startswith("r_c")].set_index("benchmark")["not_published"]
+    assert "Figure 8" in rates["inception_v1"] and "Figure 8" in rates["vgg_a"] and rates["alexnet"] is None
+    energy = table[table["quantity"] == "energy saved by all_shared"]
+    assert len(energy) == 3 and energy["not_published"].str.contains("durations").all()
+
+
+def test_table_1_shows_no_difference():
+    row = claim(NOTHING, "training time: 1,000 nodes less solo, with its 95 % interval", "alexnet")
+    assert row.published_lowest < 0 < row.published_highest
+    assert "no difference shown" in TABLES["pittman2018_table1"].make(NOTHING, NOTHING).markdown()
+
+
+def test_table_5_closes_with_the_idle_power_of_table_4():
+    table = published(POWER)
+    assert (table["cabinet_w"] - table["cabinet_above_idle_w"] == idle_w()).all()
+
+
+def test_contradictions_stand_beside_their_numbers():
+    told = claims_of().dropna(subset=["contradiction"]).set_index("quantity")["contradiction"]
+    assert "it is mean power" in told["power above idle saved by all_shared"].iloc[0]
+    assert "not of the power drawn" in told["power saved by all_shared"]
+    assert "16-bit" in told["highest power / (2^15 - 1) W"]
+    assert "inversely proportional" in told["CPU time: duplicated / all_shared"]
+
+
+def test_each_number_of_the_text_is_used():
+    """By a claim, a figure or a derivation."""
+    told = {values(each).get("measure") for each in published("pittman2018_claims.csv")["of"].dropna()}
+    derived = {"steps_of_table1", "cabinet_nodes", "cabinet_service_nodes", "cabinet_nodes_used", "images"}
+    beside = {"saturating_preprocessors", "one_core_speedup", "cores_of_a_node"}  # stated beside derived ones
+    assert set(published(TEXT)["measure"]) == told | derived | beside
+
+
+def test_every_derivation_is_used():
+    assert set(DERIVED) == set(published("pittman2018_claims.csv")["derived_by"].dropna())
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "columns"),
+    [
+        ("pittman2018_table1", RUNTIME, ["times", "mean_s", "std_s", "min_s", "max_s"]),
+        ("pittman2018_table2", "pittman2018_table2_networks.csv", ["batch_size", "layers", "parameters"]),
+        ("pittman2018_table3", ONE_CORE, ["slowdown"]),
+        ("pittman2018_table4", "pittman2018_table4_cabinet.csv", ["idle_w", "idle_variance_w2", "highest_w"]),
+        ("pittman2018_table5", POWER, ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]),
+    ],
+)
+def test_every_published_cell_is_shown_without_runs(name, file, columns):
+    table = TABLES[name].make(NOTHING, NOTHING)
+    for column in columns:
+        found = table.frame[f"published_{column}"].dropna()
+        assert sorted(found) == sorted(published(file)[column].dropna())
+        assert f"published_{column}" in table.shown
+
+
+# The machine
+
+
+def test_titan_can_be_planned_and_not_started():
+    titan = machine.load("titan")
+    assert [launchers.nodes(members, titan) for members in (1, 80, 1000)] == [1, 80, 1000]
+    study = Study("test", "", {}, expand())
+    (told,) = [line for line in plan.refused(study, titan, {}) if "unsupported" in line]
+    assert told.startswith("config/machines/titan.yaml: unsupported: Titan's batch system (Torque with Moab")
+    assert "not verified" in told
+    assert not any("unsupported" in line for line in plan.refused(study, machine.load("local"), {}))
+
+
+# From runs
+
+SHARED = {"input_sharing": "all_shared"}
+
+
+def made(name, runs):
+    return TABLES[name].make(runs, NOTHING)
+
+
+def test_table_1_from_runs(ensembles):
+    """Four members on one machine; the time of one alone is that of its phase train."""
+    alone = {"ensemble": 1, "gpus": 1, "makespan_s": None, "train_s": [10.0, 12.0, 14.0]}
+    table = made("pittman2018_table1", ensembles(alone, {"makespan_s": [20.0, 24.0, 28.0]}))
+    rows = table.frame.set_index("ensemble")
+    four = rows.loc[4]
+    assert (four.mean_s, four.std_s, four.min_s, four.max_s) == (24, 4, 20, 28)
+    assert (four.over_solo, four.over_solo_low, four.over_solo_high) == pytest.approx((2, 2, 2))
+    assert rows.loc[[1]]["over_solo"].isna().all()
+    assert four.ratio_reason == "no published value" and rows.loc[1000].published_mean_s == 1132.2
+
+
+def test_table_3_from_runs(ensembles):
+    few = {"core_limit": 1}
+    table = made(
+        "pittman2018_table3",
+        ensembles(
+            {"makespan_s": [10.0, 20.0]}, {**few, "makespan_s": [96.1, 192.2]},
+            {**SHARED, "makespan_s": [6.6, 13.2]}, {**SHARED, **few, "makespan_s": [10.164, 20.328]},
+        ),
+    )  # fmt: skip
+    rows = table.frame[table.frame["benchmark"] == "nt3"].set_index("input_sharing")
+    assert rows["slowdown"].to_dict() == pytest.approx({"duplicated": 9.61, "all_shared": 1.54})
+    assert rows["slowdown_low"].to_dict() == pytest.approx({"duplicated": 9.61, "all_shared": 1.54})
+    assert len(table.frame) == 2 + 6, "every published row"
+
+
+def test_table_5_saves_of_the_whole_power(ensembles):
+    powers = {"power_source": "measured", "power_reason": None}
+    runs = ensembles(
+        {**powers, "node_power_w": [100.0, 200.0]}, {**powers, **SHARED, "node_power_w": [93.4, 186.8]},
+        {"compute": "simulated", "node_power_w": [1.0, 1.0]},
+    )  # fmt: skip
+    table = made("pittman2018_table5", runs)
+    rows = table.frame[table.frame["benchmark"] == "nt3"].set_index("input_sharing")
+    assert len(rows) == 2, "none with a simulated accelerator"
+    assert rows.loc["all_shared"].saved_pct == pytest.approx(6.6)
+    assert rows.loc["all_shared"].saved_pct_low == pytest.approx(6.6)
+    assert pd.isna(rows.loc["duplicated"].saved_pct)
+    mixed = runs.assign(power_source=["measured", "measured", "modelled", "modelled", "measured", "measured"])
+    assert made("pittman2018_table5", mixed).frame["saved_pct"].isna().all(), "measured and modelled are not compared"
+    assert made("pittman2018_table4", runs).frame["highest_node_power_w"].max() == 200
+
+
+def test_without_a_power_sensor_the_columns_are_empty(ensembles):
+    table = made("pittman2018_table5", ensembles({"node_power_w": None}, {**SHARED, "node_power_w": None}))
+    assert table.frame["saved_pct"].isna().all()
+    assert "no power: no power sensor here" in table.markdown()
+
+
+def test_claims_from_runs_by_the_same_formula(ensembles):
+    alexnet = {"benchmark": "alexnet", "dataset": "synthetic"}
+    runs = ensembles(
+        {**alexnet, "ranks_cpu_s": [108.0, 216.0]}, {**alexnet, **SHARED, "ranks_cpu_s": [10.0, 20.0]},
+        {**alexnet, "compute": "simulated", "ranks_cpu_s": [1.0, 1.0]},
+        {**alexnet, "measure": "compute_throughput", "compute_samples_per_s": [300.0, 310.0]},
+    )  # fmt: skip
+    row = claim(runs, "CPU time: duplicated / all_shared", "alexnet")
+    assert (row.value, row.interval_low, row.published_value) == (pytest.approx(10.8), pytest.approx(10.8), 10.8)
+    assert (row.pairing, row.repeats) == ("paired", 2)
+    assert "training images 100 instead of 1300000" in row.workload_difference
+    assert claim(runs, "r_c: rate at which a member computes", "alexnet").value == 305
+    absent = claim(runs, "training time on one core: duplicated / all_shared", "alexnet")
+    assert absent.missing == "makespan_s of these runs: not measured"
+
+
+# Figures
+
+
+def drawn(name, runs):
+    return selection.select(describe(name), runs, "test")
+
+
+def test_a_figure_asks_for_runs_that_time_a_rate(ensembles):
+    runs = ensembles(
+        {"measure": "peak_throughput", "peak_samples_per_s": [100.0, 110.0]},
+        {"measure": "peak_throughput", **SHARED, "peak_samples_per_s": [190.0, 200.0]},
+        {"measure": "compute_throughput", "compute_samples_per_s": [300.0, 310.0]},
+        {"makespan_s": [10.0, 11.0]},
+        {"measure": "peak_throughput", "trace": True, "peak_samples_per_s": [1.0, 2.0]},
+    )  # fmt: skip
+    peak, demand = drawn("pittman2018_figure8a", runs).panels
+    assert [(line.label, line.mean.tolist()) for line in peak.lines] == [
+        ("duplicated, all ranks", [105.0]), ("all shared, all ranks", [195.0]),
+    ]  # fmt: skip
+    assert [line.mean.tolist() for line in demand.lines] == [[305.0]]
+
+
+def test_training_time_by_core_limit(ensembles):
+    alexnet = {"benchmark": "alexnet", "dataset": "synthetic", "core_limit": 1}
+    runs = ensembles({**alexnet, "makespan_s": [94.5, 189.0]}, {**alexnet, **SHARED, "makespan_s": [10.0, 20.0]})
+    (panel,) = drawn("pittman2018_figure11", runs).panels
+    (line,) = panel.lines
+    assert (line.label, line.mean.tolist()) == ("duplicated, AlexNet", [pytest.approx(9.45)])
+    (points,) = panel.published
+    assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Titan: AlexNet: up to", [1], [10])
+    drawing.draw(drawn("pittman2018_figure11", runs))
+
+
+def test_simulated_runs_are_in_no_figure_of_the_paper(ensembles):
+    runs = ensembles({"ranks_cpu_s": [1.0]}, {"compute": "simulated", "ranks_cpu_s": [1.0]})
+    for name in (name for name in figures() if name.startswith("pittman2018")):
+        assert not [
+            run for run in runs.to_dict("records") if draws(describe(name), run) and run["compute"] != "measured"
+        ]
+
+
+# The studies
+
+
+def test_the_grids_of_the_paper():
+    study = expansion.load_study("pittman2018")
+    counts = {part.partition(" (")[0]: len(runs) for part, runs in study.parts.items()}
+    to_150 = 30 + 2 * (30 + 27)  # from 5, and from 20 on, in steps of 5
+    rates = 3 + 3  # r_p with three core limits, r_c of three networks
+    assert counts == {
+        "Table I": 50 + 1, "Figure 8a": 3 * (to_150 + rates), "Figure 8b": 3 * (10 + 2 * (10 + 7)),
+        "Figure 9": 3 * (2 * (5 + 4) + 2 * 5), "Figures 2, 3 and 10": 3 * 3 * 5 * 2,
+        "Figure 11 and Table III": 3 * 3 * 2 * 7, "Figure 12 and Table V": 2 * 3 * 2,
+    }  # fmt: skip
+    steps = {(run["benchmark"], run["dataset"]): run.samples_per_rank / run.batch_size_per_rank for run in study.runs}
+    assert sorted(steps.values()) == [1000, 1000, 1000, 2000]
+    assert max(run.gpus for run in study.runs) == 1000
+
+
+@pytest.mark.parametrize("name", ["pittman2018", "pittman2018_laptop"])
+def test_each_table_and_figure_has_runs(name):
+    study = expansion.load_study(name)
+    plan.check_results(study)
+    for figure in study.figures:
+        assert sources.of_figure(study, figure).runs, figure
+    of_the_paper = {number for figure in study.figures for number in describe(figure).paper_figures}
+    assert of_the_paper == {2, 3, 8, 9, 10, 11, 12}
+
+
+def test_the_laptop_study_has_three_blocks_of_each_way_of_sharing():
+    study = expansion.load_study("pittman2018_laptop")
+    trained = [run for run in study.runs if run["measure"] == "train" and run["compute"] == "measured"]
+    blocks = collections.Counter(
+        (run["ensemble"], run["input_sharing"], run["preprocessing_ranks"], run["core_limit"]) for run in trained
+    )
+    assert set(blocks.values()) == {3}
+    assert {ensemble for ensemble, *_ in blocks} == {1, 2, 4} and {each for _, _, each, _ in blocks} == {0, 1, 2}
+    assert {run["input_sharing"] for run in trained} == set(PARAMETERS["input_sharing"].kind.values)
