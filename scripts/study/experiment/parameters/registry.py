@@ -16,7 +16,7 @@ def declare(parameter: Parameter) -> Parameter:
 
 def of_all_papers(value: Any) -> dict[str, Any]:
     """``papers`` of a switch that no paper mentions: runs in which it is turned are compared with none of them."""
-    return dict.fromkeys(("icpp2019", "sc18", "han2019"), value)
+    return dict.fromkeys(("icpp2019", "sc18", "han2019", "pittman2018"), value)
 
 
 def at_default(run: Any, name: str) -> bool:

@@ -28,8 +28,11 @@ from study.report.papers.values import selected, values
 from study.report.tables.summary import IDENTITY, WORKLOAD, published
 
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
-# What else differs between runs that differ in a key: another network has its own files.
-FOLLOWS = {"benchmark": ("dataset", "train_samples", "test_samples", "features")}
+# What else differs between runs that differ in a key; another network has its own files.
+FOLLOWS = {
+    "benchmark": ("dataset", "train_samples", "test_samples", "features"),
+    "input_sharing": ("preprocessing_ranks",),  # of which each way of sharing has its own number
+}
 # From the ratio one / other, and the number of times as many ranks, to the claim's number.
 OF_RATIO: dict[str, Callable[[float, float], float]] = {
     "ratio": lambda ratio, ranks: ratio,
@@ -70,11 +73,13 @@ class Side:
         number: from a row of its claims to the published number.
         difference: from a row of a table of runs to how its workload differs from the paper's, or None.
         subjects: what its runs are of, in words.
+        labels: columns of its file of claims that stand beside the numbers.
     """
 
     number: Callable[[pd.Series], Range]
     difference: Callable[[pd.Series], str | None]
     subjects: str
+    labels: tuple[str, ...] = ("quantity", "benchmark", "at", "unit", "stated", "contradiction")
 
 
 def recomputed(file: str, runs: pd.DataFrame, side: Side) -> pd.DataFrame:
@@ -93,7 +98,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
 
 def _row(claim: pd.Series, runs: pd.DataFrame, side: Side) -> dict[str, Any]:
     ends = ("published_value", "published_lowest", "published_highest")
-    labels = {name: claim[name] for name in ("quantity", "benchmark", "at", "unit", "stated", "contradiction")}
+    labels = {name: claim[name] for name in side.labels}
     labels |= {"paper_section": claim["section"], **dict(zip(ends, side.number(claim), strict=True))}
     found = [] if claim["form"] is None or runs.empty else list(_found(claim, runs))
     if not found:

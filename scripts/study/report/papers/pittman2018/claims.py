@@ -1,9 +1,8 @@
 """The Pittman paper's claims, from its printed numbers and from this study's runs by the same formulas.
 
-``config/papers/pittman2018/pittman2018_claims.csv`` declares them, and `study.report.papers.claims` has the formulas.
-``derived_by`` and ``of`` name the published side (`study.report.papers.pittman2018.published`), and ``follows_from``
-says from which printed numbers it follows. ``not_published`` says why there is no published number, ``contradiction``
-where the paper contradicts itself, and ``not_compared`` why no run gives the number.
+``config/papers/pittman2018/pittman2018_claims.csv`` declares them, see `study.report.papers.claims`; the published side
+is in `study.report.papers.pittman2018.published`. ``follows_from`` says from which printed numbers it follows, and
+``not_published`` why there is no published number.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.experiment.study import Study
-from study.report.papers.claims import NOTHING, Found, declared, found, missing, numbers
+from study.report.papers.claims import OPTIONAL, Side, recomputed, remarks
 from study.report.papers.pittman2018.published import networks, number
 from study.report.papers.pittman2018.workload import workload_difference
 from study.report.tables.ensembles import NEEDS, gives_rates, has_ensembles
@@ -20,9 +19,8 @@ from study.report.tables.layout import Table
 from study.report.tables.summary import notes
 
 FILE = "pittman2018_claims.csv"
-# What else differs between runs that differ in a key: each way of sharing has its own number of preprocessing ranks.
-FOLLOWS = {"input_sharing": ("preprocessing_ranks",)}
 LABELS = ("quantity", "benchmark", "at", "unit", "follows_from", "not_published", "stated", "contradiction")
+SIDE = Side(number, workload_difference, "the paper's networks", LABELS)
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
          "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "follows_from",
          "not_published", "stated", "paper_section", "contradiction", "missing"]  # fmt: skip
@@ -53,34 +51,11 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
     If runs of several ensembles or datasets give a number, ``value`` is the mean, and there is no interval.
     """
-    frame = pd.DataFrame([_row(claim, runs) for _, claim in declared(FILE).iterrows()])
-    frame = frame.astype({"repeats": "Int64", "series": "Int64"})
+    frame = recomputed(FILE, runs, SIDE)
     caption = (
         "the paper's claims: published_value from its printed numbers, derived where follows_from says from which; "
         "value from this study's runs by the same formula; lowest and highest: over several ensembles or datasets "
         "(series); interval: 95 %, of ratios over the blocks (repeats) if both were run interleaved; runs with a "
         "simulated accelerator are not among them; published: pittman2018."
     )
-    differences = frame["workload_difference"].dropna().unique()
-    remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
-    optional = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series", "contradiction")
-    return Table("pittman2018_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
-
-
-def _row(claim: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
-    ends = ("published_value", "published_lowest", "published_highest")
-    labels = {name: claim[name] for name in LABELS}
-    labels |= {"paper_section": claim["section"], **dict(zip(ends, number(claim), strict=True))}
-    experiments = [] if claim["form"] is None or runs.empty else _found(claim, runs)
-    if not experiments:
-        told = claim["not_compared"] or missing(claim, runs, "the paper's networks")
-        return {**labels, **NOTHING, "missing": told}
-    return {**labels, **numbers(experiments, workload_difference)}
-
-
-def _found(claim: pd.Series, runs: pd.DataFrame) -> list[Found]:
-    """The claim's number from each experiment that has one."""
-    measure = claim["measure"]
-    if measure not in runs:
-        return []
-    return list(found(claim, runs[(runs["status"] == "ok") & runs[measure].notna()], FOLLOWS))
+    return Table("pittman2018_claims", caption, frame, SHOWN, OPTIONAL, remarks(frame) + notes(frame, "values"))

@@ -8,6 +8,7 @@ import pandas as pd
 
 from study.core.registry import Registry
 from study.core.statistics import student
+from study.report.papers.claims import Range
 from study.report.papers.values import selected, values
 from study.report.tables.summary import published
 
@@ -15,7 +16,6 @@ RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_ru
 CABINET, POWER, TEXT = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv", "pittman2018_text.csv"
 DIGIT_S = 0.1  # the last printed digit of the times of Table I
 LARGEST_16_BIT = 2**15 - 1
-Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 
 DERIVED: Registry[Callable[[dict[str, Any], str], Range]] = Registry("number derived from pittman2018")
 
