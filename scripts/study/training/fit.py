@@ -121,9 +121,9 @@ def _delay(run: RunDefinition) -> list[Any]:
         return []
 
     class Delay(keras.callbacks.Callback):
-        """Sleeps."""
+        """Sleeps; by another hook than the warm-up's, whose time has a column of the profile."""
 
-        def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
             time.sleep(seconds)
 
     return [Delay()]
