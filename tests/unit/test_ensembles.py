@@ -19,6 +19,7 @@ from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
 from study.training.ensemble import consumption
 from study.training.ensemble.content import Form
+from study.training.ensemble.members import Alone
 from study.training.ensemble.order import Order
 from study.training.ensemble.sharing import WAYS, Place
 from study.training.ensemble.simulated import Accelerator
@@ -78,6 +79,12 @@ def test_members_are_part_of_a_run():
         ({"gpus": 3}, "runs[0].ensemble: 2 members of 1 rank need gpus: 2, but gpus is 3"),
         ({"member_ranks": 2}, "runs[0].member_ranks: members of several ranks are not supported"),
         ({"sharding": "by_rank"}, "runs[0].ensemble: an ensemble cannot be combined with sharding"),
+        ({"gradient_compression": "fp16"}, "an ensemble cannot be combined with gradient_compression: members"),
+        ({"prefetch_batches": 2}, "runs[0].ensemble: an ensemble cannot be combined with prefetch_batches"),
+        (
+            {"step_delay_ms": 1.0, "measure": "peak_throughput"},
+            "runs[0].ensemble: step_delay_ms delays the steps of training",
+        ),
         ({"compute": "simulated"}, "runs[0].simulated_samples_per_s: compute: simulated needs the rate"),
         ({"simulated_samples_per_s": 5.0}, "runs[0].simulated_samples_per_s: 5 needs compute: simulated"),
         ({"ensemble": 1, "input_sharing": "all_shared"}, "runs[0].input_sharing: all_shared: one member has nobody"),
@@ -332,3 +339,17 @@ def test_a_core_limit_takes_the_first_cores(monkeypatch):
     cores.limit({cores.VARIABLE: "2"})
     cores.limit({})
     assert kept == [[3, 5]]
+
+
+def test_a_member_observes_its_gradients_under_a_loss_scale_too():
+    import tensorflow as tf
+    import tf_keras as keras
+
+    optimizer, weight, seen = keras.optimizers.SGD(0.5), tf.Variable(3.0), []
+    scaled = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic=False, initial_scale=8)
+    (communicator,) = ThreadedCommunicator.several(1)
+    Alone(communicator).observe_gradients(scaled, lambda own, averages: seen.append((own, averages)))
+    scaled.minimize(lambda: 2 * weight, [weight])
+    ((own, averages),) = seen
+    assert [float(each) for each in own] == [float(each) for each in averages] == [2 * 8]
+    assert float(weight) == 3 - 0.5 * 2

@@ -416,6 +416,7 @@ def test_an_arm_of_one_baseline_may_be_the_baseline_of_another_and_runs_once():
         ({"a": {"sharding": ["by_rank"]}}, r"runs\[0\].tuning.a.sharding: \['by_rank'\] is not one of"),
         ({"a": {}}, r"runs\[0\].tuning.a: {} "),
         ({"a": {"control": -1}}, r"runs\[0\].tuning.a.control: -1 is less than"),
+        ({"a": {"ensemble": 2}}, r"runs\[0\].tuning.a.ensemble: an arm trains the baseline's workload"),
         ({"a": {"gpus": 2}}, r"runs\[0\].tuning.a.gpus: an arm trains the baseline's workload"),
         ({"a": {"trace": True}}, r"runs\[0\].tuning.a.trace: its runs give no timings"),
         ({"baseline": {"control": 1}}, r"runs\[0\].tuning.baseline: is the name of the grid's own point"),
