@@ -21,10 +21,10 @@ given = parser.parse_args()
 write_results = rank._write_results
 
 
-def write_weights_too(folder, communicator, gpu, results, cores):
+def write_weights_too(run, folder, communicator, gpu, found, bound):
     if communicator.rank == 0:
-        np.savez(given.folder / "weights.npz", *results.model.get_weights())
-    write_results(folder, communicator, gpu, results, cores)
+        np.savez(given.folder / "weights.npz", *found.model.get_weights())
+    write_results(run, folder, communicator, gpu, found, bound)
 
 
 def seed_slow_dropout(model, seed):

@@ -44,10 +44,10 @@ def start_server(run, role):
     if str(role) == doomed:
         parameter_server.Traffic.begin = begin
     return start(run, role)
-def write_results(folder, communicator, gpu, results):
+def write_results(run, folder, communicator, gpu, found, bound):
     if communicator.rank == 0:
-        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *twin.weights(results.model))
-    write(folder, communicator, gpu, results)
+        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *twin.weights(found.model))
+    write(run, folder, communicator, gpu, found, bound)
 def run_name(run):
     return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs"))
 parameter_server._start_server, rank._write_results = start_server, write_results
