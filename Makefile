@@ -31,7 +31,7 @@ recommend:  ## predict other rank counts of the study STUDY on MACHINE, and reco
 	@$(HERE) scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
 	  $(if $(GOAL),--goal $(GOAL))
 
-tune:  ## which of the arms of the study STUDY on MACHINE is worth turning, confirmed by its held-out blocks; starts no run
+tune:  ## which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
 	@$(HERE) scripts/tune.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
@@ -41,7 +41,7 @@ check:  ## compare the latest runs of STUDY on MACHINE with its performance refe
 bench: setup  ## what our own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
 
-aa: setup  ## compare runs with themselves, 20 times in ten blocks, and with a known slow-down; goes on where it was; about an hour
+aa: setup  ## A/A test of the comparison of arms, and a slow-down of known size; resumes where it stopped; planned for an hour
 	$(BIN)/python performance/aa.py
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected

@@ -1,8 +1,8 @@
 """Whether the comparison of arms can be trusted: a baseline against itself (A/A), and against a slow-down of 5 %.
 
 Each comparison is ten blocks of two short runs, evaluated as table `tuning` is. Of 20 A/A comparisons, one interval is
-expected to exclude 1, and at most three should. The slow-down is a sleep after each step. Every run is a row of aa.csv;
-a command that was stopped goes on with the block where it was. --report evaluates the rows that exist.
+expected to exclude 1, and at most three should. The slow-down is a sleep before each step. Every run is a row of
+aa.csv; a command that was stopped goes on with the first missing block. --report evaluates the rows that exist.
 """
 
 import argparse
@@ -35,11 +35,11 @@ KEPT = ("samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_p
 def main() -> None:
     """Read the command line, run what is missing, and evaluate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of the baseline with itself")
-    parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each comparison")
-    parser.add_argument("--ranks", type=int, default=1, help="of each run")
+    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="number of A/A comparisons")
+    parser.add_argument("--blocks", type=int, default=BLOCKS, help="blocks of each comparison")
+    parser.add_argument("--ranks", type=int, default=1, help="ranks of each run")
     parser.add_argument("--result", type=Path, default=RESULT, help="the CSV file with one row per run")
-    parser.add_argument("--report", action="store_true", help="evaluate only")
+    parser.add_argument("--report", action="store_true", help="evaluate the rows that exist; run nothing")
     arguments = parser.parse_args()
     if not arguments.report:
         run_missing(arguments.result, arguments.comparisons, arguments.blocks, arguments.ranks)

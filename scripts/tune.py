@@ -1,6 +1,6 @@
-"""Say which of a study's arms is worth turning: picked by its screening blocks, confirmed by its held-out blocks.
+"""Say which switch of a study is worth turning: picked by its screening blocks, confirmed by its held-out blocks.
 
-Reads the run records that exist; starts nothing. Missing runs are counted.
+Reads the run records that exist; starts no run. Missing runs are counted.
 """
 
 import argparse
@@ -23,12 +23,15 @@ def main() -> None:
     parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
     parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
     parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
-    parser.add_argument("--output", type=Path, help="a folder for the table; by default in the study's results")
-    parser.add_argument("--needed", action="store_true", help="only print the records that the next stage needs")
+    parser.add_argument("--output", type=Path, help="folder for the table; by default tuner, in the study's results")
+    parser.add_argument(
+        "--needed", action="store_true", help="print the missing records of the next stage, as targets for Snakemake"
+    )
     arguments = parser.parse_args()
     study, chosen = load_study(arguments.study), machine.load(arguments.machine)
     if not any(map(is_compared, study.runs)):
-        raise StudyError(f"config/studies/{study.name}.yaml: runs: no grid has tuning, so there is nothing to choose")
+        what = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
+        raise StudyError(f"config/studies/{study.name}.yaml: runs: {what}")
     results = Path(arguments.results_dir) / chosen["name"]
     done, left = recorded(filter(is_compared, study.runs), results)
     runs = runs_frame(done, current_code(study.benchmarks), results)
@@ -40,10 +43,10 @@ def main() -> None:
     table = tuner_table(study, found)
     table.write_to(folder)
     print(f"Study {study.name} on {chosen['name']}, steady throughput against the baseline's.")
-    for line in [line for answer in found for line in sentences(answer)]:
+    for line in [line for answer in found for line in sentences(answer, found)]:
         print(f"- {line}")
     if left:
-        print(f"- {len(left)} runs of the study have no record yet; with --needed, the next ones are named")
+        print(f"- {len(left)} runs of baselines and arms have no record yet; --needed lists those of the next stage")
     print(f"Table: {folder}/tuner.md")
 
 

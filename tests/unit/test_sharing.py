@@ -78,7 +78,7 @@ def test_predicted_and_measured_gain_by_hand(ensembles):
         base.communication_ms_per_sample == pytest.approx(0.4) and pd.isna(base.time_gain) and base.time_verdict is None
     )
     (rule,) = [note for note in table.notes if note.startswith("rule")]
-    assert rule.startswith("rule, members that compute: sharing shortens training where a rank preprocesses less than")
+    assert rule.startswith("rule, members that compute: sharing shortens training where a rank preprocesses more")
     assert "gain in 1 of 1 points (1.50 times, predicted 1.50); CPU time: gain in 1 of 1 points (1.45 times" in rule
 
 

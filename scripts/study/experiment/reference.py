@@ -5,8 +5,8 @@ from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
 
-Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but `repeats`, `tuning` and `may_fail` may be
-a list: then it is an axis of the grid. A run is named by the keys that differ from their defaults.
+Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but the last four may be a list: then it is an
+axis of the grid. A run is named by the keys that differ from their defaults.
 
 This page is written by `make reference` from `scripts/study/experiment/parameters/`.
 
@@ -16,6 +16,7 @@ This page is written by `make reference` from `scripts/study/experiment/paramete
 TAIL = """| `repeats` | integer, at least 1, at most 1000 | `1` | How often each point is run, with other seeds \
 each time. Repeats are blocks: all points of a repeat run before the next repeat. | |
 | `tuning` | `NAME: {KEY: VALUE, ...}` | | Arms: alternatives to the grid's points, see [Tuning](../tuning.md). | |
+| `part` | text | | What the grid is of, such as a figure of a paper. The plan lists the runs of each part. | |
 | `may_fail` | text | | Why these points are expected to fail; they are run all the same. | |
 
 A default never changes once released. Runs that finished before a key existed count as runs with its default.

@@ -14,17 +14,18 @@ Arms = Mapping[str, Mapping[str, Any]]  # name -> {grid key: value}
 
 
 def declared(grid: Mapping[str, Any], place: str) -> Arms:
-    """The arms of a grid that satisfies the schema; raises `StudyError` for keys that are no switches."""
+    """The arms of a grid that satisfies the schema; raises `StudyError` for keys that an arm cannot set."""
     arms: Arms = grid.get("tuning", {})
     for name, changes in arms.items():
         if name == BASELINE:
             raise StudyError(f"{place}.tuning.{name}: is the name of the grid's own point; choose another name")
         for key in changes:
             if key in WORKLOAD:
-                why = f"an arm trains the baseline's workload on as many ranks; give {key} as a key of the grid"
+                why = f"an arm trains the baseline's workload on the same number of ranks; set {key} in the grid"
                 raise StudyError(f"{place}.tuning.{name}.{key}: {why}")
             if key in observing():
-                raise StudyError(f"{place}.tuning.{name}.{key}: its runs give no timings to compare; leave it out")
+                why = "runs with this key give no timings to compare; leave it out"
+                raise StudyError(f"{place}.tuning.{name}.{key}: {why}")
     return arms
 
 
@@ -44,7 +45,7 @@ def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms
         yield baseline
         return
     yield dataclasses.replace(baseline, arms=(Arm(BASELINE, baseline.point, {}),))
-    names = {baseline.key: "the baseline; to compare it with itself, set control"}
+    names = {baseline.key: "the baseline; for an A/A comparison, set control: 1"}
     for name, changes in arms.items():
         where = f"{place}.tuning.{name}"
         run = planned(changes, where)

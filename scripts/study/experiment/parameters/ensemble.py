@@ -1,4 +1,4 @@
-"""Keys of ensembles: networks that are trained at once and share one order of the samples."""
+"""Keys of ensembles: networks that are trained at the same time and share one order of the samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_WITH_ENSEMBLES = {
     "checkpoint_epochs": "members have no checkpoints yet",
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "every member trains on all samples",
-    "warmup_epochs": "it warms up to a rate that is scaled by the ranks",
+    "warmup_epochs": "the warm-up is to a learning rate scaled by the ranks",
     "hierarchical_allreduce": "members average no gradients",
     "autotune": "members average no gradients",
     "gradient_compression": "members average no gradients",
@@ -36,7 +36,7 @@ NOT_WITH_ENSEMBLES = {
     "training_loop": "a member's steps are Keras's",
     "prefetch_batches": "members read ahead by blocks, see prefetch_blocks",
     "map_parallel_calls": "members share blocks, not batches",
-    "cache_samples": "members share samples, and keep none",
+    "cache_samples": "members do not keep shared samples",
     "shuffle_buffer_samples": "all members have one order of the samples",
 }
 
@@ -54,15 +54,18 @@ def _ensemble(run: PlannedRun) -> str | None:
             "leave gpus out"
         )
     if run["step_delay_ms"] and (run["measure"] != "train" or run["compute"] != "measured"):
-        return "step_delay_ms delays the steps of training, of which there are none; use 0"
+        return "step_delay_ms delays the steps of training, and this run has none; use 0"
     if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
-        return "linear scaling would multiply each member's learning rate by all ranks; use learning_rate_scaling: none"
+        return (
+            "linear scaling would multiply each member's learning rate by the number of ranks; use "
+            "learning_rate_scaling: none"
+        )
     return None
 
 
 def _member_ranks(run: PlannedRun) -> str | None:
     if run["member_ranks"] != 1:
-        return "members of several ranks are not supported: sharing is between ranks that train alone; use 1"
+        return "members of several ranks are not supported; use 1"
     return None
 
 
@@ -78,7 +81,8 @@ def _members(run: PlannedRun) -> str | None:
             return f"member {each.number}: simulated_samples_per_s needs compute: simulated"
         fixed = [name for name in OF_SAMPLES if name in each.model]
         if fixed:
-            return f"member {each.number}: model.{fixed[0]} decides what a sample is, which all members share"
+            key = f"model.{fixed[0]}"
+            return f"member {each.number}: {key} decides what a sample is, and members share samples; leave it out"
         if each.batch_size and run["measure"] != "train":
             return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
         if each.batch_size and samples is not None and each.batch_size > samples:
@@ -105,7 +109,7 @@ def _input_sharing(run: PlannedRun) -> str | None:
     if run["input_sharing"] == "tf_data_service":
         for name in ("on_member_failure", "on_member_lag"):
             if run[name] != PARAMETERS[name].default:
-                return f"tf_data_service cannot be combined with {name}: members depend on the worker; give two grids"
+                return f"tf_data_service cannot be combined with {name}: members depend on its worker; give two grids"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
     return None
@@ -120,7 +124,7 @@ def _preprocessing_ranks(run: PlannedRun) -> str | None:
     if ranks == 0:
         return f"0: input_sharing: {sharing} needs 1 to {members} ranks that preprocess"
     if sharing == "tf_data_service" and ranks != 1:
-        return f"{ranks}: the tf.data service has its worker in one rank; use 1"
+        return f"{ranks}: the tf.data service preprocesses in rank 0 only; use 1"
     if ranks > members:
         return f"{ranks} is more than the {members} members (ensemble)"
     return None
@@ -144,14 +148,14 @@ def _prefetch_blocks(run: PlannedRun) -> str | None:
 
 def _measure(run: PlannedRun) -> str | None:
     if run["measure"] == "compute_throughput" and run["compute"] == "simulated":
-        return "compute_throughput: a simulated accelerator has the rate that it is given; use compute: measured"
+        return "compute_throughput: the rate of a simulated accelerator is given, not measured; use compute: measured"
     return None
 
 
 def _simulated_samples_per_s(run: PlannedRun) -> str | None:
     is_simulated, rate = run["compute"] == "simulated", run["simulated_samples_per_s"]
     if is_simulated and run["measure"] == "train" and rate == 0:
-        return "compute: simulated needs the rate of the accelerator, above 0"
+        return "compute: simulated needs the rate of the accelerator: give a value above 0"
     if not is_simulated and rate:
         return f"{rate:g} needs compute: simulated"
     return None
@@ -173,8 +177,8 @@ declare(
     Parameter(
         "ensemble",
         Count(1, 10_000),
-        "Number of members: networks that are trained at once, each on its own, on the same samples in the same order. "
-        "1 for an ordinary run. Several need learning_rate_scaling: none.",
+        "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
+        "same order. 1: an ordinary run. More than one needs learning_rate_scaling: none.",
         default=1,
         unit="members",
         papers={"icpp2019": 1, "sc18": 1, "han2019": 1},
@@ -199,8 +203,8 @@ declare(
     Parameter(
         "members",
         MemberList(),
-        "The learning rate, seed, batch size, model parameters and simulated rate of each member: the name of a list "
-        "under `members` of the study. In records: the list itself. none: the members differ in their seeds only.",
+        "Name of a list under `members` of the study, with the learning rate, seed, batch size, model parameters and "
+        "simulated rate of each member. Records have the list itself. none: the members differ in their seeds only.",
         default=UNNAMED,
         label="list of members",
         refuse=_members,
@@ -212,11 +216,12 @@ declare(
         "input_sharing",
         Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory", "tf_data_service")),
         "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
-        "preprocesses its part and gathers the others'. single_broadcast: the first ranks gather among themselves, and "
-        "the last of them broadcasts. multi_broadcast: each of the first ranks broadcasts its part to all. "
-        "shared_memory: the first ranks of each node write into a ring buffer from which all its ranks read. "
-        "tf_data_service: TensorFlow's service on rank 0, to compare with; its order of samples is not deterministic, "
-        "and members that are too slow skip samples.",
+        "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
+        "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
+        "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
+        "their node's shared memory, from which all its ranks read. tf_data_service: TensorFlow's tf.data service on "
+        "rank 0, for comparison, with all ranks on one host; its order of samples is not deterministic, and members "
+        "that are too slow skip samples.",
         default="duplicated",
         refuse=_input_sharing,
     )
@@ -226,8 +231,8 @@ declare(
     Parameter(
         "preprocessing_ranks",
         Count(0, 10_000),
-        "Number of ranks that preprocess samples, the first ones (with shared_memory of each node). 0: all, with "
-        "input_sharing: duplicated and all_shared, which take no other value.",
+        "Number of ranks that preprocess samples: the first ones; with shared_memory, the first ones of each node. "
+        "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
         default=0,
         unit="ranks",
         refuse=_preprocessing_ranks,
@@ -238,7 +243,7 @@ declare(
     Parameter(
         "share_block_samples",
         Count(0),
-        "Samples of a block: what a rank preprocesses and shares at once; 0 for the batch size.",
+        "Block size: number of samples that a rank preprocesses and shares at a time. 0: the batch size.",
         default=0,
         unit="samples",
         label="samples per block",
@@ -250,7 +255,8 @@ declare(
     Parameter(
         "prefetch_blocks",
         Count(1, 10_000),
-        "Blocks that a member can have ready besides those that are being shared; of shared_memory, of the ring.",
+        "Number of blocks that a member can hold ready, besides those being shared. With shared_memory: the blocks of "
+        "the ring buffer.",
         default=4,
         unit="blocks",
         label="blocks ready",
@@ -262,7 +268,7 @@ declare(
     Parameter(
         "core_limit",
         Count(0, 10_000),
-        "Cores that all ranks of a node together may use, the first of those that the host allows; 0 for all.",
+        "Number of cores that all ranks of a node may use together: the first of those that the host allows. 0: all.",
         default=0,
         unit="cores",
         papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
@@ -274,8 +280,8 @@ declare(
         "measure",
         Choice(("train", "peak_throughput", "compute_throughput")),
         "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not "
-        "train. compute_throughput: the rate of training steps whose samples are ready. These two give no other "
-        "timings.",
+        "train. compute_throughput: the rate of training on samples that are ready. Runs with one of the last two "
+        "give no other timings.",
         default="train",
         refuse=_measure,
         observes=True,
@@ -286,8 +292,8 @@ declare(
     Parameter(
         "compute",
         Choice(("measured", "simulated")),
-        "Whether members train, or wait as long as an accelerator of a given rate would take. A simulated run gives "
-        "rates and times of the input only: it trains nothing.",
+        "measured: members train. simulated: members wait as long as an accelerator of a given rate would take, and "
+        "nothing is trained; such a run gives rates and times of the input only.",
         default="measured",
         observes=True,
     )
@@ -297,7 +303,7 @@ declare(
     Parameter(
         "simulated_samples_per_s",
         Number(),
-        "Rate of the simulated accelerator of each member. Needs compute: simulated.",
+        "Rate of each member's simulated accelerator. Needs compute: simulated.",
         default=0.0,
         unit="samples/s",
         label="simulated rate (samples/s)",
@@ -309,8 +315,8 @@ declare(
     Parameter(
         "on_member_failure",
         Choice(("end", "continue")),
-        "What happens if a member fails. end: the run ends. continue: the others train on (without a rank that is lost "
-        "only if horovodrun starts the ranks).",
+        "What happens if a member fails. end: the run ends. continue: the others train on. If a rank is lost, they can "
+        "only do so under horovodrun.",
         default="end",
         refuse=_on_member_failure,
     )
@@ -320,8 +326,8 @@ declare(
     Parameter(
         "on_member_lag",
         Choice(("wait", "read_alone")),
-        "What happens if a member is slower than the others. wait: they wait for it once its blocks are full. "
-        "read_alone: it preprocesses for itself from then on, and no longer keeps the others waiting.",
+        "What happens if a member is slower than the others. wait: they wait for it once its buffer is full. "
+        "read_alone: from then on it preprocesses for itself, and the others no longer wait for it.",
         default="wait",
         refuse=_on_member_lag,
     )

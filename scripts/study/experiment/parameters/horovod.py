@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _cache(run: PlannedRun) -> str | None:
     if run["trace"] and not at_default(run, "cache_capacity"):
-        return "a traced run disables the response cache, so that each negotiation is seen; give two grids"
+        return "a traced run disables the response cache to show each negotiation; give two grids"
     return None
 
 
@@ -29,7 +29,7 @@ def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if machine["gpus_per_rank"] == 0:
         return "it needs NCCL within a node, and the machine's ranks have no GPUs"
     if launchers.nodes(run.gpus, dict(machine)) == 1:
-        return f"{run.gpus} ranks are on one node, where there are no levels; give more ranks, or use false"
+        return f"{run.gpus} ranks are on one node, so there is nothing between nodes; give more ranks, or use false"
     return None
 
 
@@ -53,9 +53,9 @@ def _passes(run: PlannedRun) -> str | None:
     if run["emulated_ranks"] > 1:
         return "an emulated run averages the gradients itself; use 1"
     if run["gradient_noise_every"]:
-        return "most steps average no gradients, whose noise could be measured; use gradient_noise_every: 0"
+        return "gradient noise cannot be measured in steps without an allreduce; use gradient_noise_every: 0"
     if run["checkpoint_epochs"]:
-        return "checkpoints lack the gradients that are summed up but not yet applied; use checkpoint_epochs: 0"
+        return "checkpoints lack gradients that are not applied yet; use checkpoint_epochs: 0"
     return None
 
 
@@ -69,7 +69,7 @@ declare(
     Parameter(
         "fusion_threshold_mb",
         Count(0, 4095),
-        "Size of Horovod's fusion buffer, up to which gradients are sent in one allreduce; 0 for one allreduce per "
+        "Size of Horovod's fusion buffer: gradients are fused into one allreduce up to this size. 0: one allreduce per "
         "gradient (HOROVOD_FUSION_THRESHOLD).",
         default=128,
         unit="MiB",
@@ -82,7 +82,7 @@ declare(
     Parameter(
         "cycle_time_ms",
         Number(),
-        "Time from one cycle of Horovod's background thread to the next; in a cycle it sends the gradients that are "
+        "Time from one cycle of Horovod's background thread to the next. In each cycle it sends the gradients that are "
         "ready on all ranks (HOROVOD_CYCLE_TIME).",
         default=1.0,
         unit="ms",
@@ -95,7 +95,8 @@ declare(
     Parameter(
         "cache_capacity",
         Count(0),
-        "Number of tensors whose negotiated responses Horovod's ranks remember; 0 for none (HOROVOD_CACHE_CAPACITY).",
+        "Number of tensors in Horovod's response cache, which saves negotiating them again; 0: no cache "
+        "(HOROVOD_CACHE_CAPACITY).",
         default=1024,
         unit="tensors",
         papers=of_all_papers(1024),
@@ -108,7 +109,7 @@ declare(
     Parameter(
         "hierarchical_allreduce",
         Flag(),
-        "Whether Horovod reduces within each node first and then between the nodes. Needs NCCL and several nodes.",
+        "Whether Horovod reduces within each node first, then between nodes. Needs NCCL and several nodes.",
         default=False,
         papers=of_all_papers(False),
         refuse_on=_hierarchical,
@@ -119,9 +120,10 @@ declare(
     Parameter(
         "autotune",
         Flag(),
-        "Whether Horovod searches fusion threshold (0 to 64 MiB) and cycle time (1 to 100 ms) in the first "
-        f"{autotuning.STEPS} steps: {autotuning.WARMUP_TRIALS} trial to warm up and {autotuning.TRIALS} measured ones "
-        f"of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the best.",
+        "Whether Horovod searches for the best fusion threshold (0 to 64 MiB) and cycle time (1 to 100 ms) in the "
+        f"first {autotuning.STEPS} steps: {autotuning.WARMUP_TRIALS} warm-up trial and {autotuning.TRIALS} measured "
+        f"ones of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the "
+        "best pair.",
         default=False,
         papers=of_all_papers(False),
         refuse=_autotune,
@@ -132,7 +134,7 @@ declare(
     Parameter(
         "gradient_compression",
         Choice(("none", "fp16")),
-        "Whether gradients are sent in 16 bits. The sum over the ranks then has 16 bits too.",
+        "Whether gradients are sent in 16 bits. They are then also summed in 16 bits.",
         default="none",
         papers=of_all_papers("none"),
         refuse=_compression,
@@ -143,8 +145,8 @@ declare(
     Parameter(
         "backward_passes_per_step",
         Count(1, 100_000),
-        "Batches whose gradients a rank averages before they are averaged over the ranks and applied. The learning "
-        "rate is not scaled by it. What is left at the end of the run is not applied.",
+        "Number of batches whose gradients a rank averages before the allreduce and the weight update. The learning "
+        "rate is not scaled by it. Gradients left over at the end of the run are not applied.",
         default=1,
         unit="batches",
         papers=of_all_papers(1),

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 def _binding_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if run["binding"] != "none" and machine.get("laboratory"):
-        return "the laboratory's hosts share one machine's cores, so ranks of several hosts would get the same ones"
+        return "the laboratory's hosts share one machine's cores, and ranks of two hosts would get the same; use none"
     return None
 
 
 def _communication_cores(run: PlannedRun) -> str | None:
     if run["communication_cores"] and run["binding"] != "core":
-        return "needs binding: core, by which a rank has cores of its own"
+        return "needs binding: core, which gives each rank cores of its own"
     return None
 
 
 def _communication_cores_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     cores, left = machine["cores_per_rank"], run["communication_cores"]
     if left >= cores:
-        return f"{left} of a rank's {cores} cores (cores_per_rank) leave none to compute on"
+        return f"{left} of a rank's {cores} cores (cores_per_rank) leave none for TensorFlow; use fewer"
     return None
 
 
@@ -41,8 +41,8 @@ declare(
     Parameter(
         "binding",
         Choice(("none", "core", "numa")),
-        "To what each rank binds its threads. none: as the launcher does. core: to cores_per_rank cores of its own. "
-        "numa: to all cores of a NUMA node, in turn.",
+        "Cores to which each rank binds its threads. none: as set by the launcher. core: cores_per_rank cores of its "
+        "own. numa: all cores of one NUMA node; the ranks of a host are divided among its NUMA nodes in order.",
         default="none",
         papers=of_all_papers("none"),
         refuse_on=_binding_on,
@@ -53,7 +53,7 @@ declare(
     Parameter(
         "communication_cores",
         Count(0, 1024),
-        "Cores of each rank on which only Horovod's threads run; TensorFlow has the others.",
+        "Cores of each rank that only Horovod's threads use; TensorFlow uses the others. Needs binding: core.",
         default=0,
         unit="cores",
         papers=of_all_papers(0),
@@ -66,8 +66,8 @@ declare(
     Parameter(
         "lustre_stripes",
         Count(0, 2000),
-        "Number of Lustre targets over which each file is striped from which the ranks read: copies in a folder "
-        "`stripes-N` (lfs setstripe). 0: the files as they are.",
+        "Number of Lustre targets over which the files that ranks read are striped: copies in a folder `stripes-N` "
+        "(lfs setstripe). 0: the files as they are.",
         default=0,
         unit="stripes",
         papers=of_all_papers(0),

@@ -34,7 +34,7 @@ def _precision(run: PlannedRun) -> str | None:
     if run["precision"] != "float32" and run["emulated_ranks"] > 1:
         return "an emulated run sums the gradients in float32; use float32"
     if run["precision"] != "float32" and run["gradient_noise_every"]:
-        return "the gradient noise is measured in float32; use float32, or gradient_noise_every: 0"
+        return "gradient noise is measured in float32 only; use float32, or gradient_noise_every: 0"
     if run["precision"] == "mixed_float16" and run["checkpoint_epochs"]:
         return "checkpoints lack the loss scale; use mixed_bfloat16, or checkpoint_epochs: 0"
     if run["precision"] == "mixed_float16" and run["backward_passes_per_step"] > 1:
@@ -56,8 +56,8 @@ declare(
     Parameter(
         "intra_op_threads",
         Count(0, 4096),
-        "Threads of a rank that compute one operation together; 0 for cores_per_rank of the machine's file, less the "
-        "communication cores.",
+        "Threads of a rank that compute one operation together. 0: cores_per_rank of the machine's file, less "
+        "communication_cores.",
         default=0,
         unit="threads",
         papers=of_all_papers(0),
@@ -69,7 +69,7 @@ declare(
     Parameter(
         "inter_op_threads",
         Count(0, 4096),
-        "Operations that a rank computes at once; 0 for one.",
+        "Operations that a rank computes at the same time. 0: one.",
         default=0,
         unit="threads",
         papers=of_all_papers(0),
@@ -81,8 +81,8 @@ declare(
     Parameter(
         "data_format",
         Choice(("channels_last", "channels_first")),
-        "Where the channels are among the axes of a convolution's input and output. Both have the same weights. On a "
-        "CPU channels_first needs oneDNN; a run on one without it fails at its start.",
+        "Position of the channel axis in a convolution's input and output. The weights are the same for both. On a "
+        "CPU, channels_first needs oneDNN; without it, the run fails at its start.",
         default="channels_last",
         papers=of_all_papers("channels_last"),
         refuse=_data_format,
@@ -94,7 +94,7 @@ declare(
     Parameter(
         "precision",
         Choice(("float32", "mixed_bfloat16", "mixed_float16")),
-        "Type of the numbers with which layers compute; weights, gradients and the last layer stay float32. "
+        "Number type in which layers compute. Weights, gradients and the last layer stay float32. "
         "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
         default="float32",
         papers=of_all_papers("float32"),
@@ -106,7 +106,7 @@ declare(
     Parameter(
         "xla",
         Flag(),
-        "Whether TensorFlow compiles the parts of the training step between the allreduces with XLA (auto-clustering).",
+        "Whether XLA compiles the parts of the training step between the allreduces (auto-clustering).",
         default=False,
         papers=of_all_papers(False),
         label="XLA",
@@ -117,8 +117,8 @@ declare(
     Parameter(
         "training_loop",
         Choice(("keras", "custom")),
-        "Who makes the steps of an epoch. keras: Keras's fit. custom: a loop of this project around a compiled step; "
-        "validation and evaluation are Keras's.",
+        "Which loop runs the steps of an epoch. keras: Keras's fit. custom: this project's loop around a compiled "
+        "step; validation and evaluation remain Keras's.",
         default="keras",
         papers=of_all_papers("keras"),
         refuse=_training_loop,
@@ -129,8 +129,8 @@ declare(
     Parameter(
         "kmp_blocktime_ms",
         Count(-1, 1_000_000),
-        "Time for which a thread of Intel's OpenMP waits for work before it sleeps (KMP_BLOCKTIME); -1 for the "
-        "machine's or the library's own. A placebo with TensorFlow's public packages, which have no OpenMP.",
+        "Time for which a thread of Intel's OpenMP waits for work before it sleeps (KMP_BLOCKTIME). -1: the value of "
+        "the machine's file or the library. A placebo with TensorFlow's public packages, which have no OpenMP.",
         default=-1,
         unit="ms",
         papers=of_all_papers(-1),
@@ -142,8 +142,8 @@ declare(
     Parameter(
         "step_delay_ms",
         Number(),
-        "A sleep of each rank before each step: an injected delay of known size, by which the comparison of arms is "
-        "checked; 0 for none.",
+        "Injected delay: each rank sleeps before each step. Tests whether the comparison of arms finds a slow-down of "
+        "known size. 0: no delay.",
         default=0.0,
         unit="ms",
         papers=of_all_papers(0.0),

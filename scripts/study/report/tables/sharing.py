@@ -37,8 +37,8 @@ def shares(study: Study) -> bool:
 @kinds.table(
     "sharing",
     title="When sharing the input pays",
-    look_for="Whether members train faster, or with less CPU time, if they share preprocessing: compare the measured "
-    "gain and its interval with the predicted one. The rule is below the table.",
+    look_for="Whether members that share preprocessing train faster, or with less CPU time: compare the measured gain "
+    "and its interval with the predicted gain. The rule is below the table.",
     needs="runs with input_sharing other than duplicated",
     uses=gives_rates,
     is_there=shares,
@@ -60,15 +60,15 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
              "oversubscribed"]  # fmt: skip
     caption = (
-        "CPU time to preprocess a sample once, and of all communication per sample of the data, which is not 0 with "
-        "duplicated pipelines since Horovod's thread polls; samples/s that a rank preprocesses by itself (r_p), "
-        "that a member computes (r_c), and that reach each rank if nobody trains (peak); time_gain, cpu_gain: "
-        "training time and CPU time of the ranks with duplicated pipelines over those of the row, blocks paired, "
-        "with the 95 % interval; its verdict is no difference shown where the interval has 1. predicted_time_gain: "
-        "min(r_c, peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that compute on other devices than "
-        "those that preprocess; predicted_cpu_gain: from the costs per sample. compute simulated: the members' "
-        "accelerator is simulated at the rate r_c. over_service: training time with the tf.data service over that of "
-        "the row; the service's order of samples is not deterministic."
+        "preprocessing: CPU time to preprocess a sample once; communication: CPU time of all ranks per sample of the "
+        "data, above 0 with duplicated pipelines too, since Horovod's thread polls; samples/s that a rank preprocesses "
+        "by itself (r_p), that a member computes (r_c), and that reach each rank if nobody trains (peak); time_gain, "
+        "cpu_gain: training time and CPU time of the ranks, duplicated pipelines / the row, blocks paired, with the "
+        "95 % interval; verdict: no difference shown where the interval includes 1. predicted_time_gain: min(r_c, "
+        "peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that do not compute on the devices that "
+        "preprocess; predicted_cpu_gain: from the costs per sample. compute simulated: an accelerator of the rate r_c "
+        "is simulated. over_service: training time, tf.data service / the row; the service's order of samples is not "
+        "deterministic."
     )
     always = {"compute", "input_sharing", "preprocessing_ranks"}
     optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)
@@ -84,8 +84,8 @@ def rules(table: pd.DataFrame) -> list[str]:
         slow = rows["r_p_samples_per_s"] < rows["r_c_samples_per_s"]
         fast = rows["r_p_samples_per_s"] >= rows["r_c_samples_per_s"]
         groups = {
-            "where a rank preprocesses less than a member computes (r_p < r_c)": rows[slow],
-            "where it preprocesses as much or more": rows[fast],
+            "where a rank preprocesses more slowly than a member computes (r_p < r_c)": rows[slow],
+            "where it preprocesses as fast or faster": rows[fast],
             "where r_p or r_c was not measured": rows[~slow & ~fast],
         }
         told = [f"{where}: {_outcome(group, 'time')}" for where, group in groups.items() if len(group)]

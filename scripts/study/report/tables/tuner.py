@@ -1,7 +1,7 @@
 """The tuner's answer as a table and in words; made by scripts/tune.py, not by studies."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -19,10 +19,10 @@ SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "val
          "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value", "detectable_pct",
          "test_loss_difference", "verdict"]  # fmt: skip
 CAPTION = (
-    "the arm that was the fastest in the screening blocks, and what the held-out blocks say of it, which had no part "
-    "in the choice: ratio of its steady throughput to the baseline's, 95 % interval, p of one two-sided t-test; "
-    "detectable: the smallest gain that the held-out blocks find with probability 0.8; test_loss_difference: pick - "
-    "baseline."
+    "pick: the fastest arm of the screening blocks; all numbers: from the held-out blocks, which had no part in the "
+    "choice: throughput_ratio, steady throughput, pick / baseline, with its 95 % interval; p_value of one two-sided "
+    "t-test; detectable: the smallest difference that the held-out blocks find with probability 0.8; "
+    "test_loss_difference: pick - baseline."
 )
 
 
@@ -61,11 +61,9 @@ def _range(blocks: tuple[int, ...]) -> str:
     return f"{blocks[0]} to {blocks[-1]}" if blocks else "none"
 
 
-def sentences(answer: Answer) -> list[str]:
-    """The answer for one baseline, in words."""
-    ranks = answer.point["gpus"]
-    place = f"{answer.point['benchmark']} on {ranks} rank{'' if ranks == 1 else 's'}"
-    lines = [f"{place}: {_verdict(answer)}"]
+def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
+    """The answer for one baseline, in words. found: all answers of the study, from which the baseline is told apart."""
+    lines = [f"{_place(answer, found)}: {_verdict(answer)}"]
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
     if answer.confirmed and answer.confirmed.verdict and _excludes_zero(answer.confirmed.loss):
         loss = answer.confirmed.loss
@@ -80,6 +78,15 @@ def sentences(answer: Answer) -> list[str]:
                 "intervals does so by chance"
             )
     return lines
+
+
+def _place(answer: Answer, found: Sequence[Answer]) -> str:
+    """The baseline: ``nt3 on 2 ranks``, and the keys in which others on as many ranks differ from it."""
+    point, ranks = answer.point, answer.point["gpus"]
+    alike = [other.point for other in found if all(other.point[key] == point[key] for key in ("benchmark", "gpus"))]
+    differing = [key for key in point if key in IDENTITY and any(other[key] != point[key] for other in alike)]
+    place = f"{point['benchmark']} on {ranks} rank{'' if ranks == 1 else 's'}"
+    return ", ".join([place, *(f"{key} {text(point[key])}" for key in differing)])
 
 
 def _verdict(answer: Answer) -> str:

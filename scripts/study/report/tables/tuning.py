@@ -23,13 +23,13 @@ OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blo
             "oversubscribed")  # fmt: skip
 CAPTION = (
     "each arm against its baseline, paired within blocks: throughput_ratio, steady throughput of all ranks (arm / "
-    "baseline, geometric mean; training steps, without the first epoch and without validation), and its 95 % interval, "
-    "not adjusted for the number of arms (Student's t on logarithms); p_holm: of a two-sided t-test, adjusted over the "
-    "arms of the baseline (Holm), which gives the verdict at 0.05, from three blocks on; detectable: the smallest "
-    "difference that this number of blocks and arms finds with probability 0.8 at the observed spread; switch control: "
-    "the baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over "
-    "TCP per epoch; time_per_step: of the arm, median of the epochs; step_time: median, 95th percentile and jitter of "
-    "its single steps."
+    "baseline, geometric mean; training steps, without the first epoch and without validation), with its 95 % interval "
+    "(Student's t on logarithms, not adjusted for the number of arms); p_holm: two-sided t-test, adjusted over the "
+    "arms of the baseline (Holm); verdict: by p_holm at 0.05, from three blocks on; detectable: the smallest "
+    "difference that so many blocks and arms find with probability 0.8 at the observed spread; switch control: the "
+    "baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over TCP "
+    "per epoch, arm / baseline; time_per_step: of the arm, median of the epochs after the first; step_time: median, "
+    "95th percentile and jitter of the arm's single steps."
 )
 
 
@@ -42,8 +42,8 @@ def is_compared(run: Any) -> bool:
 @kinds.table(
     "tuning",
     title="Which switch is worth turning",
-    look_for="Which arms are faster than the defaults, by how much, and which differences would have been too small "
-    "to see. The arm that only sets control must show none.",
+    look_for="Which arms are faster than the baseline, by how much, and which differences are too small to be found. "
+    "The arm that only sets control should show none.",
     needs=NEEDS,
     uses=is_compared,
     compares_runs=True,

@@ -39,8 +39,8 @@ def concerns(study: Study) -> bool:
 @kinds.table(
     "pittman2018_claims",
     title="The paper's claims, recomputed",
-    look_for="Each number that the paper prints, what follows from it, and the same from these runs by one formula; "
-    "what it does not print, and where it contradicts itself.",
+    look_for="Each number that the paper prints or that follows from its numbers, beside the same from these runs by "
+    "the same formula; what the paper does not print, and where it contradicts itself.",
     needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
     uses=of_the_paper,
     is_there=concerns,
@@ -53,9 +53,9 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """
     frame = recomputed(FILE, runs, SIDE)
     caption = (
-        "the paper's claims: published_value from its printed numbers, derived where follows_from says from which; "
-        "value from this study's runs by the same formula; lowest and highest: over several ensembles or datasets "
-        "(series); interval: 95 %, of ratios over the blocks (repeats) if both were run interleaved; runs with a "
-        "simulated accelerator are not among them; published: pittman2018."
+        "the paper's claims: published_value: as printed, or derived from the printed numbers in follows_from; value: "
+        "from this study's runs by the same formula; lowest and highest: over several ensembles or datasets (series); "
+        "interval: 95 %, of ratios over the blocks (repeats) if both were run interleaved; runs with a simulated "
+        "accelerator are left out; published: pittman2018."
     )
     return Table("pittman2018_claims", caption, frame, SHOWN, OPTIONAL, remarks(frame) + notes(frame, "values"))

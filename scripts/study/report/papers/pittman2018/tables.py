@@ -37,8 +37,8 @@ OF_SHARING = ("input_sharing", "preprocessing_ranks")
 @kinds.table(
     "pittman2018_table1",
     title="Training time of one member and of many",
-    look_for="Whether members that read and preprocess their own samples slow each other. The paper shows no "
-    "difference between one node and 1,000 (Welch's t is 0.47); on one machine members share its cores.",
+    look_for="Whether members that read and preprocess their own samples slow each other down. The paper shows no "
+    "difference between one node and 1,000 (Welch's t is 0.47). On one machine, members share its cores.",
     needs=NEEDS,
     uses=gives_rates,
     is_there=has_ensembles,
@@ -63,9 +63,9 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *(f"published_{name}" for name in TIMES), "ratio_mean_s", *TOLD, "pairing"]  # fmt: skip
     caption = (
         "time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
-        "longest of the repeats; over_solo: to one member alone, blocks paired, with its 95 % interval; published: "
-        "pittman2018, Table I, 2,000 steps of AlexNet, 50 times alone and once on 1,000 nodes, whose times are those "
-        "of the members."
+        "longest of the repeats; over_solo: divided by the time of one member alone, blocks paired, with its 95 % "
+        "interval; published: pittman2018, Table I, 2,000 steps of AlexNet: 50 runs of one member, and the 1,000 "
+        "members of one job."
     )
     return finished("pittman2018_table1", caption, table, shown, [_no_difference()])
 
@@ -73,7 +73,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 @kinds.table(
     "pittman2018_table2",
     title="The networks",
-    look_for="Whether the networks that are trained here are the paper's.",
+    look_for="Whether the networks trained here have as many parameters as the paper's.",
     needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
     uses=of_the_paper,
     is_there=concerns,
@@ -97,8 +97,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 @kinds.table(
     "pittman2018_table3",
     title="Training on one core",
-    look_for="How much longer training takes with few cores, and that sharing the input makes up for most of it where "
-    "preprocessing is heavy.",
+    look_for="How much longer training takes on few cores, and how much of that sharing the input saves.",
     needs="runs of an ensemble with core_limit, and without",
     uses=gives_rates,
     is_there=lambda study: has_ensembles(study) and any(run["core_limit"] for run in study.runs),
@@ -118,9 +117,9 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", *OF_SHARING, "core_limit", "training_s", "slowdown", "slowdown_low",
              "slowdown_high", "published_slowdown", "ratio_slowdown", *TOLD, "pairing"]  # fmt: skip
     caption = (
-        "time until the last member has trained with so many cores per rank (core_limit), and over that with all cores "
-        "(slowdown), blocks paired, with its 95 % interval; published: pittman2018, Table III, one core against 16, "
-        "100 members."
+        "training_s: time until the last member has trained; core_limit: cores that all ranks of a node may use "
+        "together; slowdown: training_s / that with all cores, blocks paired, with its 95 % interval; published: "
+        "pittman2018, Table III, one core against 16, 100 members, one per node."
     )
     return finished("pittman2018_table3", caption, table, shown, [])
 
@@ -128,8 +127,8 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 @kinds.table(
     "pittman2018_table4",
     title="Idle and highest power",
-    look_for="The paper's savings are of the power above idle, which is 58 % of the highest. Its highest power is the "
-    "largest signed 16-bit number of watts.",
+    look_for="The paper's savings are shares of the power above idle; the idle power is 58 % of the highest. Its "
+    "highest power in watts is the largest signed 16-bit number.",
     needs=NEEDS,
     uses=gives_rates,
     is_there=has_ensembles,
@@ -151,13 +150,13 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.astype({"runs": "Int64", "highest_node_power_w": float}).reset_index(drop=True)
     shown = ["machine", "highest_node_power_w", "runs", *(name for name in table if name.startswith("published_"))]
     caption = (
-        "highest_node_power_w: of the runs' mean power of a node; published: a cabinet of 96 nodes (pittman2018, Table "
-        "IV and section V-D), idle for 45 minutes, and at most; derived from it: the share of the idle power, its "
-        "standard deviation, and the highest power over 2^15 - 1 W."
+        "highest_node_power_w: highest of the runs' mean powers of a node; published: a cabinet of 96 nodes "
+        "(pittman2018, Table IV and section V-D), mean of 45 idle minutes, and highest power; derived from these: idle "
+        "/ highest power, standard deviation of the idle power, and highest power / (2^15 - 1) W."
     )
     remarks = [
         *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
-        "no idle power of ours: power is sampled during a run only",
+        "these runs have no idle power: power is sampled during a run only",
         "no ratio: a cabinet has 96 nodes with their network and cooling",
         "Table IV calls power energy, and its variance has no unit; it is in W^2 here, if it was in kW^2 there",
     ]
@@ -167,8 +166,8 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 @kinds.table(
     "pittman2018_table5",
     title="Power by way of sharing",
-    look_for="How much power sharing saves of the power drawn. The paper's savings of 15.8, 10.0 and 4.5 % are of the "
-    "power above idle; of the power drawn they are 6.6, 3.9 and 1.8 %.",
+    look_for="What share of the power drawn sharing saves. The paper's savings of 15.8, 10.0 and 4.5 % are shares of "
+    "the power above idle; of the power drawn they are 6.6, 3.9 and 1.8 %.",
     needs=NEEDS,
     uses=gives_rates,
     is_there=has_ensembles,
@@ -193,9 +192,10 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", *OF_SHARING, "node_power_w", *names[:3],
              *(f"published_{name}" for name in measures), "published_saved_pct", *TOLD, "pairing"]  # fmt: skip
     caption = (
-        "mean power of a node from load to evaluate, and by how much less all of it is than with duplicated pipelines "
-        "(saved_pct), blocks paired, with its 95 % interval; published: pittman2018, Table V, mean power of a cabinet "
-        "with 80 members; savings_pct is of the power above idle, saved_pct follows for the whole power."
+        "mean power of a node from load to evaluate; saved_pct: by how much less power is drawn than with duplicated "
+        "pipelines, blocks paired, with its 95 % interval; published: pittman2018, Table V, mean power of a cabinet "
+        "with 80 members; published_savings_pct: share of the power above idle, as printed; published_saved_pct: share "
+        "of the power drawn, derived."
     )
     remarks = [
         f"cabinet_above_idle_w is cabinet_w less the {idle_w():.0f} W of the idle cabinet (Table IV)",

@@ -19,8 +19,8 @@ SIDE = Side(number, workload_difference, "any network")
 @kinds.table(
     "prace2019_claims",
     title="The guide's claims, recomputed",
-    look_for="What the guide says of input, scaling and Keras's training loop, and the same from these runs with an "
-    "interval; where the guide contradicts itself, and what cannot be compared.",
+    look_for="What the guide says about input, scaling and Keras's training loop, beside the same from these runs with "
+    "an interval; where the guide contradicts itself, and what cannot be compared.",
     needs="runs that give timings",
     uses=kinds.runs(),
     compares_runs=True,
@@ -32,7 +32,7 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """
     frame = recomputed("prace2019_claims.csv", runs, SIDE)
     caption = (
-        "the guide's claims: published_value from its printed numbers, value from this study's runs by the same "
+        "the guide's claims: published_value: from its printed numbers; value: from this study's runs by the same "
         "formula, from times per step without the first epoch; lowest and highest: over several networks or rank "
         "counts (series); interval: 95 %, of ratios over the blocks (repeats) if both were run interleaved; stated: "
         "what the text says; published: prace2019, sections 6.1 to 6.4, without repeats or intervals."

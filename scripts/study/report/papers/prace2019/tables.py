@@ -36,7 +36,7 @@ def of_images(run: Any) -> bool:
     "prace2019_table8_9",
     title="Images per second by number of GPUs",
     look_for="How the throughput grows with the ranks, and what reading the images costs. The guide's two tables "
-    "differ in framework, data and method at once, ours only in the input.",
+    "differ in framework, data and method at once; the runs here differ in the input only.",
     needs="runs on images with strategy horovod",
     uses=of_images,
     compares_runs=True,
@@ -56,10 +56,10 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
              *TOLD]  # fmt: skip
     caption = (
-        "images per second of all ranks, without the first epoch; speedup over one rank with as many images per rank, "
-        "and its 95 % interval; published: prace2019, Table 8 (MXNet with a parameter server, ImageNet from RecordIO "
-        "files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node; framework: which of "
-        "the two stands beside; ours are TensorFlow with Horovod."
+        "images per second of all ranks, without the first epoch; speedup over one rank with the same batch size per "
+        "rank, and its 95 % interval; published: prace2019, Table 8 (MXNet with a parameter server, ImageNet from "
+        "RecordIO files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node; framework: "
+        "which of these two the row is compared with; all runs here are TensorFlow with Horovod."
     )
     return _finished("prace2019_table8_9", caption, table, shown)
 
@@ -91,9 +91,9 @@ def has_own_loop(study: Study) -> bool:
 
 @kinds.table(
     "prace2019_table13",
-    title="Keras's training loop and one of its own",
-    look_for="How much of a factor of 4.7 is left between the two loops, on the same network and data, with an "
-    "interval in table prace2019_claims.",
+    title="Keras's training loop and a custom one",
+    look_for="How much of the guide's factor of 4.7 is left between the two loops on the same network and data. Table "
+    "prace2019_claims has its interval.",
     needs="runs with training_loop custom",
     uses=kinds.runs(),
     is_there=has_own_loop,
@@ -112,7 +112,7 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = with_unmeasured(table, LOOPS, keys, measures)
     shown = ["benchmark", "framework", "gpus", "global_batch", "time_per_epoch_s", "published_time_per_epoch_s", *TOLD]
     caption = (
-        "median time per epoch without the first; framework: keras is Keras's loop, tensorflow a loop of this project "
+        "median time of the epochs after the first; framework: keras is Keras's loop, tensorflow this project's loop "
         "around the same model and optimizer; published: prace2019, Table 13, ResNet-50 on 128 nodes, TensorFlow 1.6; "
         "its code is not published."
     )
