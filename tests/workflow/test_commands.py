@@ -15,7 +15,7 @@ from project import BIN, ROOT, WAIT_S, copy_of_project
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:make|snakemake|python|git|ssh|rsync|module|pip|\.|\S*scripts/\S+|\S*bin/\S+) \S")
 REASON = re.compile(r"<!-- not run: ([^>]+) -->\s*$")
 OWN_FILE = re.compile(r"# ((?:config|scripts)/\S+)\n")
-QUICK = re.compile(r"make (?:status|recommend|check)\b|snakemake |python scripts/\S+")
+QUICK = re.compile(r"make (?:status|recommend|tune|check)\b|snakemake |python scripts/\S+")
 ELSEWHERE = {  # commands like these: the test that runs them, or what they are made of
     r"make (setup|study|quick|test)\b": ".ci/run",
     r"snakemake --profile local( --config study=\w+)?$": "tests/unit/test_documents.py",  # expands every study
