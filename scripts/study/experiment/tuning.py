@@ -45,7 +45,7 @@ def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms
         yield baseline
         return
     yield dataclasses.replace(baseline, arms=(Arm(BASELINE, baseline.point, {}),))
-    names = {baseline.key: "the baseline; for an A/A comparison, set control: 1"}
+    names = {baseline.key: "the baseline; for an A/A test, set control: 1"}
     for name, changes in arms.items():
         where = f"{place}.tuning.{name}"
         run = planned(changes, where)
