@@ -418,7 +418,7 @@ def test_an_arm_of_one_baseline_may_be_the_baseline_of_another_and_runs_once():
         ({"a": {"control": -1}}, r"runs\[0\].tuning.a.control: -1 is less than"),
         ({"a": {"ensemble": 2}}, r"runs\[0\].tuning.a.ensemble: an arm trains the baseline's workload"),
         ({"a": {"gpus": 2}}, r"runs\[0\].tuning.a.gpus: an arm trains the baseline's workload"),
-        ({"a": {"trace": True}}, r"runs\[0\].tuning.a.trace: its runs give no timings"),
+        ({"a": {"trace": True}}, r"runs\[0\].tuning.a.trace: runs with this key give no timings"),
         ({"baseline": {"control": 1}}, r"runs\[0\].tuning.baseline: is the name of the grid's own point"),
         ({"a": {"sharding": "none"}}, r"runs\[0\].tuning.a.sharding: .* same run as the baseline; .* set control"),
         ({"a": {"control": 1}, "b": {"control": 1}}, r"runs\[0\].tuning.b.control: .* same run as arm 'a'"),
