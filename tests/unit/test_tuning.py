@@ -1,6 +1,7 @@
 """Arms against their baseline: table, figure and tuner, from runs with known numbers."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -226,6 +227,14 @@ def test_the_gain_is_of_the_held_out_blocks_only(tuned):
     runs.loc[(runs["input_pipeline"] == "keras_arrays") & ~lucky, "time_per_step_s"] *= 2
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.KEEP and "as good" not in told and "has -" in told
+
+
+def test_answers_of_as_many_ranks_are_told_apart_by_the_keys_in_which_they_differ(tuned):
+    answer, _ = answer_of(*tuned({"arrays": 1.2}))
+    longer = dataclasses.replace(answer, point={**answer.point, "epochs": 50})
+    wider = dataclasses.replace(answer, point={**answer.point, "gpus": 4, "epochs": 9})
+    told = [sentences(each, [answer, longer, wider])[0].split(":")[0] for each in (answer, longer, wider)]
+    assert told == ["nt3 on 2 ranks, epochs 4", "nt3 on 2 ranks, epochs 50", "nt3 on 4 ranks"]
 
 
 def test_the_defaults_are_a_candidate(tuned):
