@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import mmap
 import threading
 from types import SimpleNamespace
 
@@ -17,10 +18,11 @@ from study.data.samples import Arrays
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
-from study.training.ensemble import consumption
+from study.training.ensemble import consumption, ring
+from study.training.ensemble.buffer import Lost
 from study.training.ensemble.content import Form
 from study.training.ensemble.members import Alone
-from study.training.ensemble.order import Order
+from study.training.ensemble.order import Block, Order
 from study.training.ensemble.sharing import WAYS, Place
 from study.training.ensemble.simulated import Accelerator
 from study.training.ensemble.stream import Stream
@@ -120,7 +122,9 @@ def test_rounds_give_each_block_to_one_reader(readers, most):
         assert sum(block.samples for block in itertools.chain(*rounds)) == SAMPLES * EPOCHS
 
 
-def streams(sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order):
+def streams(
+    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False
+):
     """The streams of all ranks, made together as ranks make theirs."""
     way = WAYS[sharing]
     sets = [each for each in dict.fromkeys(way.process_sets(ranks, readers)) if 1 < len(each) < ranks]
@@ -129,7 +133,7 @@ def streams(sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=Tru
     def make(communicator):
         form = Form.of(order.dataset(source, 0, 1))
         shared = way(Place(communicator, source, readers, order, form, capacity, waits))
-        return Stream(shared)
+        return Stream(shared, goes_on=goes_on)
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
 
@@ -252,6 +256,78 @@ def test_a_member_that_lags_reads_alone_and_gets_all_samples(sharing, readers):
         assert_right(batches)
     made = sum(each.measures()["samples_preprocessed"] for each in found)
     assert made > EPOCHS * SAMPLES, "who lags preprocesses for itself"
+
+
+def rings(slots=1, waits=False):
+    """The rings of two ranks of a node, both of which read; the first one writes blocks of one sample."""
+    form = Form((np.dtype(np.float32),), ((2,),))
+    memory = mmap.mmap(-1, ring.size(form, slots, 1, 2))
+    return [ring.Ring(memory, form, slots, [1] * 9, (2, 1, own), waits) for own in (0, 1)]
+
+
+def block(number):
+    return Block(number, number, 1), (np.full((1, 2), number, np.float32),)
+
+
+def test_who_is_left_behind_while_it_takes_a_block_stays_behind(monkeypatch):
+    """Else it would read blocks that nobody keeps for it."""
+    fast, slow = rings()
+    fast.put(*block(0))
+    fast.get()
+    check, checks = slow._raise_end, []
+
+    def late():
+        check()
+        checks.append(None)
+        if len(checks) == 2:  # the last one
+            fast.put(*block(1))
+
+    monkeypatch.setattr(slow, "_raise_end", late)
+    (taken_last,) = slow.get()
+    assert taken_last.tolist() == [[0, 0]]
+    monkeypatch.undo()
+    with pytest.raises(Lost, match="lags"):
+        slow.get()
+
+
+def test_nobody_waits_for_a_member_that_ended_while_it_took_a_block(monkeypatch):
+    first, second = rings(waits=True)
+    first.put(*block(0))
+    first.get()
+    check, checks = second._raise_end, []
+
+    def late():
+        check()
+        checks.append(None)
+        if len(checks) == 2:
+            second.close()
+
+    monkeypatch.setattr(second, "_raise_end", late)
+    second.get()
+    each_in_a_thread(lambda number: first.put(*block(number)), [1])
+    assert first.get()[0].tolist() == [[1, 1]]
+    each_in_a_thread(lambda number: first.put(*block(number)), [2])
+
+
+def test_a_rank_that_may_leave_first_waits_for_the_last_broadcast():
+    """Rank 0 only gathers with rank 1; its leaving would end the broadcast from rank 1 to rank 2."""
+    found, has_left = streams("single_broadcast", 3, 2, 4, goes_on=True), threading.Event()
+    before = itertools.count(1)
+
+    def work(number):
+        if number == 0:
+            taken(found[0])
+            has_left.set()
+        elif number == 1:
+            taken(found[1])
+        else:
+            # In the second epoch's third batch the last round is gathered, and not yet broadcast.
+            taken(found[2], lambda: next(before) == 8 + 3 and early.append(has_left.wait(0.5)))
+
+    early = []
+    each_in_a_thread(work, [0, 1, 2])
+    assert early == [False]
+    assert sum(each.measures()["samples_preprocessed"] for each in found) == EPOCHS * SAMPLES
 
 
 class Damaged(Arrays):

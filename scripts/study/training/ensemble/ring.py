@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.training.communicator import Communicator, Members
@@ -25,8 +26,7 @@ from study.training.ensemble.order import Block
 
 POLL_S = 0.0002, 0.004  # between two looks: at first, and the longest
 LOOK_S = 0.5  # of waiting, before it is looked whether a process still lives
-ENDED = np.int64(1) << 62  # the place of a member that has ended: nobody waits for it
-LEFT = ENDED + 1  # of one that lags behind, and reads alone from now on
+ENDED = np.int64(1) << 62  # the place of a member that has ended or was left behind: nobody waits for it
 
 
 class Ring(Buffer):
@@ -53,30 +53,31 @@ class Ring(Buffer):
         """
         members, readers, own = node
         self._places, slot_bytes = form.places(samples[0])
-        counters = np.frombuffer(memory, np.int64, 1 + slots + 2 * members)
+        counters = np.frombuffer(memory, np.int64, 1 + slots + 3 * members)
         self._failed, self._ready = counters[:1], counters[1 : 1 + slots]
-        self._cursors, self._processes = counters[1 + slots :].reshape(2, members)
+        # A member writes its cursor only, and writers its mark only: neither undoes what the other has written.
+        self._cursors, self._is_left, self._processes = counters[1 + slots :].reshape(3, members)
         self._processes[own] = os.getpid()
         self._slots, self._own, self._readers, self._form = slots, own, readers, form
         bytes_ = np.frombuffer(memory, np.uint8)
         begin = _header_bytes(slots, members)
         self._memory = [bytes_[begin + n * slot_bytes : begin + (n + 1) * slot_bytes] for n in range(slots)]
         self._error: BaseException | None = None
-        self._waits = waits
+        self._waits, self._is_closed = waits, False
         self._bytes = len(bytes_) if own == 0 else 0
         self._sizes = samples
 
     def put(self, block: Block, content: Content) -> None:
         """Write a block into its slot, when the slowest member has read what was there."""
         short_from = None
-        for is_long in _waiting(lambda: self._cursors.min() > block.number - self._slots):
+        for is_long in _waiting(lambda: self._places_read().min() > block.number - self._slots):
             self._raise_failure()
             if is_long:
                 self._forget_ended()
             is_short = not self._waits and self._is_any_short()
             short_from = (short_from or time.monotonic()) if is_short else None
             if short_from and time.monotonic() - short_from > PATIENCE_S:
-                self._cursors[self._cursors <= block.number - self._slots] = LEFT
+                self._is_left[self._cursors <= block.number - self._slots] = 1
         target = self._arrays(block.number, block.samples)
         for array, values in zip(target, content, strict=True):
             array[:] = values
@@ -84,21 +85,20 @@ class Ring(Buffer):
 
     def get(self) -> Content:
         """A copy of the next block: TensorFlow may use an array that it is given long after the step."""
+        self._raise_end()
         number = int(self._cursors[self._own])
-        if number >= ENDED:
-            raise Lost(LAGS if number == LEFT else HAS_ENDED)
         writer = number % len(self._sizes) % self._readers
         for is_long in _waiting(lambda: self._ready[number % self._slots] == number + 1):
             self._raise_failure()
-            if self._cursors[self._own] >= ENDED:
-                raise Lost(LAGS if self._cursors[self._own] == LEFT else HAS_ENDED)
+            self._raise_end()
             if is_long and _has_ended(self._processes[writer]):
                 raise Lost(f"rank {writer} of this node, which writes the next block, has ended")
         shared = self._arrays(number, self._sizes[number % len(self._sizes)])
         content = tuple(array.copy() for array in shared)
-        if self._cursors[self._own] == LEFT:  # it may have been overwritten meanwhile
-            raise Lost(LAGS)
+        self._raise_end()  # if it was left behind, the block may have been overwritten meanwhile
         self._cursors[self._own] = number + 1
+        if self._is_closed:  # by another thread, just now
+            self._cursors[self._own] = ENDED
         return content
 
     def fail(self, error: BaseException) -> None:
@@ -108,6 +108,7 @@ class Ring(Buffer):
 
     def close(self) -> None:
         """Let nobody wait for this member."""
+        self._is_closed = True
         self._cursors[self._own] = ENDED
 
     @property
@@ -129,8 +130,19 @@ class Ring(Buffer):
 
     def _is_any_short(self) -> bool:
         """Whether a member waits for a block that is not written."""
-        reading = self._cursors[self._cursors < ENDED]
+        places = self._places_read()
+        reading = places[places < ENDED]
         return bool((self._ready[reading % self._slots] != reading + 1).any())
+
+    def _places_read(self) -> NDArray[np.int64]:
+        """The number of the block that each member reads next; `ENDED` for those that nobody waits for."""
+        return np.where(self._is_left, ENDED, self._cursors)
+
+    def _raise_end(self) -> None:
+        if self._is_closed:
+            raise Lost(HAS_ENDED)
+        if self._is_left[self._own]:
+            raise Lost(LAGS)
 
     def _raise_failure(self) -> None:
         if self._error:
@@ -175,7 +187,7 @@ def size(form: Form, slots: int, samples: int, members: int) -> int:
 
 def _header_bytes(slots: int, members: int) -> int:
     """Bytes of the counters, up to where the first block begins: aligned."""
-    return -(-8 * (1 + slots + 2 * members) // ALIGNMENT) * ALIGNMENT
+    return -(-8 * (1 + slots + 3 * members) // ALIGNMENT) * ALIGNMENT
 
 
 def shared(communicator: Communicator, node: Members, length: int) -> mmap.mmap:

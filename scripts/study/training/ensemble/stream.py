@@ -248,6 +248,9 @@ class Stream(SampleSource):
                     self._make_all(blocks[0].number)
                 return
             self._sharing_cpu_s += time.thread_time() - begun
+        if self._goes_on:
+            with contextlib.suppress(Exception):  # other ranks are lost: there is nobody to wait for
+                way.end()
 
     def _make_all(self, first: int) -> None:
         """Preprocess all blocks from number ``first`` on, for this rank alone."""

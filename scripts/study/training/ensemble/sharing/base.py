@@ -89,6 +89,10 @@ class Way(ABC):
         Without `Place.waits` only. All ranks must call.
         """
 
+    @abstractmethod
+    def end(self) -> None:
+        """After the last round, where each rank leaves by itself: wait until all have got it. All ranks must call."""
+
     def _buffer(self) -> Buffer:
         return Queue(self.place.capacity)
 
@@ -128,6 +132,10 @@ class ByMessages(Way):
                     queue.leave()
                 return
             time.sleep(PAUSE_S)
+
+    def end(self) -> None:
+        """The first rank that leaves shuts Horovod down for all, also for one that still has to broadcast."""
+        self.place.communicator.gather_bytes(np.zeros(1, np.uint8))
 
     def _bytes(self, block: Block) -> int:
         return block.samples * self.place.form.sample_bytes

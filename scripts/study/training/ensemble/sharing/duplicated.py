@@ -20,6 +20,9 @@ class Duplicated(Way):
     def agree(self, blocks: int) -> None:
         """Nothing: nobody waits for another member."""
 
+    def end(self) -> None:
+        """Nothing: nobody waits for another member."""
+
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """The rank's own block."""
         return [(block, own) for block in blocks if own is not None]

@@ -39,6 +39,9 @@ class SharedMemory(Way):
     def agree(self, blocks: int) -> None:
         """Nothing: who writes into the ring sees who lags."""
 
+    def end(self) -> None:
+        """Nothing: what is in the ring stays there when its writer has left."""
+
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """The rank's own block, if it has one: the others' are in the ring."""
         return [] if own is None or self.reader is None else [(blocks[self.reader], own)]

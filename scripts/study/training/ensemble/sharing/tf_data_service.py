@@ -63,6 +63,9 @@ class TfDataService(Way):
     def agree(self, blocks: int) -> None:
         """Nothing: a member that lags skips samples."""
 
+    def end(self) -> None:
+        """Nothing: its ranks do not leave by themselves."""
+
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """The next block that the worker has for this member."""
         content = tuple(array.numpy() for array in next(self._blocks))
