@@ -213,7 +213,7 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]
-    samples = metrics["workload"]["samples_per_rank"] * run.ranks * run.emulated_ranks
+    samples = metrics["workload"]["samples_per_rank"] * _trained_ranks(run, metrics) * run.emulated_ranks
     return {
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
@@ -256,7 +256,7 @@ def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
 
 def _step_times(metrics: dict[str, Any]) -> dict[str, float | None]:
     """Median, 95th percentile and jitter of rank 0's steps; None if they are not measured."""
-    found = metrics["ranks"][0].get("step_times") or {}
+    found = _rank_of_history(metrics).get("step_times") or {}
     return {f"step_time_{name}": found.get(name) for name in ("median_s", "p95_s", "jitter")}
 
 
@@ -287,8 +287,20 @@ def _gradient_noise_scale(run: RunDefinition, metrics: dict[str, Any]) -> float 
 
 
 def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
-    """Steps of an epoch."""
-    return -(-metrics["workload"]["samples_per_rank"] // run.derived.batch_size_per_rank)
+    """Steps of an epoch; of an ensemble those of the member whose epochs are in ``history.csv``."""
+    member = _rank_of_history(metrics).get("member", {})
+    return -(-metrics["workload"]["samples_per_rank"] // member.get("batch_size", run.derived.batch_size_per_rank))
+
+
+def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The rank whose epochs are in ``history.csv``: rank 0, or the first one whose member has not failed."""
+    return next(rank for rank in metrics["ranks"] if not rank.get("member", {}).get("failure"))
+
+
+def _trained_ranks(run: RunDefinition, metrics: dict[str, Any]) -> int:
+    """The number of ranks that went through all epochs: all, but those of members that failed."""
+    members = [rank["member"] for rank in metrics["ranks"] if "member" in rank]
+    return sum(member["failure"] is None for member in members) if members else run.ranks
 
 
 def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -396,12 +408,15 @@ def _sum(values: list) -> float | None:
 
 
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:
-    """What a run trained, and checksums by which runs are compared: of rank 0's weights, and of all ranks' inputs."""
+    """What a run trained, and checksums by which runs are compared: of rank 0's weights, and of all ranks' inputs.
+
+    Of an ensemble, the weights of the first member that has not failed.
+    """
     inputs = [rank.get("input_crc32") for rank in metrics["ranks"]]
     return {
         "parameters": metrics["parameters"],
         "ranks_agree": _ranks_agree(metrics),
-        "final_weights_crc32": metrics["ranks"][0]["final_weights_crc32"],
+        "final_weights_crc32": _rank_of_history(metrics)["final_weights_crc32"],
         "inputs_crc32": None if None in inputs else zlib.crc32(json.dumps(inputs).encode()),
     }
 
