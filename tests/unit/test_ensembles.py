@@ -330,6 +330,30 @@ def test_a_rank_that_may_leave_first_waits_for_the_last_broadcast():
     assert sum(each.measures()["samples_preprocessed"] for each in found) == EPOCHS * SAMPLES
 
 
+def test_a_member_that_reads_alone_gets_all_samples_though_others_are_lost():
+    found = streams("all_shared", 2, 2, 4, waits=False, goes_on=True)
+    first_goes_ahead, are_lost = threading.Event(), threading.Event()
+    steps = [itertools.count(1), itertools.count(1)]
+
+    def fast():
+        if next(steps[0]) == 8:
+            first_goes_ahead.set()
+            assert are_lost.wait(WAIT_S)
+
+    def slow():
+        number = next(steps[1])
+        if number == 1:
+            assert first_goes_ahead.wait(WAIT_S)
+        elif number == 6:  # what was ready when it was left behind is used up
+            found[1]._way.place.communicator.tables[0, 1][0].abort()
+            are_lost.set()
+
+    for batches in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
+        assert_right(batches)
+    fast_from, slow_from = (each.measures()["alone_from_block"] for each in found)
+    assert 0 < slow_from < 13 <= fast_from
+
+
 class Damaged(Arrays):
     """Samples that can be read in the first epoch only."""
 

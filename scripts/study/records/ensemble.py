@@ -52,5 +52,7 @@ def _member(rank: Mapping[str, Any]) -> dict[str, Any]:
         **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs", "failure", "affinity")},
         "weights_crc32": rank["final_weights_crc32"],
         "received_mb": member["received_bytes"] / 1e6,
+        "samples_preprocessed": member["samples_preprocessed"],
+        "alone_from_block": member.get("alone_from_block"),
         "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9,
     }

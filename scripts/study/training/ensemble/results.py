@@ -16,8 +16,9 @@ from study.instruments import phases
 FILE = "members.csv"  # in the run's directory
 # Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
 FIRST = ("member", "rank", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
-LAST = ("weights_crc32", "initial_weights_crc32", "energy_j", "energy_reason", "failure")
-WHOLE = ("seed", "batch_size", "epochs", "weights_crc32", "initial_weights_crc32")  # integers, which may be missing
+LAST = ("samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32", "energy_j",
+        "energy_reason", "failure")  # fmt: skip
+WHOLE = ("seed", "batch_size", "epochs", *LAST[:4])  # integers, which may be missing
 NO_ENERGY = "energy is measured for all ranks of a node together, not for each member"
 WAITED = "input_wait_per_step_s"
 
@@ -96,6 +97,7 @@ def write_members(
             **{name: each["member"][name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
             "losses": " ".join(map(str, each["member"]["losses"])),
             **each["member"]["quality"],
+            **{name: each["member"][name] for name in ("samples_preprocessed", "alone_from_block")},
             "weights_crc32": None if each["member"]["failure"] else each["final_weights_crc32"],
             "initial_weights_crc32": each["initial_weights_crc32"],
             "energy_j": None,

@@ -14,7 +14,7 @@ import numpy as np
 from study.data.input_measures import InputMeasures
 from study.data.samples import Can, SampleSource
 from study.instruments import cpu_time
-from study.training.ensemble.buffer import Lost, Queue
+from study.training.ensemble.buffer import Buffer, Lost, Queue
 from study.training.ensemble.content import Content
 from study.training.ensemble.sharing import Way
 
@@ -47,7 +47,9 @@ class Stream(SampleSource):
         self._block: Content | None = None
         self._has_ended = False
         self._used = 0  # samples of the block that are in batches already
+        self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
         self._fills: list[float] = []
+        self._counting = threading.Lock()
         self._samples_preprocessed = self._begun_wall_ns = self._ended_wall_ns = 0
         self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
         self.batches_taken = 0
@@ -156,7 +158,9 @@ class Stream(SampleSource):
             samples_preprocessed: by this rank. received_bytes: payload from other ranks. cpu_s: processor time of this
             rank and its children. preprocessing_cpu_s, communication_cpu_s: parts of it, of the threads that preprocess
             and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
-            buffer that was full when a block was taken; None if none was. memory_bytes: the most bytes of shared blocks
+            buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
+            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not.
+            memory_bytes: the most bytes of shared blocks
             that the rank had ready. begun_wall_ns, ended_wall_ns: of the member's training.
         """
         return {
@@ -166,6 +170,7 @@ class Stream(SampleSource):
             "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
             "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
             "queue_fill": float(np.mean(self._fills)) if self._fills else None,
+            "alone_from_block": self._alone_from,
             "memory_bytes": self._buffer.memory_bytes,
             "begun_wall_ns": self._begun_wall_ns,
             "ended_wall_ns": self._ended_wall_ns,
@@ -201,7 +206,7 @@ class Stream(SampleSource):
                 raise
             self._buffer.close()
             self._buffer = Queue(self._way.place.capacity)
-            alone = functools.partial(self._make_all, self._next)
+            alone = functools.partial(self._make_all, self._next, self._buffer)
             threading.Thread(target=self._produce, args=[alone], daemon=True).start()
             block = self._buffer.get()
         self._next += 1
@@ -217,7 +222,8 @@ class Stream(SampleSource):
     def _made(self, blocks: Iterator[Any]) -> Content:
         """The next of the blocks that this rank preprocesses."""
         own = tuple(array.numpy() for array in next(blocks))
-        self._samples_preprocessed += len(own[0])
+        with self._counting:  # a member that makes its own blocks may still make others'
+            self._samples_preprocessed += len(own[0])
         self._preprocessing_cpu_s = cpu_time.of_threads_s(self._preprocessors)
         return own
 
@@ -245,16 +251,24 @@ class Stream(SampleSource):
                     raise
                 if not isinstance(error, Lost):  # else training notices it, in `_taken`
                     print(f"other ranks are lost, this one makes all blocks from now on: {error}", flush=True)
-                    self._make_all(blocks[0].number)
+                    self._make_all(blocks[0].number, buffer)
                 return
             self._sharing_cpu_s += time.thread_time() - begun
         if self._goes_on:
             with contextlib.suppress(Exception):  # other ranks are lost: there is nobody to wait for
                 way.end()
 
-    def _make_all(self, first: int) -> None:
-        """Preprocess all blocks from number ``first`` on, for this rank alone."""
-        order, buffer = self._way.place.order, self._buffer
+    def _make_all(self, first: int, buffer: Buffer) -> None:
+        """Preprocess all blocks from number ``first`` on, for this rank alone, while it takes them from ``buffer``."""
+        if not self._takes_from(buffer):
+            return
+        self._alone_from, order = first, self._way.place.order
         blocks = self._preprocessed(0, 1, first)
         for number in range(first, order.blocks):
+            if not self._takes_from(buffer):
+                return
             buffer.put(order.block(number), self._made(blocks))
+
+    def _takes_from(self, buffer: Buffer) -> bool:
+        """Whether the member still needs what is in a buffer: it has another one once it makes its own blocks."""
+        return buffer is self._buffer and not self._has_ended
