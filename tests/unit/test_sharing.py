@@ -138,3 +138,10 @@ def test_a_run_that_failed_or_lost_a_member_is_in_no_gain(ensembles, column, val
     _, rows = made(runs)
     assert rows.loc["all_shared"].repeats_ok == 2
     assert rows.loc["all_shared"].time_gain == pytest.approx((20 / 13.4 * 15 / 10) ** 0.5)
+
+
+def test_a_way_is_compared_with_the_duplicated_pipelines_of_the_same_blocks(ensembles):
+    longer = {"prefetch_blocks": 16, "makespan_s": [20.0, 40.0, 30.0]}
+    shared = {**SHARED, "prefetch_blocks": 16, "on_member_lag": "read_alone"}
+    _, rows = made(ensembles(DUPLICATED, DUPLICATED | longer, shared))
+    assert rows.loc["all_shared"].time_gain == pytest.approx(2 * (10 / 6.6 * 20 / 13.4 * 15 / 10) ** (1 / 3))

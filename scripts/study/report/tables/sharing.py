@@ -16,7 +16,9 @@ from study.report.tables.layout import Table, text
 from study.report.tables.sharing_model import Costs, Rates
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-OF_SHARING = ("input_sharing", "preprocessing_ranks", "share_block_samples", "prefetch_blocks")
+OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
+OF_SHARING = ("input_sharing", "preprocessing_ranks", *OF_BLOCKS)
+OF_LAG = ("on_member_lag",)  # which duplicated pipelines and the service do not have: nobody waits
 # What may differ between a run that trains and one that times a rate: the rate is of the same data and cores.
 OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members", "on_member_failure", "on_member_lag")
 SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
@@ -210,10 +212,17 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
 
 
 def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
-    """The point of the same ensemble with another way of sharing; None without one, and of that way itself."""
-    same = [name for name in IDENTITY if name not in OF_SHARING]
+    """The point of the same ensemble with another way of sharing, if there is one of the same blocks.
+
+    None without such a point, and for a point of that way itself.
+    """
+    if row["input_sharing"] == way:
+        return None
+    same = [name for name in IDENTITY if name not in (*OF_SHARING, *OF_LAG)]
     others = table[(table["input_sharing"] == way) & (table[same] == row[same]).all(axis=1)]
-    return None if row["input_sharing"] == way or others.empty else others.iloc[0]
+    alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
+    found = others if alike.empty else alike
+    return None if found.empty else found.iloc[0]
 
 
 def _costs(row: pd.Series, base: pd.Series) -> Costs:
