@@ -18,6 +18,7 @@ from study.data.samples import Arrays
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
+from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
 from study.training.ensemble.buffer import Lost
 from study.training.ensemble.content import Form
@@ -453,3 +454,13 @@ def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     ((own, averages),) = seen
     assert [float(each) for each in own] == [float(each) for each in averages] == [2 * 8]
     assert float(weight) == 3 - 0.5 * 2
+
+
+def test_fewer_ranks_than_a_process_set_has_are_told_in_one_line(monkeypatch):
+    def init(process_sets):
+        assert [each.ranks for each in process_sets] == [[0, 1]]
+        raise ValueError("Horovod initialization failed.")
+
+    monkeypatch.setattr("horovod.tensorflow.init", init)
+    with pytest.raises(StudyError, match=r"process sets \[\(0, 1\)\].*as many ranks as the run has"):
+        Horovod(static_sets=[(0, 1)])

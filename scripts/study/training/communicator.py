@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from study.core.errors import StudyError
 from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
 
@@ -103,7 +104,15 @@ class Horovod:
         hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
         before = cpu_time.threads()
         sets = {members: hvd.ProcessSet(list(members)) for members in static_sets}
-        hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
+        try:
+            hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
+        except ValueError:
+            if not sets:
+                raise
+            raise StudyError(
+                f"Horovod does not start with the process sets {list(sets)}, and says why above; has the launcher "
+                "started as many ranks as the run has, and was Horovod built for it?"
+            ) from None
         self.own_threads = cpu_time.threads() - before
         self._hvd = hvd
         self.libraries = _libraries(hvd)
