@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import psutil
 import pytest
 
 COMMON = """benchmark: lenet, scaling: weak, epochs: 2, batch_size: 20, learning_rate_scaling: none,
@@ -135,4 +136,7 @@ def test_a_killed_rank_ends_the_run_or_leaves_the_others_unchanged(ensembles):
         assert run.members_failed == 1
         assert members(run).weights_crc32[1] == unharmed, sharing
         assert members(run).failure[0].startswith("rank 0 ended in phase train"), sharing
+        assert members(run).alone_from_block[1] >= 10, "from where the other one had got to"
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(project.root) in " ".join(p.info["cmdline"] or [])]
+    assert not left, "no process is left"
     assert project.plan(study="ensembles") == {}
