@@ -214,22 +214,24 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     runs = changed(runs, 0, status="failed", failure_kind="oom", failure_phase="train", runtime_s=900.0)
     runs = changed(runs, 3, oversubscribed=True, runtime_s=900.0)
     runs = changed(runs, 5, resumed_after_epoch=2, runtime_s=math.nan)
+    runs = changed(runs.assign(members_failed=math.nan), 6, members_failed=1, runtime_s=900.0)
     runs = changed(runs, 7, runtime_s=0.0)
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs) == ("yes", 3, 6)
     assert found.estimate == pytest.approx(30)
     reasons = {each["record"]: each["reason"] for each in found.left_out}
-    assert [reasons[runs.record[place]] for place in (0, 1, 3, 5, 7)] == [
+    assert [reasons[runs.record[place]] for place in (0, 1, 3, 5, 6, 7)] == [
         "failed: oom in train",
         "no run to compare it with in its block",
         "oversubscribed: fewer cores than its ranks need",
         "resumed from a checkpoint: no times",
+        "a member failed: the others had more of the machine",
         "no positive value",
     ]
     assert len(reasons) == 8 and not set(reasons) & set(found.records)
     told = found.sentence.split("Left out: ")[1].rstrip(".").split(", ")
     assert set(told) == {"1 failed", "1 oversubscribed", "1 resumed from a checkpoint", "1 no positive value",
-                         "4 no run to compare it with in its block"}  # fmt: skip
+                         "1 a member failed", "3 no run to compare it with in its block"}  # fmt: skip
 
 
 def test_if_every_run_failed_there_is_no_verdict():

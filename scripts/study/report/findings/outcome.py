@@ -104,6 +104,8 @@ def _reason(row: pd.Series, positive: bool) -> str | None:
     """Why a run by itself enters no estimate."""
     if row["status"] != "ok":
         return f"failed: {row['failure_kind']} in {row['failure_phase']}"
+    if (row.get("members_failed") or 0) > 0:
+        return "a member failed: the others had more of the machine"
     if row["oversubscribed"]:
         return "oversubscribed: fewer cores than its ranks need"
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
