@@ -110,9 +110,10 @@ def test_unusable_runs_are_left_out_and_counted():
     frame.loc[3, ["link_mbit_per_s", "cpu_limited"]] = [100, True]
     frame.loc[4, "runtime_s"] = math.nan
     frame.loc[5, "time_per_epoch_s"] = 0
+    frame.loc[6, "ensemble"] = 2
     found = settings.select(frame)
-    assert len(found.used) == 4
-    assert sum(found.left_out.values()) == 4
+    assert len(found.used) == 3
+    assert sum(found.left_out.values()) == 5
     assert len(found.problems) == 2
     assert all("runs/6-" in line and "delete its folder" in line for line in found.problems)
 
