@@ -18,6 +18,7 @@ from study.data.samples import Arrays
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
+from study.training import rank
 from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
 from study.training.ensemble.buffer import Lost
@@ -440,6 +441,11 @@ def test_a_core_limit_takes_the_first_cores(monkeypatch):
     cores.limit({cores.VARIABLE: "2"})
     cores.limit({})
     assert kept == [[3, 5]]
+
+
+def test_a_core_limit_above_the_cores_is_refused():
+    with pytest.raises(StudyError, match="core_limit: 10000 is more than the"):
+        rank._check_cores(SimpleNamespace(parameters={"core_limit": 10_000}))
 
 
 def test_a_member_observes_its_gradients_under_a_loss_scale_too():
