@@ -22,7 +22,6 @@ ELSEWHERE = {  # commands like these: the test that runs them, or what they are 
     r"snakemake .*study=icpp2019": "tests/workflow/test_plans.py",
     r"snakemake .*--forcerun": "tests/workflow/test_plans.py",
     r"python scripts/compare_machines.py": "tests/unit/test_compare.py",
-    r"scripts/lab.sh": "tests/workflow/test_runs_on_hosts.py",
 }
 
 
