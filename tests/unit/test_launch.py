@@ -121,7 +121,7 @@ def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
 
 
 EXPORTED = {"HOROVOD_FUSION_THRESHOLD": "0", "OMP_NUM_THREADS": "7", "KMP_BLOCKTIME": "9", "TF_XLA_FLAGS": "--x",
-            "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2", "STUDY_CORE_LIMIT": "1", "STUDY_RANKS_GO_ON": "1",
             "HOROVOD_TIMELINE": "/tmp/of_the_user.json"}  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
     for name, value in EXPORTED.items():
         monkeypatch.setenv(name, value)
     run.machine["environment"] = {"KMP_AFFINITY": "compact"}
-    shown = "env | grep -E '^(HOROVOD|OMP|KMP|TF|NCCL|ONEDNN)_' | sort; "
+    shown = "env | grep -E '^((HOROVOD|OMP|KMP|TF|NCCL|ONEDNN)_|STUDY_(CORE|RANKS))' | sort; "
     outcome_of(run, tmp_path, monkeypatch, shown + WHOLE)
     wanted = {"KMP_AFFINITY": "compact", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
     assert (tmp_path / "run" / "train.log").read_text().split() == [f"{name}={value}" for name, value in wanted.items()]

@@ -6,15 +6,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from study.core import cores
 from study.core.paths import SCRIPTS
 
-# Variables that steer Horovod, TensorFlow and its kernels, OpenMP or NCCL; runs take them from their definition or the
-# machine's file.
-STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "CUDNN_", "NVIDIA_TF32_OVERRIDE",
-            "OMP_", "GOMP_", "KMP_", "NCCL_")  # fmt: skip
-
-
 RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank because another one has failed
+# Variables that steer Horovod, TensorFlow and its kernels, OpenMP, NCCL or our own launcher; runs take them from their
+# definition or the machine's file.
+STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "CUDNN_", "NVIDIA_TF32_OVERRIDE",
+            "OMP_", "GOMP_", "KMP_", "NCCL_", RANKS_GO_ON, cores.VARIABLE)  # fmt: skip
 SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
 
 
