@@ -1,7 +1,7 @@
 """Tables of a paper: our points beside its published ones."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -54,12 +54,21 @@ def one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 
 
 def finished(
-    name: str, caption: str, table: pd.DataFrame, shown: list[str], remarks: list[str], of_power: bool = False
+    name: str,
+    caption: str,
+    table: pd.DataFrame,
+    shown: list[str],
+    remarks: Sequence[str] = (),
+    of_power: bool = False,
+    also_optional: Sequence[str] = (),
 ) -> Table:
-    """The table of a paper: first the columns that are shown, then all others. of_power: whether it shows power."""
+    """The table of a paper: first the columns that are shown, then all others.
+
+    of_power: whether it shows power. also_optional: shown columns that are left out where they have no value.
+    """
     if not of_power:
         table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
-    optional = tuple(column for column in optional_columns(shown) if not column.startswith("published_"))
+    optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), *also_optional)
     present = [column for column in shown if column in table]
     first = table[[*present, *(column for column in table if column not in present)]]
     identity = tuple(column for column in IDENTITY if column in table)

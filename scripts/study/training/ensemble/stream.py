@@ -160,8 +160,8 @@ class Stream(SampleSource):
             and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
             buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
             which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not.
-            memory_bytes: the most bytes of shared blocks
-            that the rank had ready. begun_wall_ns, ended_wall_ns: of the member's training.
+            memory_bytes: the most bytes of shared blocks that the rank had ready. begun_wall_ns, ended_wall_ns: of the
+            member's training.
         """
         return {
             "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,

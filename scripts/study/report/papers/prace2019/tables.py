@@ -10,20 +10,20 @@ from study.data.images.formats import FORMATS
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records import pairing
+from study.report.papers.beside import finished
 from study.report.papers.prace2019.published import BATCH_SIZE, LOOPS, SCALING
 from study.report.papers.prace2019.workload import workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
     beside_published,
-    notes,
-    optional_columns,
     points,
     with_unmeasured,
 )
 
 LOOP = "training_loop"
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
+SPEEDUP = ("pairing", "speedup", "speedup_low", "speedup_high")  # of table 8 and 9
 TOLD = ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
 
 
@@ -43,7 +43,7 @@ def of_images(run: Any) -> bool:
 )
 def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
-    table = points(runs, ["time_per_step_s"]).drop(columns=["power_source", "power_reason"])
+    table = points(runs, ["time_per_step_s"])
     images = table["gpus"] * table["batch_size_per_rank"]
     table["images_per_s"] = images / table["time_per_step_s"]
     table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
@@ -101,7 +101,7 @@ def has_own_loop(study: Study) -> bool:
 )
 def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 13: seconds per epoch with each loop; only points that have both."""
-    table = points(runs, ["time_per_epoch_steady_s"]).drop(columns=["power_source", "power_reason"])
+    table = points(runs, ["time_per_epoch_steady_s"])
     same = [key for key in IDENTITY if key != LOOP]
     both = table.groupby(same, dropna=False)[LOOP].transform("nunique") > 1
     table = table[both].rename(columns={"time_per_epoch_steady_s": "time_per_epoch_s"})
@@ -121,13 +121,5 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
     """Without ratios to published values, since none is of the same framework, data and hardware."""
-    table = table.drop(columns=[column for column in table if str(column).startswith("ratio_") and column != REASON])
-    optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), "pairing",
-                "speedup", "speedup_low", "speedup_high")  # fmt: skip
-    present = [column for column in shown if column in table]
-    first = table[[*present, *(column for column in table if column not in present)]]
-    identity = tuple(column for column in IDENTITY if column in table)
-    return Table(name, caption, first, present, optional, notes(table, "values"), identity)
-
-
-REASON = "ratio_reason"
+    ratios = [column for column in table if str(column).startswith("ratio_") and column != "ratio_reason"]
+    return finished(name, caption, table.drop(columns=ratios), shown, also_optional=SPEEDUP)
