@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from study import plan
-from study.core import configuration
+from study.core import command_line, configuration
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
@@ -21,11 +21,9 @@ REGRESSION, MISTAKE = 1, 2  # exit codes; argparse's is 2 too
 
 def main() -> bool:
     """Read the command line and do it; whether a regression was found that counts."""
-    config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
-    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
+    parser = argparse.ArgumentParser(
+        parents=[command_line.of_a_study()], description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, help="a folder to write the table to")
     parser.add_argument("--accept", action="store_true", help="make the latest repeats the reference")
     parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression too")

@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import command_line, configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.experiment.expansion import load_study
@@ -24,11 +24,8 @@ from study.report.tables.prediction import check_table, prediction_table, recomm
 def main() -> None:
     """Read the command line and do it."""
     config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
-    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
     parser.add_argument("--output", help="a folder; by default in the study's results")
     parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
     arguments = parser.parse_args()

@@ -5,7 +5,7 @@ import csv
 import textwrap
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import command_line, configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import read_json
 from study.report.findings.outcome import VERDICTS
@@ -16,11 +16,7 @@ MOST_FAILURES = 10
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"])
-    parser.add_argument("--machine", default=config["machine"])
-    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     arguments = parser.parse_args()
     results = Path(arguments.results_dir, arguments.machine)
     folder = Path(paths.study_folder(results, arguments.study))

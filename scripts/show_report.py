@@ -3,17 +3,13 @@
 import argparse
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
 
 
 def main() -> None:
     """Read the command line and print the path."""
-    config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"])
-    parser.add_argument("--machine", default=config["machine"])
-    parser.add_argument("--results-dir", default=config["results_dir"])
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     arguments = parser.parse_args()
     folder = paths.study_folder(Path(arguments.results_dir, arguments.machine), arguments.study)
     path = Path(folder, "report.html")

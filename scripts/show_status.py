@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import command_line, paths
 from study.core.errors import exit_with_message
 from study.experiment.expansion import load_study
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
@@ -16,11 +16,7 @@ SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progr
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
-    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     arguments = parser.parse_args()
     study = load_study(arguments.study)
     folder = f"{arguments.results_dir}/{arguments.machine}"

@@ -6,7 +6,7 @@ Reads the run records that exist; starts no run. Missing runs are counted.
 import argparse
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
@@ -18,11 +18,9 @@ from study.report.tables.tuning import is_compared
 
 def main() -> None:
     """Read the command line and do it."""
-    config = configuration.settings()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
-    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
+    parser = argparse.ArgumentParser(
+        parents=[command_line.of_a_study()], description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, help="folder for the table; by default tuner, in the study's results")
     parser.add_argument(
         "--needed", action="store_true", help="print the missing records of the next stage, as targets for Snakemake"

@@ -141,7 +141,10 @@ def _options(script):
     """The options of a script: those that it adds, and those of Snakemake."""
     if script == "snakemake":
         return {option for action in get_argument_parser()._actions for option in action.option_strings}
-    return {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', read(script))}
+    text = read(script)
+    if "of_a_study()" in text:
+        text += read("scripts/study/core/command_line.py")
+    return {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', text)}
 
 
 @functools.cache

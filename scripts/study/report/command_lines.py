@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from study.core import command_line
 from study.core.paths import ROOT
 
 # Scripts that a reader calls by hand; all others are called by rules, profiles and launchers.
@@ -54,12 +55,21 @@ def _laboratory() -> Iterator[tuple[str, str]]:
 def _script(path: Path) -> list[str]:
     """The parts about one script; none if it has no command line."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    if not any(call.func.attr == "ArgumentParser" for call in calls):  # type: ignore[attr-defined]
+    calls = _calls(tree)
+    names = {name for name, _ in calls}
+    if "ArgumentParser" not in names:
         return []
-    rows = "".join(_option(call) for call in calls if call.func.attr == "add_argument")  # type: ignore[attr-defined]
+    if command_line.of_a_study.__name__ in names:
+        calls = [*_calls(ast.parse(Path(command_line.__file__).read_text(encoding="utf-8"))), *calls]
+    rows = "".join(_option(call) for name, call in calls if name == "add_argument")
     says = " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
     return [f"### `{path.relative_to(ROOT).as_posix()}`", says, *([OPTIONS + rows] if rows else [])]
+
+
+def _calls(tree: ast.Module) -> list[tuple[str, ast.Call]]:
+    """The calls of methods, and of functions of modules: (name, call)."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [(call.func.attr, call) for call in calls if isinstance(call.func, ast.Attribute)]
 
 
 def _option(call: ast.Call) -> str:
