@@ -1,5 +1,6 @@
 """The error class that users see, and how a script reports it."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 
@@ -38,9 +39,16 @@ def _short(text: str) -> str:
 
 
 def exit_with_message(main: Callable[[], object]) -> None:
-    """Run a script's ``main``; a `StudyError` or `OSError` becomes a line on standard error and exit code 1."""
+    """Run a script's ``main``; a `StudyError` or `OSError` becomes a line on standard error and exit code 1.
+
+    Where the reader of standard output has ended, as ``| head`` does, the script ends too, without a message.
+    """
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end goes there
+        sys.exit(1)
     except StudyError as error:
         print("\n".join(f"error: {line}" for line in error.lines), file=sys.stderr)
         sys.exit(1)

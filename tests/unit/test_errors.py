@@ -1,0 +1,32 @@
+"""How a script ends."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+from study.core.errors import StudyError, exit_with_message
+def main():
+    {body}
+exit_with_message(main)
+"""
+
+
+def ended(body, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(body=body)], stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_a_mistake_is_one_line():
+    process = ended('raise StudyError("a:\\n  what to do")')
+    assert process.communicate()[1] == "error: a: what to do\n"
+    assert process.returncode == 1
+
+
+def test_no_message_where_nobody_reads_the_rest():
+    """As with `| head -1`; more lines than a pipe holds."""
+    process = ended("for n in range(100_000): print(n)", stdout=subprocess.PIPE)
+    assert process.stdout.readline() == "0\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 1
