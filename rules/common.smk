@@ -208,6 +208,9 @@ onstart:
             versions.put_aside(STUDY, RESULTS)
         # Where runs start one after the other, how long the others take can be told.
         if workflow.is_main_process and TIMED_THREADS > 1:
+            # For its limit of jobs per second, Snakemake selects jobs anew every second while a run trains, and once more
+            # per second for each run that has ended: in a study of hundreds of runs, most of a core that is measured.
+            workflow.scheduler.job_rate_limiter = None
             to_do = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
             logger.addHandler(progress.Reporter({job.jobid: run_of(job.wildcards) for job in to_do}))
     except StudyError as error:
