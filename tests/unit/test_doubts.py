@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from examples import expand
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.core.files import write_json
@@ -148,6 +148,7 @@ def _spoilt(fault, power, energy):
     return power, lambda t: energy(t) + (value if t > 10 else 0)
 
 
+@settings(deadline=None)
 @given(
     watts=st.floats(20, 500),
     swing=st.floats(0, 1),
