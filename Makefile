@@ -5,14 +5,25 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend tune check bench aa faults load setup lock format reference docs docs-links
+# $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
+GIVEN := STUDY MACHINE GOAL ACCEPT
+unexport $(GIVEN)
+one_word = '$(subst ','\'',$(value $(1)))'
+option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
+define NEWLINE
+
+
+endef
+$(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
+
+.PHONY: study report test quick status recommend tune check bench aa faults load setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
-	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
-	@$(BIN)/python scripts/show_findings.py $(if $(STUDY),--study $(STUDY))
+	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
+	@$(BIN)/python scripts/show_findings.py $(call option,--study,STUDY)
 
 report:  ## where the report of the study STUDY on MACHINE is, one HTML page; starts no run
-	@$(HERE) scripts/show_report.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
+	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 test: setup  ## all tests but those marked full; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
 	$(BIN)/python -m pytest -n 3 $(BY_FILE)
@@ -20,23 +31,23 @@ test: setup  ## all tests but those marked full; three workers for two cores, as
 quick: setup  ## the unit tests that are not marked slow; a minute
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/unit
 
-ifneq ($(study)$(machine)$(goal),)
+ifneq ($(value study)$(value machine)$(value goal),)
 $(error write STUDY=, MACHINE= and GOAL= in capitals)
 endif
 
 status:  ## how far the study STUDY is on MACHINE, the configured ones by default
-	@$(HERE) scripts/show_status.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
+	@$(HERE) scripts/show_status.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
-	@$(HERE) scripts/recommend.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
-	  $(if $(GOAL),--goal $(GOAL))
+	@$(HERE) scripts/recommend.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
+	  $(call option,--goal,GOAL)
 
 tune:  ## which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
-	@$(HERE) scripts/tune.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE))
+	@$(HERE) scripts/tune.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
-	@$(BIN)/python scripts/check.py $(if $(STUDY),--study $(STUDY)) $(if $(MACHINE),--machine $(MACHINE)) \
-	  $(if $(ACCEPT),--accept)
+	@$(BIN)/python scripts/check.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
+	  $(if $(value ACCEPT),--accept)
 
 bench: setup  ## what our own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
@@ -65,6 +76,9 @@ format: setup  ## put code and rules into their standard form
 
 reference: setup  ## docs/reference, from the declarations in the code
 	$(BIN)/python scripts/make_reference.py
+
+advisories:  ## check the locked dependencies against the known security advisories; needs the network
+	@scripts/advisories.sh
 
 docs: setup  ## the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html

@@ -60,7 +60,7 @@ def hold(how, matrix):
     samples = Arrays(np.zeros((20, 8), dtype=np.float32), np.zeros((20, 1), dtype=np.float32))
     list(batches(samples, 20))
     if how != "nothing":
-        x = map_matrix(matrix) if how == "mapped" else np.load(matrix)
+        x = map_matrix(matrix) if how == "mapped" else np.load(matrix, allow_pickle=False)
         samples = Arrays(x, np.zeros((len(x), 1), dtype=np.float32))
         for _ in batches(samples, 20):
             pass
@@ -82,7 +82,9 @@ def train(how, matrix, rows, epochs):
         order = EpochOrder(1, 0)
         data = batches(Arrays(map_matrix(matrix)[: int(rows)], y), spec["batch_size"], order)
         return _epochs(model, int(epochs), data)
-    return _epochs(model, int(epochs), np.load(matrix)[: int(rows)], y, batch_size=spec["batch_size"])
+    return _epochs(
+        model, int(epochs), np.load(matrix, allow_pickle=False)[: int(rows)], y, batch_size=spec["batch_size"]
+    )
 
 
 def nt3_epochs(how, samples, features, epochs):

@@ -38,7 +38,7 @@ rule make_record:
     message:
         "Record {wildcards.benchmark}: {wildcards.point}"
     shell:
-        'python "$SCRIPTS/make_record.py" {input.outcome:q} --planned {params.planned} --output {output:q} 2>&1'
+        'python "$SCRIPTS/make_record.py" {input.outcome:q} --planned {params.planned:q} --output {output:q} 2>&1'
         " | tee {log:q}"
 
 
@@ -62,5 +62,5 @@ rule collect_records:
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
-        'python "$SCRIPTS/collect_records.py" --study {params.study} --machine {params.machine}'
+        'python "$SCRIPTS/collect_records.py" --study {params.study:q} --machine {params.machine:q}'
         " --runs {output.runs:q} --loading {output.loading:q} 2>&1 | tee {log:q}"

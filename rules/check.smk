@@ -23,5 +23,5 @@ rule check_references:
     message:
         "Compare {config[study]} on {config[machine]} with its performance references"
     shell:
-        'python "$SCRIPTS/check.py" --study {params.study} --machine {params.machine} --only-report'
+        'python "$SCRIPTS/check.py" --study {params.study:q} --machine {params.machine:q} --only-report'
         " --results-dir {params.results:q} --output {params.folder:q} 2>&1 | tee {log:q}"

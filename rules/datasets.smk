@@ -23,7 +23,7 @@ rule fetch_dataset:
     message:
         "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark} --file {params.file}'
+        'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark:q} --file {params.file:q}'
         " --definition {params.definition:q} --origin {resources.origin:q} --checksum {params.checksum:q}"
         " --output {output:q} 2>&1 | tee {log:q}"
 
@@ -70,7 +70,7 @@ rule convert_images:
     message:
         "Convert {wildcards.benchmark} {wildcards.file} to {wildcards.format}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/convert_images.py" --source {params.source:q} --format {wildcards.format}'
+        'python "$SCRIPTS/convert_images.py" --source {params.source:q} --format {wildcards.format:q}'
         " --folder {output.folder:q} --sidecar {output.sidecar:q} --images {params.images:q} 2>&1 | tee {log:q}"
 
 
@@ -91,7 +91,7 @@ rule fit_scalers:
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/fit_scalers.py" --benchmark {wildcards.benchmark} --files {params.files:q}'
+        'python "$SCRIPTS/fit_scalers.py" --benchmark {wildcards.benchmark:q} --files {params.files:q}'
         " --output {output:q} 2>&1 | tee {log:q}"
 
 
@@ -114,8 +114,8 @@ rule scale_file:
     message:
         "Scale {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
-        'python "$SCRIPTS/scale_file.py" {wildcards.file} {input.matrix:q} {input.sidecar:q} --scalers {input.scalers:q}'
-        " --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/scale_file.py" {wildcards.file:q} {input.matrix:q} {input.sidecar:q}'
+        " --scalers {input.scalers:q} --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
 
 
 # To the machine's storage, for runs that read from there; files and, in two rules, folders of files.
@@ -173,7 +173,7 @@ for striped_folder, stripes in STRIPED.items():
         message:
             "Copy {wildcards.path} over {params.stripes} stripes"
         shell:
-            "lfs setstripe -c {params.stripes} {output:q} && cp {input:q} {output:q}"
+            "lfs setstripe -c {params.stripes:q} {output:q} && cp {input:q} {output:q}"
 
     rule:
         name:
@@ -191,4 +191,4 @@ for striped_folder, stripes in STRIPED.items():
         message:
             "Copy {wildcards.path} over {params.stripes} stripes"
         shell:
-            "mkdir {output:q} && lfs setstripe -c {params.stripes} {output:q} && cp -r {input:q}/. {output:q}"
+            "mkdir {output:q} && lfs setstripe -c {params.stripes:q} {output:q} && cp -r {input:q}/. {output:q}"

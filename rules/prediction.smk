@@ -26,5 +26,5 @@ rule recommend:
     message:
         "Recommend a rank count for the goal {wildcards.goal}"
     shell:
-        'python "$SCRIPTS/recommend.py" --study {params.study} --machine {params.machine} --goal {wildcards.goal}'
+        'python "$SCRIPTS/recommend.py" --study {params.study:q} --machine {params.machine:q} --goal {wildcards.goal:q}'
         " --results-dir {params.results:q} --output {params.folder:q} 2>&1 | tee {log:q}"

@@ -31,7 +31,7 @@ rule make_table:
     message:
         "Table {wildcards.table}"
     shell:
-        'python "$SCRIPTS/make_table.py" --table {wildcards.table} --study {params.study} --csv {output.csv:q}'
+        'python "$SCRIPTS/make_table.py" --table {wildcards.table:q} --study {params.study:q} --csv {output.csv:q}'
         " --markdown {output.markdown:q} --latex {output.latex:q} --html {output.html:q} 2>&1 | tee {log:q}"
 
 
@@ -61,7 +61,7 @@ rule make_figure:
     message:
         "Figure {wildcards.figure}"
     shell:
-        'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure} --study {params.study} --svg {output.svg:q}'
+        'python "$SCRIPTS/make_figure.py" --figure {wildcards.figure:q} --study {params.study:q} --svg {output.svg:q}'
         " --pdf {output.pdf:q} 2>&1 | tee {log:q}"
 
 
@@ -86,7 +86,7 @@ rule make_findings:
     message:
         "The findings of {config[study]} on {config[machine]}"
     shell:
-        'python "$SCRIPTS/make_findings.py" --study {params.study} --json {output.json:q}'
+        'python "$SCRIPTS/make_findings.py" --study {params.study:q} --json {output.json:q}'
         " --markdown {output.markdown:q} 2>&1 | tee {log:q}"
 
 
@@ -116,5 +116,5 @@ rule make_report:
     message:
         "The report, one page: {output}"
     shell:
-        'python "$SCRIPTS/make_report.py" --study {params.study} --machine {params.machine} --output {output:q} 2>&1'
-        " | tee {log:q}"
+        'python "$SCRIPTS/make_report.py" --study {params.study:q} --machine {params.machine:q}'
+        " --output {output:q} 2>&1 | tee {log:q}"

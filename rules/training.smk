@@ -27,6 +27,6 @@ rule train:
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:
-        'python "$SCRIPTS/launch_training.py" --definition {params.definition:q} --time-limit-s {resources.time_limit_s}'
-        " --stall-limit-s {resources.stall_limit_s} --jobs-lost {resources.jobs_lost}"
-        " --calibrated {resources.calibrated} --outcome {output:q}"
+        'python "$SCRIPTS/launch_training.py" --definition {params.definition:q}'
+        " --time-limit-s {resources.time_limit_s:q} --stall-limit-s {resources.stall_limit_s:q} --jobs-lost {resources.jobs_lost:q}"
+        " --calibrated {resources.calibrated:q} --outcome {output:q}"

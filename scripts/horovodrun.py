@@ -1,4 +1,4 @@
-"""Horovod's own launcher, with five changes.
+"""Horovod's own launcher, with seven changes.
 
 - It does not check whether Horovod was built with Gloo. For this check horovodrun imports TensorFlow in a separate
   process, which takes three seconds. The set-up checks once, and a rank without Gloo reports the problem itself.
@@ -6,6 +6,8 @@
   other hosts get the run's own variables through `study.machines.remote`.
 - It takes every address 127.x.y.z for this host. Debian gives a host's own name the address 127.0.1.1.
 - It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
+- Its rendezvous server listens on the interface of the run only, not on all of this host's: it knows no key.
+- The working directory is on no command line, where Horovod does not quote it: the guard on the host changes to it.
 - In an ensemble whose members go on without one that fails, it does not end them: a failed rank counts as ended well.
 
     horovodrun.py [--interfaces HOST=NAME,...] HOROVODRUN'S ARGUMENTS
@@ -17,6 +19,7 @@ import os
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from study.core.environment import RANKS_GO_ON
@@ -28,6 +31,7 @@ from study.machines import remote
 def main() -> Any:
     """Replace what is changed, and run."""
     from horovod.runner import gloo_run, launch
+    from horovod.runner.http import http_server
     from horovod.runner.util import network
 
     interfaces = {}
@@ -38,9 +42,21 @@ def main() -> Any:
     launch._check_all_hosts_ssh_successful = lambda *_, **__: True
     gloo_run._slot_info_to_command_fn = lambda command, env: lambda slot: _rank_command(command, slot, interfaces)
     gloo_run.get_remote_command = _through_remote
+    gloo_run.launch_gloo = _listening_at_its_address(gloo_run.launch_gloo, http_server, network.find_port)
     resolve = network.resolve_host_address
     network.resolve_host_address = lambda host: re.sub(r"^127\..*", "127.0.0.1", resolve(host))
     return launch.run_commandline()
+
+
+def _listening_at_its_address(launch_gloo: Any, http_server: Any, find_port: Any) -> Any:
+    """``launch_gloo``, with a rendezvous server that listens at the address that the ranks are told."""
+
+    def launched(*arguments: Any) -> Any:
+        address = arguments[-1]  # server_ip: of the interface between the hosts, 127.0.0.1 on one host
+        http_server.find_port = lambda make: find_port(lambda anywhere: make((address, anywhere[1])))
+        return launch_gloo(*arguments)
+
+    return launched
 
 
 def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
@@ -48,9 +64,9 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     from horovod.runner import gloo_run
 
     if slot.hostname in interfaces:
-        name = shlex.quote(interfaces[slot.hostname])
+        name = interfaces[slot.hostname]  # of `study.machines.hosts.INTERFACE`, so no character of the shell
         command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)
-    own = " ".join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
+    own = shlex.join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
     line = f"env {own} {command}"
     if RANKS_GO_ON in os.environ:
         line += f' || echo "rank {slot.rank} has ended with exit code $?, the others go on" >&2'
@@ -59,7 +75,9 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
 
 def _through_remote(local_command: str, host: str, **_: Any) -> str:
     """The shell command that runs ``local_command``, one quoted word, on ``host``."""
-    return f"{shlex.join([sys.executable, '-I', '-S', remote.__file__, host])} {local_command}"
+    (words,) = shlex.split(local_command)
+    words = words.removeprefix(f"cd {Path.cwd()} > /dev/null 2>&1 ; ")
+    return shlex.join([sys.executable, "-I", "-S", remote.__file__, host, words])
 
 
 if __name__ == "__main__":

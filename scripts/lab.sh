@@ -18,6 +18,7 @@ network=10.77.0
 program=$(readlink -f "$0")
 
 fail() { echo "lab.sh: error: $*" >&2; exit 1; }
+[[ $lab =~ ^/[A-Za-z0-9._/+=@~-]+$ ]] || fail "LAB_DIR must be an absolute path without spaces, quotes and the like: $lab"
 usage() { sed -n '2,/^set /p' "$program" | sed '$d;s/^# \{0,1\}//'; exit 2; }
 
 # The process that keeps a host's namespaces. Its number may have passed to another process, so its network namespace is
@@ -32,6 +33,7 @@ count() { local n=0; while is_up "h$((n + 1))"; do n=$((n + 1)); done; echo "$n"
 on() {
   local host=$1
   shift
+  [[ $host =~ ^h[0-9]+$ ]] || fail "there is no host $host; hosts are h0, h1, h2, ..."
   is_up "$host" || fail "there is no host $host; start hosts with: scripts/lab.sh up N"
   exec nsenter --target "$(holder "$host")" --net --uts --mount --wd="$PWD" -- "$@"
 }

@@ -1,10 +1,12 @@
 """The plan of a study on a machine, shown before anything starts."""
 
 import collections
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
@@ -205,8 +207,13 @@ def check_deployment(methods: Iterable[str]) -> None:
 
 
 def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
-    """Raise `StudyError` if the machine's jobs need an account and none is set."""
-    if "scheduler" in machine and not variables.get("STUDY_ACCOUNT"):
+    """Raise `StudyError` if the machine's jobs need an account and none is set, or if it cannot be one's name."""
+    if "scheduler" not in machine:
+        return
+    account = variables.get("STUDY_ACCOUNT")
+    if account and not re.fullmatch(configuration.named_schema("config")["properties"]["account"]["pattern"], account):
+        raise StudyError(f"STUDY_ACCOUNT: {account!r} is no account; it has letters, digits, '_', '.' and '-' only")
+    if not account:
         raise StudyError(
             f"machine {machine['name']} submits batch jobs: name the account or project that they are charged to, with "
             "--config account=PROJECT, in config/config.yaml, or in the variable STUDY_ACCOUNT"

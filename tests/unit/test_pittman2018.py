@@ -195,7 +195,7 @@ def test_table_5_saves_of_the_whole_power(ensembles):
 def test_without_a_power_sensor_the_columns_are_empty(ensembles):
     table = made("pittman2018_table5", ensembles({"node_power_w": None}, {**SHARED, "node_power_w": None}))
     assert table.frame["saved_pct"].isna().all()
-    assert "no power: no power sensor here" in table.markdown()
+    assert "missing power or energy: no power sensor here" in table.markdown()
 
 
 def test_claims_from_runs_by_the_same_formula(ensembles):

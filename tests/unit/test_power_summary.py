@@ -38,6 +38,7 @@ def run(tmp_path):
         used=None,
         whole=True,
         busy=None,
+        spoil=lambda row, at: {},
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -50,6 +51,7 @@ def run(tmp_path):
                        "wall_ns": 0, "utilization_pct": busy(at) if busy else ""}  # fmt: skip
                 if sensor == "modelled":
                     row["energy_j"] = ""
+                row |= spoil(row, at)
                 lines.append(",".join(str(row.get(column, "")) for column in COLUMNS))
         if devices:
             (tmp_path / "telemetry.csv").write_text("\n".join(lines) + "\n")
@@ -163,6 +165,48 @@ def test_what_is_modelled_says_so_and_never_joins_what_is_measured(run):
     assert (modelled["source"], modelled["energy_per_gpu_j"]) == ("modelled", pytest.approx(70 * 18))
     both = run({("n1", "modelled", "node"): 70, ("n1", "cray", "node"): 300}, gpus_per_rank=0)
     assert (both["source"], both["energy_per_gpu_j"]) == ("measured", pytest.approx(300 * 18))
+
+
+def _frozen_from_8(row, at):
+    """The GPU's counter holds its value from 8 s on."""
+    return {"energy_j": 100 * min(at, 8)} if row["kind"] == "gpu" else {}
+
+
+def test_a_frozen_counter_makes_the_energy_doubtful_and_both_figures_are_in_the_record(run):
+    """600 J of 1,800 J are counted. Loading was over before: its energy is good."""
+    power = run({("n1", "nvml", "gpu"): 100, ("n1", "cray", "node"): 300}, spoil=_frozen_from_8)
+    doubtful = "doubtful: energy counter and power of a gpu disagree by more than 10%"
+    assert (power["energy_per_gpu_j"], power["energy_per_gpu_one_hz_j"], power["power_per_gpu_w"]) == (None,) * 3
+    assert (power["source"], power["reason"]) == (None, doubtful)
+    gpu = power["components"]["gpu"]
+    assert (gpu["energy_j"], gpu["trapezoid_j"], gpu["one_hz_j"]) == (None, None, None)
+    (device,) = gpu["doubtful"]
+    assert (device["host"], device["device"], device["why"]) == ("n1", "nvml-gpu", doubtful)
+    assert (device["counter_j"], device["trapezoid_j"]) == pytest.approx((600, 1800))
+    assert device["disagreement_pct"] == pytest.approx(100 * 2 / 3)
+    assert power["phases"]["load"]["gpu"]["energy_j"] == pytest.approx(400)
+    assert power["phases"]["train"]["gpu"]["doubtful"][0]["trapezoid_j"] == pytest.approx(1000)
+    assert power["components"]["node"]["doubtful"] is None
+    assert power["energy_job_j"] == pytest.approx(300 * 18), "the node's own sensor is good"
+
+
+def test_a_part_that_is_doubtful_leaves_the_node_without_energy_and_is_the_reason(run):
+    parts = {("n1", "rapl", "cpu"): 50, ("n1", "rapl", "memory"): 10}
+    power = run(parts, gpus_per_rank=0, spoil=lambda row, at: {"power_w": -5e6} if at == 9 else {})
+    assert (power["energy_per_gpu_j"], power["energy_job_j"]) == (None, None)
+    assert "a cpu read a negative power" in power["reason"] and "a memory read" in power["reason"]
+    assert power["phases"]["load"]["cpu"]["energy_j"] == pytest.approx(200)
+
+
+def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
+    frozen = {("n1", "cray", "node"): 100}
+    run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
+    machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
+    wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
+    assert energy_until(tmp_path, machine, wall, 5 * 10**9) == (pytest.approx(300), None)
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    assert joules is None
+    assert "doubtful: energy counter and power of a node disagree" in reason
 
 
 def test_a_run_that_did_not_end_or_was_not_covered(run):

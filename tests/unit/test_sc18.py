@@ -355,12 +355,12 @@ def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     runs = frame(*((run, {"load": (2.0,)}) for run in one_node()), on="theta")
     table = TABLES["sc18_table1"].make(runs, NO_LOADING)
     assert table.frame.loc[0, ["node_power_w", "energy_j", "node_power_time_j", "power_runtime_j"]].isna().all()
-    assert "no power: no power sensor here" in table.markdown()
+    assert "missing power or energy: no power sensor here" in table.markdown()
     assert len(table.frame) == 5 and table.frame["published_energy_j"].notna().all()
     data = timeline.select(describe("sc18_figure3_4"), runs, "test", tmp_path / "theta", traced=False)
     assert data.runs[0].power_reason == "no power sensor here"
     timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
-    assert "power not measured: no power sensor here" in (tmp_path / "f.svg").read_text()
+    assert "no power: no power sensor here" in (tmp_path / "f.svg").read_text()
 
 
 def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):

@@ -91,10 +91,18 @@ def test_power_of_several_devices_and_of_a_counter(tmp_path):
     assert gpu.label == "gpu (mean and range of 2)"
 
 
+def test_power_that_is_doubtful_is_not_drawn(tmp_path):
+    power = {"G0": ("gpu", 100, 50), "package": ("cpu", 50, None)}
+    doubt = {"doubtful_energy": "gpu", "power_reason": "doubtful: energy counter and power of a gpu disagree"}
+    data = selected(tmp_path, add_run(tmp_path, "a", power=power, **doubt))
+    assert [line.label for line in data.runs[0].power] == ["cpu"]
+    assert "power of gpu is doubtful in some runs and not shown" in data.notes
+
+
 def test_no_power_says_why(tmp_path):
     data = selected(tmp_path, add_run(tmp_path, "a"))
     texts = [text.get_text() for axes in draw(data).axes for text in axes.texts]
-    assert texts == ["power not measured: no power sensor here"]
+    assert texts == ["no power: no power sensor here"]
 
 
 def test_modelled_power_is_called_so(tmp_path):

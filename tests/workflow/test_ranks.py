@@ -31,6 +31,14 @@ def test_a_broadcast_that_does_nothing_is_noticed(ranks, project, monkeypatch):
     assert "the ranks' weights differ after the broadcast" in done.stdout + done.stderr
 
 
+def test_on_one_host_nothing_listens_for_other_hosts(ranks):
+    """Neither Horovod's rendezvous server, which knows no key, nor Gloo, whose ports are closed after the start."""
+    told = ranks(2, "ranks_ports.py").stdout.split("RESULT ")[1:]
+    found = [json.loads(each.splitlines()[0]) for each in told]
+    here = ["127.0.0.1"]
+    assert found == [{"launcher_listens": here, "rank_listens": [], "rank_is_connected": here}] * 2
+
+
 def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
     """The launcher and its ranks are ended for real; the study goes on to its tables."""
     project.change("config/machines/local.yaml", "time_limit_s: 3600", "time_limit_s: 5")

@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
+def _pattern(_: Any, pattern: str, value: object, __: Any) -> Iterator[ValidationError]:
+    """The keyword of JSON Schema, where ``$`` is the end of the text. Python's also stands before a last line break."""
+    if isinstance(value, str) and (not re.search(pattern, value) or ("$" in pattern and value.endswith("\n"))):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
 # JSON Schema accepts 2.0 as an integer; run names and Python do not.
 VALIDATOR = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
+    {"pattern": _pattern},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and _is_number(value)
     ).redefine("number", lambda _, value: _is_number(value)),

@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 from study.core.errors import StudyError, StudyErrors
 from study.core.paths import ROOT
 from study.machines import probe, remote
-from study.machines.hosts import Links
+from study.machines.hosts import INTERFACE, Links
 
 LIMIT_S = 12  # for a host's answer
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
@@ -292,6 +292,8 @@ def _interface_problems(name: str, facts: Facts, interface: str | None) -> Itera
         yield f"{name}: its network interface is not known; name one under interface in the machine file; it has {has}"
     elif interface not in facts["interfaces"]:
         yield f"{name}: has no interface {interface} with an IPv4 address, but {has}; see interface in the machine file"
+    elif not INTERFACE.fullmatch(interface):
+        yield f"{name}: its interface {interface!r} has a name that is unsafe on command lines; rename it: ip link set"
 
 
 def _host(name: str, ranks: int, facts: Facts) -> Host:

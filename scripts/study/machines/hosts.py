@@ -1,6 +1,10 @@
 """The hosts of a run without a batch system: which host has which ranks, and how they reach each other."""
 
+import re
 from dataclasses import dataclass
+
+# A network interface's name. Linux allows nearly all characters; Horovod writes the name unquoted on command lines.
+INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")
 
 
 @dataclass(frozen=True)

@@ -170,9 +170,11 @@ def measured(run: pd.Series) -> dict[str, float]:
 
 
 def _energy_per_rank(run: pd.Series) -> float:
-    """Of the whole job where it is known, else of the GPUs."""
+    """Of the whole job where it is known, else of the GPUs; none if it is unknown because a part of it is doubtful."""
     job = run.get("energy_job_j", np.nan)
-    return job / run["gpus"] if pd.notna(job) else run.get("energy_per_gpu_j", np.nan)
+    if pd.notna(job):
+        return job / run["gpus"]
+    return np.nan if pd.notna(run.get("doubtful_energy")) else run.get("energy_per_gpu_j", np.nan)
 
 
 def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epochs: int = 1) -> pd.DataFrame:

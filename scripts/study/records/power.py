@@ -58,8 +58,22 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         "gpu_utilisation_pct": power.get("gpu_utilisation_pct"),
         "power_gap_s": max(gaps, default=None),
         "power_source": power["source"],
-        "power_reason": power["reason"],
+        "power_reason": "; ".join(dict.fromkeys(filter(None, [power["reason"], *_doubts(power)]))) or None,
+        "doubtful_energy": ", ".join(kind for kind, part in power["components"].items() if _doubt(part)) or None,
     }
+
+
+def _doubt(part: dict[str, Any]) -> str | None:
+    """Why the energy of a component is doubtful, or None; older records have no doubts."""
+    return part["doubtful"][0]["why"] if part.get("doubtful") else None
+
+
+def _doubts(power: dict[str, Any]) -> list[str]:
+    """Why energies are doubtful: of the whole run, and of phases where the whole run's is not."""
+    found = {kind: why for kind, part in power["components"].items() if (why := _doubt(part))}
+    of_phases = [f"phase {phase}: {why}" for phase, parts in power["phases"].items() for kind, part in parts.items()
+                 if kind not in found and (why := _doubt(part))]  # fmt: skip
+    return [*found.values(), *of_phases]
 
 
 def _node_power(record: dict[str, Any]) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
 import pandas as pd
@@ -254,11 +254,22 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
 
 
 def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
-    """Read ``loading.csv``; empty if the study has no loading measurement."""
+    """Read ``loading.csv``; empty if the study has no loading measurement.
+
+    Raises `StudyError` for a record that is not in a machine's results folder.
+    """
     try:
-        return pd.read_csv(path, low_memory=False)
+        frame = pd.read_csv(path, low_memory=False)
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
+    for record in frame.get("record", pd.Series(dtype=object)).dropna().unique():
+        parts = PurePosixPath(str(record)).parts
+        within = parts[2:] if parts[:1] == ("..",) else parts  # of another machine: ../MACHINE/...
+        if not within or ".." in within or str(record).startswith("/"):
+            raise StudyError(
+                f"{path}: record: {record!r} is not in the results folder; delete the file to make it again"
+            )
+    return frame
 
 
 def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder: str | Path) -> pd.DataFrame:

@@ -4,14 +4,18 @@ They are copied to ``results/<machine>/versions/<version>``, which has the layou
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 from study.core import paths
+from study.core.errors import StudyError
 from study.core.files import read_json, written_aside
 from study.experiment import identity
 from study.experiment.study import Study
 from study.records.tidy import current_code, recorded, runs_frame
+
+DIGEST = re.compile("[A-Za-z0-9]+")  # it names a folder
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -41,6 +45,10 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
 def version(folder: Path) -> str:
     """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
     facts = read_json(folder / "provenance.json")
+    if not DIGEST.fullmatch(str(facts["training_code"])):
+        raise StudyError(
+            f"{folder / 'provenance.json'}: training_code is no digest; restore the file or delete {folder}"
+        )
     return _name(facts["training_code"], facts["packages"])
 
 
@@ -53,10 +61,10 @@ def _versions(results: str | Path) -> list[str]:
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Copy a folder, whole or not at all."""
+    """Copy a folder, whole or not at all; a link stays one, whatever it leads to."""
     aside = target.with_name(f".{target.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(folder, aside)
+    shutil.copytree(folder, aside, symlinks=True)
     os.replace(aside, target)
 
 

@@ -1,7 +1,7 @@
 """Energy in time windows from telemetry: the difference of the counter, if there is one, and the trapezoidal rule.
 
-The two have separate columns and are never mixed. A value that the sensor cannot give is None with a reason; nothing is
-estimated.
+The two have separate columns and are never mixed. A value that the sensor cannot give, or that is doubtful
+(`study.instruments.power.doubts`), is None with a reason; nothing is estimated.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study.core.files import AnyPath
+from study.instruments.power.doubts import Doubt, doubt
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
 GAP_TICKS = 3  # a longer distance between two ticks is a gap
@@ -39,7 +40,7 @@ class Energy:
 
     counter_j, trapezoid_j: None if they cannot be computed; ``reason`` says why. one_hz_j: as in the paper, the mean of
     the power read once a second, times the window's length. updates: number of new values from the sensor in the
-    window. gap_s: time without ticks in the window.
+    window. gap_s: time without ticks in the window. doubt: why the energy is doubtful, with its figures, or None.
     """
 
     counter_j: float | None
@@ -48,6 +49,7 @@ class Energy:
     updates: int
     gap_s: float
     reason: str | None
+    doubt: Doubt | None = None
 
     @property
     def best_j(self) -> float | None:
@@ -100,18 +102,17 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
         return Energy(None, None, None, 0, 0.0, "the sampler does not cover it")
     updates = _updates(series, begin, end)
     gap = _gaps(seconds, begin, end, tick)
+    counter, trapezoid = (
+        _difference(seconds, series.energy_j, begin, end),
+        _trapezoid(seconds, series.power_w, begin, end),
+    )
+    if doubted := doubt(series, (begin, end), counter, trapezoid, updates):
+        return Energy(None, None, None, updates, gap, doubted.why, doubted)
     if updates < UPDATES:
         return Energy(
             None, None, None, updates, gap, f"unresolved: {updates} updates of the sensor in {end - begin:.3g} s"
         )
-    return Energy(
-        _difference(seconds, series.energy_j, begin, end),
-        _trapezoid(seconds, series.power_w, begin, end),
-        _one_hz(seconds, series.power_w, begin, end),
-        updates,
-        gap,
-        None,
-    )
+    return Energy(counter, trapezoid, _one_hz(seconds, series.power_w, begin, end), updates, gap, None)
 
 
 def _difference(seconds: Values, energy: Values, begin: float, end: float) -> float | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from study.core.registry import Registry
 
 MODELLED = "modelled"  # name of the sensor, and of the source, of power that is not measured
-KINDS = ("gpu", "cpu", "memory", "node")  # what a device's power covers; node includes the others
 
 
 class Unavailable(Exception):
@@ -32,7 +31,7 @@ class Device:
     """One thing whose power is measured. read: gives a `Reading`; raises OSError or `Unavailable` where it cannot."""
 
     sensor: str
-    kind: str  # of KINDS
+    kind: str  # of `study.instruments.power.kinds.KINDS`
     name: str  # a GPU's UUID, else the sensor's own name
     read: Callable[[], Reading]
 

@@ -6,6 +6,7 @@ starts only after the ranks (`study.instruments.power.telemetry`).
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from study.instruments.phases import PHASES
 from study.instruments.power import energy
 from study.instruments.power.counted import counted
 from study.instruments.power.energy import Series
-from study.instruments.power.readings import KINDS, MODELLED
+from study.instruments.power.kinds import KINDS
+from study.instruments.power.readings import MODELLED
 
 RUN = "run"
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
 Windows = dict[tuple[str, str], Window]  # by host and name
 
-NOTHING: dict[str, Any] = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None}
+NOTHING: dict[str, Any] = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None,
+                           "doubtful": None}  # fmt: skip
 
 
 def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -140,13 +143,20 @@ def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, 
     without = set(spans) - {device.host for device in devices}
     if without:
         return {**NOTHING, "reason": f"no {kind} sensor on {', '.join(sorted(without))}"}
-    parts = [energy.between(device, *spans[device.host], rate_hz) for device in devices if device.host in spans]
+    devices = [device for device in devices if device.host in spans]
+    parts = [energy.between(device, *spans[device.host], rate_hz) for device in devices]
     return {
         "energy_j": _total(part.best_j for part in parts),
         "trapezoid_j": _total(part.trapezoid_j for part in parts),
         "one_hz_j": _total(part.one_hz_j for part in parts),
         "gap_s": max(part.gap_s for part in parts),
         "reason": next((part.reason for part in parts if part.reason), None),
+        "doubtful": [
+            {"host": device.host, "device": device.name, **asdict(part.doubt)}
+            for device, part in zip(devices, parts, strict=True)
+            if part.doubt
+        ]
+        or None,
     }
 
 
@@ -198,7 +208,8 @@ def _of_the_gpus(
     """
     if machine["gpus_per_rank"]:
         return component["gpu"][what], component["gpu"]["reason"]
-    return _node(component, what), component["node"]["reason"]
+    reasons = (component[kind]["reason"] for kind in ("node", "cpu", "memory") if component[kind][what] is None)
+    return _node(component, what), "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
 def _node(component: dict[str, Any], what: str = "energy_j") -> float | None:

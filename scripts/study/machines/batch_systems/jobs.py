@@ -120,8 +120,8 @@ def _new_folder(name: str) -> Path:
 
 
 def _short(name: str) -> str:
-    """A name that every scheduler accepts."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "job"
+    """A name that every scheduler accepts, and that is no option and no hidden file."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60].lstrip("-.") or "job"
 
 
 def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
+JOB_ID = re.compile(r"\d+\.[A-Za-z0-9.-]+")  # Snakemake puts it on the command line that asks for the job's state
 ACTIVE = set("QRHWTESUBM")  # queued, running, held, waiting, in transit, exiting, suspended, ..., begun (array), moved
 
 
@@ -24,7 +25,7 @@ class Pbs(Scheduler):
     def job_id(self, answer: str) -> str | None:
         """``123.polaris-pbs-01...``, alone on the last line."""
         lines = answer.strip().splitlines()
-        return lines[-1].strip() if lines and re.match(r"^\d+\.", lines[-1].strip()) else None
+        return lines[-1].strip() if lines and JOB_ID.fullmatch(lines[-1].strip()) else None
 
     def status_line(self, job_id: str) -> list[str]:
         """Asks for all attributes of the job, ended or not."""

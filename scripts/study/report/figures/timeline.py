@@ -1,7 +1,7 @@
 """The data of a figure over time: power, phases and communication of runs, on one clock. Nothing here draws."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,6 +104,7 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, .
     if len(shown) > MOST_RUNS:
         notes.append(f"{len(shown) - MOST_RUNS} more {kind} are not shown")
     notes += modelled_note(shown["power_source"], "power", "is")
+    notes += [f"power of {kind} is doubtful in some runs and not shown" for kind in _all_doubtful(shown)]
     several = shown["nodes"] > 1
     if (several & (shown["hosts"] == shown["host"])).any():
         notes.append("the nodes' clocks are taken as they are")
@@ -117,7 +118,7 @@ def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
     started = json.loads((directory / "outcome.json").read_text(encoding="utf-8"))["started_wall_ns"]
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
     end = max(end for lane in lanes for _, _, end in lane.spans)
-    power = _power(directory / "telemetry.csv", started, end)
+    power = _power(directory / "telemetry.csv", started, end, _doubtful(row))
     communication: dict[str, Values] = {}
     seconds = np.zeros(0)
     if row["trace"]:
@@ -162,14 +163,25 @@ def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
     )
 
 
-def _power(path: Path, started: int, end: float) -> tuple[PowerLine, ...]:
-    """A `PowerLine` for each kind of device, measured and modelled apart.
+def _all_doubtful(runs: pd.DataFrame) -> list[str]:
+    return sorted({kind for _, row in runs.iterrows() for kind in _doubtful(row)})
+
+
+def _doubtful(row: pd.Series) -> set[str]:
+    """Kinds of devices whose energy in this run is doubtful."""
+    kinds = row.get("doubtful_energy")
+    return set(kinds.split(", ")) if isinstance(kinds, str) else set()
+
+
+def _power(path: Path, started: int, end: float, doubtful: Collection[str]) -> tuple[PowerLine, ...]:
+    """A `PowerLine` for each kind of device that is not ``doubtful``, measured and modelled apart.
 
     If a device has only an energy counter, its differences over time.
     """
     if not path.exists():
         return ()
     frame = pd.read_csv(path, dtype={"host": str, "device": str})
+    frame = frame[~frame["kind"].isin(doubtful)]
     lines = []
     for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
         grid = np.linspace(0, end, POINTS)

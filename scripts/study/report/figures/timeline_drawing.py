@@ -78,7 +78,7 @@ def _draw_power(axes: Axes, run: RunOverTime) -> None:
         axes.legend(loc="upper left", frameon=False, ncols=len(run.power))
         return
     axes.set_yticks([])
-    reason = textwrap.fill(f"power not measured: {run.power_reason}", REASON_CHARACTERS)
+    reason = textwrap.fill(f"no power: {run.power_reason}", REASON_CHARACTERS)
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", fontsize=style.SMALL,
               color=style.GREY)  # fmt: skip
 

@@ -30,8 +30,8 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 
     ``repeats_ok`` and ``repeats_failed`` count the repeats. ``repeats_resumed`` counts successful ones whose times are
     left out because they were resumed from a checkpoint. ``failures`` lists the kinds of failures, ``may_fail`` says
-    whether they were expected, and ``power_reason`` why there is no power. A point whose repeats all failed has a row
-    without numbers.
+    whether they were expected, and ``power_reason`` why power or energy is missing. A point whose repeats all failed
+    has a row without numbers.
     """
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
@@ -157,7 +157,7 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
     if "ratio_reason" in table and not table["ratio_reason"].isna().any() and len(table):
         found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
-        found.append(f"no power: {_joined(table['power_reason'].dropna())}")
+        found.append(f"missing power or energy: {_joined(table['power_reason'].dropna())}")
     if "power_source" in table:
         found += modelled_note(table["power_source"])
     if "repeats_failed" in table and table["repeats_failed"].sum():

@@ -1,0 +1,100 @@
+"""Whether a device's energy in a window can be true, by the most it can draw, and by its counter against its power."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.core.files import number_or_none
+from study.instruments.power.kinds import KINDS
+
+if TYPE_CHECKING:
+    from study.instruments.power.energy import Series
+
+MOST_APART = 0.1  # counter and integral of power, of the larger one
+JUDGED_UPDATES = 20  # with fewer, the updates at the window's edges alone can be a tenth of its energy
+COUNTER_S = 1.0  # within this time a counter that works has moved: a step is never of a longer time than its own + this
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why an energy is not to be used, and the figures (J) by which that can be judged; None for one that is unknown.
+
+    disagreement_pct: of the counter and the integral of power, of the larger one.
+    """
+
+    why: str
+    counter_j: float | None
+    trapezoid_j: float | None
+    disagreement_pct: float | None
+
+
+def doubt(
+    series: "Series", window: tuple[float, float], counter_j: float | None, trapezoid_j: float | None, updates: int
+) -> Doubt | None:
+    """The `Doubt` about a device's energy in a window, or None.
+
+    window: begin and end, monotonic seconds. counter_j, trapezoid_j: its energy. updates: the sensor's new values in
+    it. A window in which the sensor makes fewer than `JUDGED_UPDATES` is not judged by counter against power.
+    """
+    apart = _apart(counter_j, trapezoid_j)
+    why = _impossible(series, window)
+    if not why and apart is not None and apart > MOST_APART and _judged(series, window, updates):
+        why = f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}"
+    if not why:
+        return None
+    percent = None if apart is None else 100 * apart
+    return Doubt(f"doubtful: {why}", *(number_or_none(value) for value in (counter_j, trapezoid_j, percent)))
+
+
+def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:
+    if counter_j is None or trapezoid_j is None:
+        return None
+    larger = max(abs(counter_j), abs(trapezoid_j))
+    return abs(counter_j - trapezoid_j) / larger if larger else 0.0
+
+
+def _impossible(series: "Series", window: tuple[float, float]) -> str | None:
+    """What no device of this kind can do: of the readings in the window, and of those that its edges are between."""
+    most = KINDS.get(series.kind, np.inf)
+    _, power = _within(series.seconds, series.power_w, window)
+    seconds, counted = _within(series.seconds, series.energy_j, window)
+    steps, times = np.diff(counted), np.diff(seconds)
+    if (power < 0).any():
+        return f"a {series.kind} read a negative power"
+    if (power > most).any():
+        return f"a {series.kind} read more than {most:,.0f} W"
+    if (steps < 0).any():
+        return f"the energy counter of a {series.kind} went back"
+    if (steps > most * (times + COUNTER_S)).any() or np.isinf(counted).any():
+        return f"the energy counter of a {series.kind} rose by more than {most:,.0f} W"
+    return None
+
+
+def _within(seconds: Values, values: Values, window: tuple[float, float]) -> tuple[Values, Values]:
+    """Times and values of the known readings in a window, with the one before and the one after."""
+    known = ~np.isnan(values)
+    seconds, values = seconds[known], values[known]
+    first = max(np.searchsorted(seconds, window[0], side="right") - 1, 0)
+    last = np.searchsorted(seconds, window[1], side="left") + 1
+    return seconds[first:last], values[first:last]
+
+
+def _judged(series: "Series", window: tuple[float, float], updates: int) -> bool:
+    """Whether the sensor made enough updates, or would have if it had gone on at its usual rate: it may have frozen."""
+    usual = _usual_distance(series)
+    return max(updates, (window[1] - window[0]) / usual) >= JUDGED_UPDATES
+
+
+def _usual_distance(series: "Series") -> float:
+    """Median seconds between two updates, by the sensor's count, else by its counter; infinite without any."""
+    for values in (series.freshness, series.energy_j):
+        known = ~np.isnan(values)
+        if known.any():
+            distances = np.diff(series.seconds[known][1:][np.diff(values[known]) != 0])
+            distances = distances[distances > 0]
+            return float(np.median(distances)) if len(distances) else np.inf
+    return np.inf

@@ -1,0 +1,13 @@
+"""The kinds of devices whose power is measured, and the most power that one can draw.
+
+Apart from the sensors: the sampler does not need it, so a limit that changes is no new version of the training code.
+"""
+
+# {kind: W}. What a device's power covers; node includes the others. Each limit is about three times the most that was
+# on sale in 2025, by its maker's data sheet, so that no short peak reaches it; a broken reading is mostly far above.
+KINDS = {
+    "gpu": 5_000.0,  # AMD MI355X 1,400 W; also the three GPUs of 300 W that POWER9's sensor of a socket covers
+    "cpu": 5_000.0,  # Xeon 6980P and EPYC 9965 500 W each; also the sockets of a node, which Cray's counter covers
+    "memory": 2_000.0,  # 32 DIMMs of 20 W
+    "node": 50_000.0,  # DGX B200 14,300 W
+}

@@ -1,0 +1,250 @@
+"""Energies that cannot be true, or that may not be: they are left out with a reason, wherever they would be used."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import expand
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study.core.files import write_json
+from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART
+from study.instruments.power.energy import Series, between
+from study.instruments.power.kinds import KINDS
+from study.instruments.power.readings import Counter
+from study.prediction.settings import measured
+from study.records.record import make_record, read_record
+from study.records.tidy import loading_frame, runs_frame
+from study.report.tables import TABLES
+
+RATE = 10
+SECONDS = np.arange(0, 20.01, 0.1)
+DISAGREE = "doubtful: energy counter and power of a gpu disagree by more than 10%"
+OF_NODE = DISAGREE.replace("gpu", "node")
+
+
+def series(power=None, energy=None, freshness=None, kind="gpu", seconds=SECONDS):
+    """A device with the given functions of time (s)."""
+    columns = [np.full(len(seconds), np.nan) if of is None else np.array([float(of(t)) for t in seconds])
+               for of in (power, energy, freshness)]  # fmt: skip
+    return Series("n1", "nvml", kind, "GPU-0", seconds, *columns)
+
+
+def test_a_counter_that_freezes_is_doubtful_with_both_figures():
+    """Held at one value from 6 s on: 400 J by the counter, 1,600 J by the power."""
+    found = between(series(lambda t: 100, lambda t: 100 * min(t, 6)), 2.0, 18.0, RATE)
+    assert (found.best_j, found.counter_j, found.trapezoid_j, found.one_hz_j, found.reason) == (*[None] * 4, DISAGREE)
+    assert (found.doubt.counter_j, found.doubt.trapezoid_j) == pytest.approx((400, 1600))
+    assert found.doubt.disagreement_pct == pytest.approx(75)
+
+
+@pytest.mark.parametrize("moved_s", [0.0, 0.3, 1.0])
+def test_a_counter_that_froze_after_few_updates_is_judged_by_its_usual_rate(moved_s):
+    """In the window it has fewer than 20 updates, or none, but at its rate it would have had 160."""
+    found = between(series(lambda t: 100, lambda t: 100 * min(t, 2 + moved_s)), 2.0, 18.0, RATE)
+    assert (found.best_j, found.reason) == (None, DISAGREE)
+
+
+def test_a_sensor_that_stops_counting_its_updates_is_judged_too():
+    stuck = series(lambda t: 100, lambda t: 100 * min(t, 3), lambda t: int(10 * min(t, 3)))
+    assert between(stuck, 2.0, 18.0, RATE).reason == DISAGREE
+
+
+def test_a_power_that_is_frozen_is_doubtful():
+    """Nobody can tell which of the two is wrong."""
+    assert between(series(lambda t: 10, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
+
+
+@pytest.mark.parametrize(
+    ("watts", "why"),
+    [
+        (-5e6, "doubtful: a gpu read a negative power"),
+        (-0.1, "doubtful: a gpu read a negative power"),
+        (5001, "doubtful: a gpu read more than 5,000 W"),
+        (math.inf, "doubtful: a gpu read more than 5,000 W"),
+        (-math.inf, "doubtful: a gpu read a negative power"),
+    ],
+)
+def test_one_impossible_reading_makes_the_window_doubtful(watts, why):
+    """With a counter and without one; also where the window is short, or only its edge is interpolated from it."""
+    for energy in (None, lambda t: 100 * t):
+        spoilt = series(lambda t: watts if abs(t - 9) < 0.01 else 100, energy)
+        for window in ((2.0, 18.0), (8.5, 9.5), (9.05, 10.0)):
+            found = between(spoilt, *window, RATE)
+            assert (found.best_j, found.one_hz_j, found.reason) == (None, None, why)
+            json.dumps(vars(found.doubt), allow_nan=False)
+        assert between(spoilt, 2.0, 8.0, RATE).best_j == pytest.approx(600), "before it all is well"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_limit_that_its_devices_reach_but_do_not_pass(kind):
+    assert between(series(lambda t: KINDS[kind], kind=kind), 2.0, 18.0, RATE).reason is None
+    found = between(series(lambda t: KINDS[kind] + 1, kind=kind), 2.0, 18.0, RATE)
+    assert found.reason == f"doubtful: a {kind} read more than {KINDS[kind]:,.0f} W"
+
+
+def _counted(raw, largest):
+    """Totals of a counter that shows ``raw``, one value per reading."""
+    values = iter([raw[0], *raw])
+    counter = Counter(lambda: next(values), 1, largest)
+    return [counter.total() for _ in raw]
+
+
+def test_a_counter_that_wraps_is_as_good_as_one_that_does_not():
+    """50 W; it wraps after 255 J, four times in all."""
+    totals = _counted([int(50 * t + 1e-6) % 256 for t in SECONDS], 255)
+    found = between(series(lambda t: 50, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
+    assert (found.reason, found.best_j) == (None, pytest.approx(800))
+
+
+def test_a_counter_that_was_reset_is_not_taken_for_one_that_wrapped():
+    """RAPL's wraps after 262 kJ; set to 0 by a suspend, it seems to have counted nearly all of that in a tick."""
+    totals = _counted([int(50 * (t if t < 9 else t - 9)) for t in SECONDS], 262_143)
+    found = between(series(None, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
+    assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu rose by more than 5,000 W")
+
+
+def test_a_counter_that_goes_back_is_doubtful():
+    found = between(series(None, lambda t: 100 * t if t < 9 else 100 * t - 500, kind="cpu"), 2.0, 18.0, RATE)
+    assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu went back")
+
+
+def test_a_counter_that_agrees_is_taken():
+    """9 % apart, of the larger one, is not doubtful; 11 % is."""
+    assert between(series(lambda t: 91, lambda t: 100 * t), 2.0, 18.0, RATE).best_j == pytest.approx(1600)
+    assert between(series(lambda t: 100, lambda t: 91 * t), 2.0, 18.0, RATE).best_j == pytest.approx(91 * 16)
+    assert between(series(lambda t: 89, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
+
+
+def test_a_short_window_is_not_judged():
+    """19 updates; the counter is then taken."""
+    apart = series(lambda t: 50, lambda t: 100 * t)
+    assert between(apart, 2.0, 3.95, RATE).best_j == pytest.approx(195)
+    assert between(apart, 2.0, 4.05, RATE).reason == DISAGREE
+    slow = series(lambda t: 50, lambda t: 100 * int(t))
+    assert between(slow, 1.0, 19.0, RATE).best_j == pytest.approx(1800), "18 updates, one a second"
+
+
+FAULTS = st.one_of(
+    st.none(),
+    st.tuples(st.just("frozen"), st.floats(0, 20)),
+    st.tuples(st.just("scaled"), st.floats(0, 4)),
+    st.tuples(st.just("jump"), st.floats(-1e7, 1e7)),
+)
+
+
+def _spoilt(fault, power, energy):
+    """(power, energy) with a fault of the counter."""
+    if fault is None:
+        return power, energy
+    how, value = fault
+    if how == "frozen":
+        return power, lambda t: energy(min(t, value))
+    if how == "scaled":
+        return power, lambda t: value * energy(t)
+    return power, lambda t: energy(t) + (value if t > 10 else 0)
+
+
+@settings(deadline=None)
+@given(
+    watts=st.floats(20, 500),
+    swing=st.floats(0, 1),
+    fault=FAULTS,
+    spike=st.one_of(st.none(), st.tuples(st.integers(0, 200), st.floats(-1e8, 1e8))),
+    begin=st.floats(0, 15),
+    length=st.floats(0.05, 19),
+)
+def test_no_energy_is_negative_or_wrong_in_silence(watts, swing, fault, spike, begin, length):
+    """Power watts x (1 + swing x sin t): an energy that is told is its integral, but for what the threshold allows."""
+
+    def energy(t):
+        return watts * (t - swing * (math.cos(t) - 1))
+
+    power, counter = _spoilt(fault, lambda t: watts * (1 + swing * math.sin(t)), energy)
+    device = series(power, counter)
+    if spike:
+        device.power_w[spike[0]] = spike[1]
+    end = min(begin + length, 20.0)
+    found = between(device, begin, end, RATE)
+    if found.best_j is None:
+        assert found.reason
+        return
+    assert found.best_j >= 0
+    assert device.power_w[(device.seconds >= begin) & (device.seconds <= end)].min(initial=0) >= 0
+    if (end - begin) * RATE >= JUDGED_UPDATES + 1:
+        assert abs(found.counter_j - found.trapezoid_j) <= (MOST_APART + 1e-9) * max(found.counter_j, found.trapezoid_j)
+        if not spike:  # then the power is right
+            assert found.best_j == pytest.approx(energy(end) - energy(begin), rel=MOST_APART / (1 - MOST_APART) + 0.01)
+
+
+@pytest.fixture
+def runs(make_run, tmp_path):
+    """The tidy table of two repeats with a node's energy; of the second one it is doubtful in the whole or a phase."""
+
+    def build(where):
+        planned = list(expand(repeats=2))
+        for number, run in enumerate(planned):
+            folder = make_run(run)
+            record = make_record(folder)
+            part = {"energy_j": 50.0, "trapezoid_j": 50.0, "one_hz_j": 50.0, "gap_s": 0.0, "reason": None}
+            doubt = {"host": "n1", "device": "node", "why": OF_NODE, "counter_j": 4.0, "trapezoid_j": 16.0,
+                     "disagreement_pct": 75.0}  # fmt: skip
+            empty = dict.fromkeys(("energy_j", "trapezoid_j", "one_hz_j"))
+            bad = {**part, **empty, "reason": OF_NODE, "doubtful": [doubt]}
+            none = {**part, **empty, "reason": "no sensor"}
+            parts = {name: bad if number and name == where else part for name in ("run", "train")}
+            power = record["power"] | {
+                "components": dict.fromkeys(("gpu", "cpu", "memory"), none) | {"node": parts["run"]},
+                "phases": {"train": dict.fromkeys(("gpu", "cpu", "memory"), none) | {"node": parts["train"]}},
+                "energy_job_j": parts["run"]["energy_j"], "energy_per_gpu_j": parts["run"]["energy_j"],
+                "energy_window_s": 8.0, "reason": parts["run"]["reason"],
+                "source": "measured" if parts["run"]["energy_j"] else None,
+                "energy_by_phase_j": {"train": parts["train"]["energy_j"]},
+            }  # fmt: skip
+            write_json(folder / "record.json", {**record, "power": power})
+            read_record(folder / "record.json")
+        return runs_frame(planned, {"nt3": "c0de"}, tmp_path / "local")
+
+    return build
+
+
+def test_a_doubtful_energy_is_an_empty_cell_with_its_reason(runs):
+    found = runs("run")
+    good, bad = (row for _, row in found.iterrows())
+    assert (good["energy_job_j"], good["power_reason"], good["doubtful_energy"]) == (50.0, None, None)
+    assert pd.isna(bad[["energy_job_j", "energy_per_gpu_j", "node_energy_j", "node_power_w", "samples_per_j",
+                        "energy_delay_product_js"]]).all()  # fmt: skip
+    assert (bad["power_reason"], bad["doubtful_energy"]) == (OF_NODE, "node")
+    table = TABLES["scaling"].make(found, loading_frame([], "c0de", "."))
+    assert table.frame["energy_job_j"].tolist() == [50.0], "the mean is of the good repeat"
+    assert table.frame["power_reason"].tolist() == [OF_NODE]
+    assert f"missing power or energy: {OF_NODE}" in table.notes
+
+
+def test_an_energy_that_is_doubtful_in_a_phase_only_says_in_which(runs):
+    found = runs("train").iloc[1]
+    assert (found["energy_job_j"], found["doubtful_energy"]) == (50.0, None)
+    assert pd.isna(found["train_energy_j"])
+    assert found["power_reason"] == f"phase train: {OF_NODE}"
+
+
+def test_no_prediction_uses_a_doubtful_energy(runs):
+    """Nor the energy of the GPUs in place of a job's, of which a part is doubtful: others have the job's."""
+    _, bad = (row for _, row in runs("run").iterrows())
+    assert math.isnan(measured(bad)["energy_per_rank_j"])
+    assert math.isnan(measured(pd.Series({**bad, "energy_per_gpu_j": 5.0}))["energy_per_rank_j"])
+
+
+def test_records_of_before_have_no_doubts(make_run, tmp_path):
+    """Finished runs stay valid: a record without the new key is read, and has no doubt."""
+    (run,) = expand()
+    folder = make_run(run)
+    record = json.loads(json.dumps(make_record(folder)))
+    for part in record["power"]["components"].values():
+        del part["doubtful"]
+    write_json(folder / "record.json", record)
+    read_record(folder / "record.json")
+    assert runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").doubtful_energy.item() is None

@@ -1,0 +1,324 @@
+"""No value from a file, a name or a command line reaches a shell unquoted: command lines, in a real shell."""
+
+import ast
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+
+import hostile
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from snakemake.utils import QuotedFormatter, SequenceFormatter
+
+from study import plan
+from study.core import configuration
+from study.core.configuration import load_named
+from study.core.errors import StudyError
+from study.core.paths import ROOT, SCRIPTS
+from study.experiment import inputs
+from study.launch import spots
+from study.machines import host_check, hosts, queues, remote
+from study.machines.batch_systems import BATCH_SYSTEMS, jobs
+from study.machines.batch_systems.base import Job
+from study.models import get
+
+PRINT = ["printf", r"%s\0"]
+SHARED = [HealthCheck.function_scoped_fixture]  # each example looks at its own output
+IN_ONE_FOLDER = settings(max_examples=30, deadline=None, suppress_health_check=SHARED)
+FEW = settings(IN_ONE_FOLDER, max_examples=10)  # those that start several processes each
+# Fields of the rules' commands that are several words; tests below say of what they consist.
+SEVERAL_WORDS = {"params.on_a_node", "params.expected"}
+FIELD = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
+
+
+def commands_of_rules():
+    """(file, text) of each rule's shell command."""
+    for file in sorted((ROOT / "rules").glob("*.smk")):
+        for found in re.finditer(r"\n( +)shell:\n((?:\1 .*\n)+)", file.read_text()):
+            yield file.name, found[2]
+
+
+def test_every_field_of_a_rule_s_command_is_quoted():
+    found = [(file, field) for file, text in commands_of_rules() for field in FIELD.findall(text)]
+    assert len(found) > 80, "the rules are read"
+    assert [each for each in found if not each[1].endswith(":q") and each[1] not in SEVERAL_WORDS] == []
+
+
+def test_the_fields_of_several_words_have_no_value_of_a_file(monkeypatch):
+    """A launcher's numbers, joined by shlex; and the shape of a file: --rows 3 --columns 4."""
+    (_, text), *more = [each for each in commands_of_rules() if "params.on_a_node" in each[1]]
+    assert not more and "{params.on_a_node} python" in text
+    spec = load_named("benchmarks", "nt3")
+    shape = {"train_samples": 30, "test_samples": 10, "features": 60}
+    dataset = SimpleNamespace(benchmark="nt3", spec=spec, shape=shape)
+    assert get("nt3", spec) and re.fullmatch(r"--rows \d+ --columns \d+", inputs.expected_options(dataset, "train"))
+
+
+@IN_ONE_FOLDER
+@given(values=st.lists(hostile.TEXTS, min_size=1, max_size=3))
+def test_snakemake_s_quoted_fields_arrive_as_they_are(values, tmp_path):
+    formatter = SequenceFormatter(separator=" ", element_formatter=QuotedFormatter())
+    text = formatter.format(r"printf '%s\0' {one:q} {list:q}", one=values[0], list=values)
+    assert hostile.words_of(text, tmp_path, "bash") == [values[0], *values]
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A folder with the Makefile, whose programs print their arguments: ``site("status", STUDY="x")`` runs make."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in (".venv/bin/python", ".venv/bin/snakemake", "scripts/setup.sh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#!/bin/sh\nprintf '%s\\0' \"$@\" >> words\n")
+        (tmp_path / name).chmod(0o755)
+
+    def make(target, **given):
+        (tmp_path / "words").unlink(missing_ok=True)
+        line = ["make", "-s", target, *(f"{name}={value}" for name, value in given.items())]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert not (tmp_path / "touched").exists(), line
+        words = (tmp_path / "words").read_text().split("\0")[:-1] if (tmp_path / "words").exists() else []
+        return done, words
+
+    return make
+
+
+@IN_ONE_FOLDER
+@given(value=hostile.TEXTS)
+def test_a_variable_of_make_is_one_word_or_is_refused(value, site):
+    done, words = site("status", STUDY=value, MACHINE="local")
+    if "\n" in value:
+        assert done.returncode != 0 and words == []
+        assert len(done.stderr.splitlines()) == 1 and "STUDY must be one line" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    study = [] if not value.strip() else ["--study", value.lstrip()]  # make itself leaves blanks at the begin out
+    assert words == ["scripts/show_status.py", *study, "--machine", "local"]
+
+
+@pytest.mark.parametrize("value", ["a'b; touch touched", "$(shell touch touched)"])
+def test_make_gives_each_program_the_word(value, site):
+    assert {f"study={value}", value} <= set(site("study", STUDY=value)[1])
+    assert site("recommend", GOAL=value)[1] == ["scripts/recommend.py", "--goal", value]
+    assert site("check", ACCEPT=value)[1][-2:] == ["scripts/check.py", "--accept"]
+    assert site("status", study=value)[0].returncode == 2, "in small letters it is refused, and not read either"
+
+
+def test_no_recipe_of_the_makefile_has_a_variable_of_its_command_line_unquoted():
+    text = (ROOT / "Makefile").read_text()
+    given = re.search(r"^GIVEN := (.*)$", text, re.M)[1].split()
+    assert {"STUDY", "MACHINE", "GOAL"} <= set(given)
+    recipes = [line for line in text.splitlines() if line.startswith("\t")]
+    assert [line for line in recipes for name in given if f"$({name})" in line or f"${{{name}}}" in line] == []
+    fixed = {"BIN", "HERE", "BY_FILE"}
+    assert {name for line in recipes for name in re.findall(r"\$\((\w+)\)", line)} <= fixed, "add it to GIVEN"
+
+
+@FEW
+@given(folder=hostile.TEXTS, options=st.lists(hostile.TEXTS, max_size=3), session=hostile.TEXTS)
+def test_a_job_s_script_works_in_any_folder_with_any_option(folder, options, session, tmp_path, monkeypatch):
+    """What the job runs sees the folder, the session and the options; its exit code is written."""
+    place = tmp_path / uuid.uuid4().hex / folder.replace("/", "_")
+    place.mkdir(parents=True)
+    inner = place / "of snakemake.sh"
+    inner.write_text('printf \'%s\\0\' "$PWD" "$STUDY_SESSION" "$STUDY_JOB_OPTIONS" > words; exit 3\n')
+    with monkeypatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("STUDY_SESSION", session)
+        jobs._write_script(place / "job.sh", inner, 5, options)
+        done = subprocess.run([str(place / "job.sh")], cwd=tmp_path, timeout=60)
+    assert not list(tmp_path.rglob("touched"))
+    assert (done.returncode, (place / "exit_code").read_text()) == (3, "3\n")
+    words = (place / "words").read_text().split("\0")[:-1]
+    assert words == [str(place), session, shlex.join(options)]
+    assert queues.job({"LSB_JOBID": "1", "STUDY_JOB_OPTIONS": words[2]})["options"] == options
+
+
+@IN_ONE_FOLDER
+@given(account=hostile.TEXTS, options=st.lists(hostile.TEXTS, max_size=3), name=hostile.TEXTS)
+def test_submit_lines_are_lists_with_each_value_as_one_word(account, options, name):
+    short = jobs._short(name)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", short)
+    for system in BATCH_SYSTEMS.values():
+        line = system().submit_line(Job(short, "/w/job.sh", "/w/job.output", 2, 5, account, tuple(options)))
+        assert [line.count(each) >= 1 for each in (account, *options, short)].count(False) == 0
+        assert all(isinstance(each, str) for each in line)
+
+
+@IN_ONE_FOLDER
+@given(text=hostile.TEXTS)
+def test_job_ids_have_no_character_of_the_shell(text):
+    """Snakemake writes the id into a shell command."""
+    for system in BATCH_SYSTEMS.values():
+        for answer in (text, f"1.{text}", f"Job <1{text}> is submitted to queue <a>", f"1{text}"):
+            found = system().job_id(answer)
+            assert found is None or re.fullmatch(r"[A-Za-z0-9.-]+", found)
+
+
+@IN_ONE_FOLDER
+@given(text=hostile.TEXTS)
+def test_an_account_is_a_name_or_is_refused(text):
+    """Slurm's plugin and batch systems get it on command lines."""
+    with pytest.raises(StudyError, match="STUDY_ACCOUNT: .* is no account") as refused:
+        plan.check_account({"name": "m", "scheduler": "lsf"}, {"STUDY_ACCOUNT": f"A{text};"})
+    assert len(str(refused.value).splitlines()) == 1
+    plan.check_account({"name": "m", "scheduler": "lsf"}, {"STUDY_ACCOUNT": "abc_123-4.x"})
+
+
+SLOT = {"rank": 0, "size": 2, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 2}
+
+
+@pytest.fixture(scope="session")
+def horovodrun():
+    """The functions of scripts/horovodrun.py."""
+    return SimpleNamespace(**runpy.run_path(str(SCRIPTS / "horovodrun.py"), run_name="horovodrun"))
+
+
+@IN_ONE_FOLDER
+@given(words=st.lists(hostile.TEXTS, min_size=1, max_size=3), host=hostile.TEXTS)
+def test_a_rank_s_command_line(words, host, horovodrun, tmp_path):
+    """Horovod gives it to a shell; its own part quotes the program's words."""
+    from horovod.runner.gloo_run import get_run_command
+
+    command = get_run_command([*PRINT, *words], "127.0.0.1", ["lo"], 1)
+    slot = SimpleNamespace(hostname=host, **SLOT)
+    assert hostile.words_of(horovodrun._rank_command(command, slot, {}), tmp_path) == words
+    shown = get_run_command(["sh", "-c", r'printf "%s\0" "$HOROVOD_HOSTNAME" "$HOROVOD_GLOO_IFACE"'], "", ["eth0"], 1)
+    told = hostile.words_of(horovodrun._rank_command(shown, slot, {host: "ib0"}), tmp_path)
+    assert told == [host, "ib0"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """The variables with which ``ssh`` is a program that does as ssh: it joins the words for a shell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ssh").write_text('#!/bin/sh\nwhile [ "$1" != HOST ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    (folder / "ssh").chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@FEW
+@given(words=st.lists(hostile.TEXTS, min_size=1, max_size=3), folder=hostile.TEXTS)
+def test_a_command_on_another_host(words, folder, horovodrun, elsewhere, tmp_path, monkeypatch):
+    """As Horovod builds it, with the working directory, and as strategies build it; through ssh and the guard there."""
+    place = tmp_path / uuid.uuid4().hex / folder.replace("/", "_")
+    place.mkdir(parents=True)
+    command = shlex.join(["sh", "-c", r'printf "%s\0" "$PWD" "$@"', "sh", *words])
+    with monkeypatch.context() as patch:
+        patch.chdir(place)
+        as_horovod_does = shlex.quote(f"cd {os.getcwd()} > /dev/null 2>&1 ; {command}")
+        line = horovodrun._through_remote(as_horovod_does, "HOST")
+        own = shlex.join([*spots.ALONE, remote.__file__, "HOST", command])
+    for each in (line, own):
+        assert hostile.words_of(each, place, variables=elsewhere) == [str(place), *words]
+    assert not list(tmp_path.rglob("touched"))
+
+
+@FEW
+@given(folder=hostile.TEXTS, words=st.lists(hostile.TEXTS, min_size=1, max_size=3))
+def test_the_check_of_a_host(folder, words, tmp_path, monkeypatch):
+    """Whatever the folder of the project is called; ssh gives the text to the shell of the host."""
+    place = tmp_path / uuid.uuid4().hex / folder.replace("/", "_")
+    place.mkdir(parents=True)
+    (place / "probe.py").touch()
+    (place / "python").symlink_to(sys.executable)
+    with monkeypatch.context() as patch:
+        patch.setattr(host_check, "ROOT", place)
+        patch.setattr(host_check.probe, "__file__", str(place / "probe.py"))
+        patch.setattr(sys, "executable", str(place / "python"))
+        command = host_check._command([*PRINT, *words])
+    assert hostile.words_of(command, tmp_path) == words
+
+
+@IN_ONE_FOLDER
+@given(name=hostile.TEXTS)
+def test_names_of_hosts_and_interfaces_are_refused_if_a_shell_would_read_them(name):
+    """In a machine's file, and interfaces also as a host tells them: Horovod writes them unquoted on command lines."""
+    known = {"a": {"interfaces": {name: ("10.0.0.1", "255.0.0.0")}}}
+    told = list(host_check._interface_problems("a", known["a"], name))
+    if hosts.INTERFACE.fullmatch(name):
+        assert told == [] and shlex.quote(name) in (name, f"'{name}'") and not set(name) & set(" ;$`'\"\\\n|&<>*?~#")
+    else:
+        assert len(told) == 1 and "unsafe on command lines" in told[0]
+    machine = configuration.load_named("machines", "local") | {"hosts": {name: 1}, "interface": name}
+    if not re.fullmatch("[A-Za-z0-9]+", name):
+        with pytest.raises(StudyError):
+            configuration.check(machine, "machines", "m.yaml")
+
+
+def test_a_line_break_at_the_end_is_part_of_a_name():
+    """Python's ``$`` also stands before it; names in configurations reach command lines."""
+    for name in ("tiny\n", "-x", "a;b", ""):
+        with pytest.raises(StudyError, match="study: "):
+            configuration.check({"study": name, "machine": "m", "data_dir": "d", "results_dir": "r"}, "config", "c")
+    for folder in ("-x", "a{b}", "", "data\n"):
+        with pytest.raises(StudyError, match="data_dir: "):
+            configuration.check({"study": "s", "machine": "m", "data_dir": folder, "results_dir": "r"}, "config", "c")
+
+
+def test_the_laboratory_takes_no_strange_folder_or_host():
+    for folder in ("relative", "/tmp/a b", "/tmp/a'b", "/tmp/$(touch touched)", "/tmp/a\nb"):
+        done = subprocess.run(["scripts/lab.sh", "status"], cwd=ROOT, capture_output=True, text=True,
+                              env={**os.environ, "LAB_DIR": folder})  # fmt: skip
+        assert done.returncode == 1 and "LAB_DIR must be an absolute path" in done.stderr
+
+
+# Where a text that is not a constant is given to a shell, and why that is right.
+SHELL_TEXTS = {
+    "scripts/study/machines/host_check.py": "made with shlex; test_the_check_of_a_host",
+    "scripts/study/machines/remote.py": "words for the host's shell, as ssh takes them; test_a_command_on_another_host",
+}
+SHELLS = {"sh", "bash", "/bin/sh", "/bin/bash"}
+OF_A_SHELL = {("os", "system"), ("os", "popen"), ("subprocess", "getoutput"), ("subprocess", "getstatusoutput"),
+              ("asyncio", "create_subprocess_shell"), ("os", "execlp"), ("pty", "spawn")}  # fmt: skip
+
+
+def shell_calls(tree):
+    """Lines that give text to a shell: shell=True, functions that do, and lists that begin with a shell and -c."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            of = node.func
+            if (
+                isinstance(of, ast.Attribute)
+                and isinstance(of.value, ast.Name)
+                and (of.value.id, of.attr) in OF_A_SHELL
+            ):
+                yield node.lineno
+            yield from (node.lineno for each in node.keywords if each.arg == "shell")
+        if isinstance(node, ast.List) and len(node.elts) > 2:
+            first, flag, text = node.elts[:3]
+            is_shell = isinstance(first, ast.Constant) and first.value in SHELLS
+            if (
+                is_shell
+                and isinstance(flag, ast.Constant)
+                and flag.value == "-c"
+                and not isinstance(text, ast.Constant)
+            ):
+                yield node.lineno
+
+
+def test_no_module_gives_text_to_a_shell_but_those_with_a_reason():
+    files = [path for folder in ("scripts", "performance", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(files) > 200
+    found = {path.relative_to(ROOT).as_posix() for path in files if any(shell_calls(ast.parse(path.read_text())))}
+    assert found == set(SHELL_TEXTS)
+
+
+def test_that_search_finds_what_it_looks_for():
+    bad = ["import os\nos.system(x)", "subprocess.run(x, shell=True)", "run(['bash', '-c', text])", "os.popen('a')"]
+    assert all(list(shell_calls(ast.parse(text))) for text in bad)
+    assert not list(shell_calls(ast.parse("run(['bash', '-c', 'true'])\nrun([program, '-c', text])")))
+
+
+def test_shell_scripts_have_no_eval():
+    scripts = [*Path(SCRIPTS).glob("*.sh"), ROOT / ".ci" / "run"]
+    assert len(scripts) > 3
+    assert not [path for path in scripts if re.search(r"\beval\b|\bsh -c \"[^\"]*\$[@*]", path.read_text())]

@@ -1,0 +1,205 @@
+"""What a run's folder or a configuration holds stays data: nothing is unpickled, and no name leaves its folder."""
+
+import ast
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from examples import expand
+
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.core.paths import ROOT
+from study.data.images import formats
+from study.data.loaders import map_matrix
+from study.experiment import expansion
+from study.machines import machine
+from study.prediction import goals
+from study.records import versions
+from study.records.record import make_record, read_record
+from study.records.tidy import read_loading, read_runs
+from study.training import checkpoints
+
+# Calls that build any object from a file, or run what is in it.
+MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "torch", "jsonpickle"}
+FUNCTIONS = {"read_pickle", "read_hdf", "load_model", "load_weights", "unsafe_load", "full_load", "unsafe_load_all",
+             "full_load_all", "eval", "exec"}  # fmt: skip
+# Modules and calls that take files out of an archive; members may be links or lead elsewhere.
+ARCHIVES = {"tarfile", "extractall", "extract", "unpack_archive"}
+# {file: call}: why it is harmless. pstats reads by marshal, which builds numbers, texts, tuples and dicts, and calls
+# nothing; the file's checksum is in the run's outcome.
+ALLOWED = {"scripts/study/instruments/profiler.py": {"pstats.Stats"}}
+SAFE_LOADERS = {"FAST_LOADER", "SAFE_LOADER", "yaml.SafeLoader", "yaml.CSafeLoader"}
+
+
+def calls(tree):
+    """(name as written, call) of each call; of an import its module, with None."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((f"{node.module}.{alias.name}", None) for alias in node.names)
+        elif isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def loads_objects(name, call):
+    """Whether a call or an import can build any object from a file."""
+    parts = name.split(".")
+    if parts[0] in MODULES or (call is not None and name == "pstats.Stats"):
+        return True
+    if parts[-1] in FUNCTIONS and (len(parts) > 1 or parts[-1] in ("eval", "exec")):
+        return True
+    if name in ("np.load", "numpy.load"):
+        return not any(each.arg == "allow_pickle" and ast.unparse(each.value) == "False" for each in call.keywords)
+    if call is not None and any(each.arg == "allow_pickle" for each in call.keywords):
+        return any(ast.unparse(each.value) != "False" for each in call.keywords if each.arg == "allow_pickle")
+    if name in ("yaml.load", "yaml.load_all"):
+        return len(call.args) < 2 or ast.unparse(call.args[1]) not in SAFE_LOADERS
+    return False
+
+
+def found(is_bad):
+    """{file: names} of calls in the library, the scripts and the measurements for which ``is_bad`` holds."""
+    bad = {}
+    files = [path for folder in ("scripts", "performance", "docs") for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 200
+    for path in files:
+        names = {name for name, call in calls(ast.parse(path.read_text())) if is_bad(name, call)}
+        if names:
+            bad[path.relative_to(ROOT).as_posix()] = names
+    return bad
+
+
+def test_nothing_is_unpickled():
+    assert found(loads_objects) == ALLOWED
+
+
+def test_no_archive_is_extracted():
+    """npz files are read member by member, and gz files as a stream: neither writes a file by a name in it."""
+    assert found(lambda name, _: set(name.split(".")) & ARCHIVES) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import pickle", "from joblib import load", "pd.read_pickle(x)", "np.load(x)", "np.load(x, allow_pickle=True)",
+     "yaml.load(x)", "yaml.load(x, yaml.Loader)", "keras.models.load_model(x)", "eval(x)", "pstats.Stats(x)",
+     "pd.read_hdf(x)", "np.load(x, allow_pickle=a)", "import torch"],
+)  # fmt: skip
+def test_that_search_finds_what_it_looks_for(text):
+    assert any(loads_objects(name, call) for name, call in calls(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ["np.load(x, allow_pickle=False)", "yaml.load(x, FAST_LOADER)", "yaml.safe_load(x)"])
+def test_that_search_lets_pass_what_is_safe(text):
+    assert not any(loads_objects(name, call) for name, call in calls(ast.parse(text)))
+
+
+class _Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_arrays_with_pickles_are_refused_and_not_read(tmp_path):
+    """As matrix, as index of images, as checkpoint."""
+    evil = np.array([_Evil(tmp_path / "made")], dtype=object)
+    np.save(tmp_path / "m.npy", evil, allow_pickle=True)
+    np.savez(tmp_path / "index.npz", label=evil)
+    with pytest.raises((StudyError, ValueError)):
+        map_matrix(tmp_path / "m.npy")
+    with pytest.raises(StudyError, match=r"index\.npz: cannot be read"):
+        formats.open_format("lmdb", tmp_path, 1)
+    (tmp_path / "m.npz").write_bytes(pickle.dumps(_Evil(tmp_path / "made")))
+    assert checkpoints._read(tmp_path / "m.npz") is None
+    assert not (tmp_path / "made").exists()
+
+
+OUTSIDE = ["../x", "../../etc/passwd", "/etc/passwd", "a/../../x", "..", ".", "a/b", "tiny\n", "", "x\0y", "~root"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_of_configurations_stay_in_their_folder(name):
+    readers = (
+        expansion.load_study, machine.load, goals.load,
+        lambda name: configuration.load_named("benchmarks", name),
+        lambda name: configuration.load_named("findings", name),
+    )  # fmt: skip
+    for read in readers:
+        with pytest.raises(StudyError, match=r"there is no config/"):
+            read(name)
+    given = {"study": name, "machine": name, "data_dir": "d", "results_dir": "r"}
+    with pytest.raises(StudyError):
+        configuration.check(given, "config", "config.yaml")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_of_datasets_and_files_of_a_benchmark_stay_in_their_folder(name):
+    content = {
+        "description": "a test", "runs": [], "tables": ["scaling"],
+        "datasets": {name: {"source": "synthetic", "train_samples": 9, "test_samples": 9, "features": 9, "seed": 1}},
+    }  # fmt: skip
+    with pytest.raises(StudyError, match=r"test\.yaml: "):
+        expansion.expand("test", content, "test.yaml")
+    spec = json.loads(json.dumps(configuration.load_named("benchmarks", "nt3")))
+    spec["files"]["train"]["name"] = name
+    with pytest.raises(StudyError, match=r"files\.train\.name: "):
+        configuration.check(spec, "benchmarks", "b.yaml")
+
+
+@pytest.mark.parametrize("name", [name for name in OUTSIDE if name not in ("tiny\n", "x\0y", "~root", "")])
+def test_names_of_files_in_outcomes_and_records_stay_in_the_run_s_folder(name, make_run):
+    (run,) = expand()
+    folder = make_run(run)
+    record = make_record(folder)
+    write_json(folder / "record.json", {**record, "files": {**record["files"], name: "0" * 64}})
+    with pytest.raises(StudyError, match="files"):
+        read_record(folder / "record.json")
+    outcome = json.loads((folder / "outcome.json").read_text())
+    write_json(folder / "outcome.json", {**outcome, "files": {**outcome["files"], name: "0" * 64}})
+    with pytest.raises(StudyError, match="files"):
+        make_record(folder)
+
+
+@pytest.mark.parametrize("record", ["../../../etc/passwd", "/etc/passwd", "runs/../../x/y.json", "..", "../x/../y"])
+def test_records_in_a_tidy_table_stay_in_the_results_folder(record, tmp_path):
+    (tmp_path / "runs.csv").write_text(f"machine,record\nm,{record}\n")
+    for read in (read_runs, read_loading):
+        with pytest.raises(StudyError, match="is not in the results folder"):
+            read(tmp_path / "runs.csv")
+    for good in ("runs/nt3/a/b/record.json", "../theta/runs/nt3/a/b/record.json"):
+        (tmp_path / "runs.csv").write_text(f"machine,record\nm,{good}\n")
+        assert read_loading(tmp_path / "runs.csv")["record"].tolist() == [good]
+
+
+def test_a_run_s_version_is_no_path(tmp_path):
+    """It names the folder to which the run is copied."""
+    write_json(tmp_path / "provenance.json", {"training_code": "../../x", "packages": {}})
+    with pytest.raises(StudyError, match="training_code is no digest"):
+        versions.version(tmp_path)
+
+
+def test_links_in_a_run_s_folder_are_not_followed_when_it_is_put_aside(tmp_path):
+    secret, run = tmp_path / "secret", tmp_path / "run"
+    secret.write_text("secret")
+    run.mkdir()
+    (run / "link").symlink_to(secret)
+    versions._copy(run, tmp_path / "copy")
+    assert (tmp_path / "copy" / "link").is_symlink()
+
+
+def test_ids_of_datasets_are_names(tmp_path):
+    """They name folders, whatever the paths and patterns of the user's own files are."""
+    own = {"source": "path", "train": "../../a b/$(x).csv", "test": "/etc/passwd"}
+    content = {"description": "t", "tables": ["scaling"], "datasets": {"nt3": own}, "runs": []}
+    run = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 1, "loader": "read_csv"}
+    (planned,) = expansion.expand("test", {**content, "runs": [run]}, "test.yaml").runs
+    assert set(planned.dataset.id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+    assert ".." not in planned.directory.split("/")
