@@ -3,7 +3,9 @@
 import itertools
 import json
 import mmap
+import os
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +20,7 @@ from study.data.samples import Arrays
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
+from study.instruments import cpu_time
 from study.training import rank
 from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
@@ -436,11 +439,41 @@ def test_a_simulated_accelerator_makes_up_for_late_wake_ups():
 
 def test_a_core_limit_takes_the_first_cores(monkeypatch):
     kept = []
+    monkeypatch.setattr(cores, "limited", None)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 3, 9})
     monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: kept.append(cores))
     cores.limit({cores.VARIABLE: "2"})
     cores.limit({})
     assert kept == [[3, 5]]
+    assert cores.limited.cores == {3, 5}
+    assert 0 < cores.limited.before_s < time.process_time()
+
+
+def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
+    """One thread stays on the first core, the other one may use a core that the process is not kept on."""
+    ready, end = threading.Barrier(3), threading.Event()
+    times, first = {}, cores.allowed()[0]
+
+    def work(name, kept):
+        if kept:
+            os.sched_setaffinity(threading.get_native_id(), {first})
+        while time.thread_time() < 0.05:
+            pass
+        times[name] = time.thread_time()
+        ready.wait(WAIT_S)
+        end.wait(WAIT_S)
+
+    threads = [threading.Thread(target=work, args=each) for each in (("kept", True), ("free", False))]
+    for thread in threads:
+        thread.start()
+    ready.wait(WAIT_S)
+    limits = (), {first}, cores.allowed()
+    nowhere, on_first, everywhere = (cpu_time.on_other_cores_s(cores.Limited(frozenset(each), 0.5)) for each in limits)
+    end.set()
+    assert everywhere == 0.5, "what was used before"
+    assert nowhere >= 0.5 + times["kept"] + times["free"]
+    if len(cores.allowed()) > 1:
+        assert 0.5 + times["free"] <= on_first < nowhere - 0.04
 
 
 def test_a_core_limit_above_the_cores_is_refused():

@@ -1,6 +1,7 @@
 """Ensembles on real ranks: every way of sharing gives a member the weights that it has alone, also after failures."""
 
 import json
+import math
 
 import pandas as pd
 import psutil
@@ -114,6 +115,8 @@ def test_what_trains_nothing_says_so(ensembles):
     assert peak.peak_samples_per_s > 0
     record = json.loads((peak.folder / "record.json").read_text())
     assert [len(each["affinity"]) for each in record["ensemble"]["members"]] == [1], "core_limit: 1"
+    assert 0 < peak.other_cores_cpu_share < 0.01
+    assert math.isnan(simulated.other_cores_cpu_share), "it has no limit"
 
 
 def test_members_go_on_without_one_that_diverged(ensembles):

@@ -15,6 +15,7 @@ from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, members_of, preprocessing_ranks
+from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
 from study.models.base import Benchmark, Data
 from study.training.communicator import Communicator, Members
@@ -73,9 +74,20 @@ class MemberJob(Job):
             "steps_per_epoch": -(-len(self._stream) // self.run.derived.batch_size_per_rank),
             "failure": self._failure,
             "affinity": cores.allowed(),
+            **_of_core_limit(),
             **self._rates,
             **self._stream.measures(),
         }
+
+
+def _of_core_limit() -> dict[str, float]:
+    """CPU time of this process and of its children since it began, and the most of it that was on other cores.
+
+    Empty without `core_limit`.
+    """
+    if cores.limited is None:
+        return {}
+    return {"process_cpu_s": cpu_time.of_process_s(), "other_cores_cpu_s": cpu_time.on_other_cores_s(cores.limited)}
 
 
 def enter(run: RunDefinition, communicator: Communicator, benchmark: Benchmark, data: Data) -> MemberJob:
