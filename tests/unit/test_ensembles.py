@@ -394,9 +394,18 @@ def test_what_a_reader_cannot_read_ends_all_members():
 def test_a_slow_member_holds_no_more_than_its_buffer():
     found = streams("shared_memory", 2, 1, 5, capacity=2)
     each_in_a_thread(taken, found)
-    memory = [each.measures()["memory_bytes"] for each in found]
-    assert memory[1] == 0, "shared memory counts once"
-    assert memory[0] < 1.5 * 2 * 5 * SOURCE_BYTES / SAMPLES + 200
+    memory, block_bytes = [each.measures()["memory_bytes"] for each in found], 5 * SOURCE_BYTES // SAMPLES
+    assert memory[1] == block_bytes, "shared memory counts once, and the block that the member has copied"
+    assert memory[0] < 1.5 * 2 * block_bytes + 200 + block_bytes
+
+
+def test_shared_memory_of_four_members_is_hardly_more_than_one_has():
+    """Where the ring has several times as many blocks as there are members, each of which holds a copy of one more."""
+    samples, blocks = 16, 12  # no bytes between the arrays of the ring: they are multiples of its alignment
+    found = streams("shared_memory", 4, 1, samples, capacity=blocks)
+    each_in_a_thread(taken, found)
+    of_one = (blocks + 1) * samples * SOURCE_BYTES // SAMPLES
+    assert of_one < sum(each.measures()["memory_bytes"] for each in found) <= 1.3 * of_one
 
 
 @pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1), ("tf_data_service", 1)])
