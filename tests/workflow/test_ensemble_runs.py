@@ -50,8 +50,8 @@ if "loader~tfrecord+ensemble~2+input_sharing" in sys.argv[1] and os.environ["HOR
         return taken(self)
     Stream._taken = _taken
 """
-# The first rank of ensembles that read JPEG files reads a copy of its own, as on a disk of its node. The copy is deleted
-# when the rank takes its third block.
+# The first rank of ensembles that read JPEG files reads a copy of its own, as on a disk of its node. The copy is
+# deleted when the rank takes its third block.
 DELETED = """import shutil, tempfile
 from study.data.images.formats import Files
 if "loader~jpeg_files" in sys.argv[1] and os.environ["HOROVOD_RANK"] == "0":
@@ -79,6 +79,8 @@ def ensembles(tmp_path_factory):
     project = copy_of_project(tmp_path_factory.mktemp("ensembles") / "project")
     project.add_study("ensembles", STUDY)
     project.in_ranks(KILLED + DELETED)
+    sensors = "power_sensors: [nvml, rapl]"
+    project.change("config/machines/local.yaml", sensors, "power_sensors: []\npower_model: {idle_w: 40, peak_w: 140}")
     project.snakemake(study="ensembles")
     runs = pd.read_csv(project.made / "runs.csv")
     runs["folder"] = [(project.results / record).parent for record in runs.record]
@@ -194,6 +196,7 @@ def test_a_killed_rank_ends_the_run_or_leaves_the_others_unchanged(ensembles):
         assert members(run).weights_crc32[1] == unharmed, sharing
         assert members(run).failure[0].startswith("rank 0 ended in phase train"), sharing
         assert members(run).alone_from_block[1] >= 10, "from where the other one had got to"
+        assert run.energy_job_j > 40 * run.train_s, "the sampler goes on without the rank that started it"
     left = [p for p in psutil.process_iter(["cmdline"]) if str(project.root) in " ".join(p.info["cmdline"] or [])]
     assert not left, "no process is left"
     assert project.plan(study="ensembles") == {}

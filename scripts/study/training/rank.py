@@ -83,11 +83,11 @@ def run_rank(
     benchmark = models.get(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
-    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator):
+    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator, until_last=results.left_alone(run)):
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
         found = _train(run, folder, communicator, benchmark, phases, heartbeat)
-        # It gathers: no sampler stops before all ranks have evaluated.
+        # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
         _write_results(run, folder, communicator, gpu, found, bound)
     communicator.close()
     return rank
