@@ -1,5 +1,6 @@
 """Ensembles without Horovod: their keys, the order of samples, and every way of sharing between threads as ranks."""
 
+import dataclasses
 import itertools
 import json
 import mmap
@@ -92,6 +93,14 @@ def test_members_are_part_of_a_run():
             {"step_delay_ms": 1.0, "measure": "peak_throughput"},
             "runs[0].ensemble: step_delay_ms delays the steps of training",
         ),
+        (
+            {"checkpoint_epochs": 1, "measure": "peak_throughput"},
+            "runs[0].ensemble: checkpoints are of training, and this run trains nothing",
+        ),
+        (
+            {"checkpoint_epochs": 1, "input_sharing": "tf_data_service", "preprocessing_ranks": 1},
+            "runs[0].input_sharing: tf_data_service gives a run that resumes other samples",
+        ),
         ({"compute": "simulated"}, "runs[0].simulated_samples_per_s: compute: simulated needs the rate"),
         ({"simulated_samples_per_s": 5.0}, "runs[0].simulated_samples_per_s: 5 needs compute: simulated"),
         ({"ensemble": 1, "input_sharing": "all_shared"}, "runs[0].input_sharing: all_shared: one member has nobody"),
@@ -128,8 +137,9 @@ def test_rounds_give_each_block_to_one_reader(readers, most):
 
 
 def streams(
-    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False
-):
+    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False,
+    passed_over=(0, 0, 0, 0),
+):  # fmt: skip
     """The streams of all ranks, made together as ranks make theirs."""
     way = WAYS[sharing]
     sets = [each for each in dict.fromkeys(way.process_sets(ranks, readers)) if 1 < len(each) < ranks]
@@ -138,7 +148,7 @@ def streams(
     def make(communicator):
         form = Form.of(order.dataset(source, 0, 1))
         shared = way(Place(communicator, source, readers, order, form, capacity, waits))
-        return Stream(shared, goes_on=goes_on)
+        return Stream(shared, goes_on=goes_on, passed_over=passed_over[communicator.rank])
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
 
@@ -164,19 +174,20 @@ def each_in_a_thread(work, items):
     return results
 
 
-def taken(stream, compute=lambda: None):
+def taken(stream, compute=lambda: None, epochs=EPOCHS):
     """All that a member gets: its batches of all epochs. compute: done after each."""
     with stream.flowing():
         dataset, found = stream.batches(BATCH), []
-        for batch in itertools.chain(*itertools.repeat(dataset, EPOCHS)):
+        for batch in itertools.chain(*itertools.repeat(dataset, epochs)):
             found.append(tuple(array.numpy() for array in batch))
             compute()
         return found
 
 
-def assert_right(batches):
-    assert len(batches) == len(expected())
-    for (x, y), (right_x, right_y) in zip(batches, expected(), strict=True):
+def assert_right(batches, first=0):
+    right = expected()[first:]
+    assert len(batches) == len(right)
+    for (x, y), (right_x, right_y) in zip(batches, right, strict=True):
         assert np.array_equal(x, right_x)
         assert np.array_equal(y, right_y)
 
@@ -220,6 +231,23 @@ def test_all_members_get_the_same_batches_in_every_way(sharing, ranks, readers, 
 
 
 SOURCE_BYTES = X.nbytes + SOURCE.y.nbytes
+
+
+@pytest.mark.parametrize(("sharing", "readers"), [("duplicated", 2), ("all_shared", 2), ("shared_memory", 1)])
+@pytest.mark.parametrize("resumed", [(0, 1), (1, 1)])
+def test_members_that_resume_get_the_batches_of_the_epochs_that_they_need(sharing, readers, resumed):
+    """resumed: the epoch after which each member goes on."""
+    first, blocks = min(resumed), 13  # of four samples, the last one of two
+    found = streams(
+        sharing, 2, readers, 4, passed_over=[(each - first) * blocks for each in resumed],
+        order=lambda order: dataclasses.replace(order, first_epoch=first, epochs=EPOCHS - first),
+    )  # fmt: skip
+    work = list(zip(found, resumed, strict=True))
+    batches = each_in_a_thread(lambda each: taken(each[0], epochs=EPOCHS - each[1]), work)
+    for epoch, of_member in zip(resumed, batches, strict=True):
+        assert_right(of_member, 8 * epoch)
+    made = sum(each.measures()["samples_preprocessed"] for each in found)
+    assert made == (EPOCHS - first) * SAMPLES * (2 if sharing == "duplicated" else 1)
 
 
 def test_a_member_that_ends_early_goes_on_sharing():

@@ -14,6 +14,8 @@ COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", 
            "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
            "data_memory_mb", "other_cores_cpu_share")  # fmt: skip
 
+COUNTS = ("samples_preprocessed", "shared_mb")  # of a resumed run, these are of its last piece only
+
 
 def with_lost_as_failed(runs: pd.DataFrame) -> pd.DataFrame:
     """The tidy table of runs, in which a run that lost a member counts as failed.

@@ -27,18 +27,25 @@ class Stream(SampleSource):
     can = Can.STREAMED
     is_streamed = True
 
-    def __init__(self, way: Way, reading_errors: Errors = contextlib.nullcontext, goes_on: bool = False) -> None:
+    def __init__(
+        self,
+        way: Way,
+        reading_errors: Errors = contextlib.nullcontext,
+        goes_on: bool = False,
+        passed_over: int = 0,
+    ) -> None:
         """Share blocks.
 
         Args:
             way: in which they are shared.
             reading_errors: makes a block in which errors of reading become a `StudyError`.
             goes_on: whether this rank preprocesses all samples itself once other ranks are lost.
+            passed_over: number of blocks at the beginning that training does not take: it had them before a restart.
         """
         self._samples, self._way, self._reading_errors, self._goes_on = (
             way.place.samples, way, reading_errors, goes_on
         )  # fmt: skip
-        self._buffer, self._waits = way.buffer, way.place.waits
+        self._buffer, self._waits, self._passed_over = way.buffer, way.place.waits, passed_over
         self._thread = threading.Thread(target=self._produce, args=[self._share_all], daemon=True)
         self._error: BaseException | None = None
         self._own: Iterator[Any] = iter(())
@@ -160,7 +167,8 @@ class Stream(SampleSource):
             rank and its children. preprocessing_cpu_s, communication_cpu_s: parts of it, of the threads that preprocess
             and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
             buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
-            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not.
+            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not. It
+            counts from where the run began or was resumed.
             memory_bytes: the most bytes of blocks that the rank had ready, and of the block that training used.
             begun_wall_ns, ended_wall_ns: of the member's training.
         """
@@ -183,6 +191,8 @@ class Stream(SampleSource):
     def _batch(self, number: int) -> Content:
         """The next ``number`` samples; a batch may have parts of several blocks."""
         parts: list[Content] = []
+        while self._next < self._passed_over:
+            self._taken()
         while number:
             if self._block is None:
                 self._fills.append(self._buffer.fill)
