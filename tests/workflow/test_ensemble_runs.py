@@ -120,6 +120,8 @@ def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
     assert by_itself.final_weights_crc32 == checksums[0][1]
     pair = row(runs, ensemble=2, input_sharing="duplicated")
     assert members(pair).weights_crc32.nunique() == 2, "other seeds give other weights"
+    assert members(pair).gpu_energy_j.isna().all()
+    assert members(pair).gpu_energy_reason.str.contains("no GPUs of their own").all()
     assert alone.final_weights_crc32 == members(pair).weights_crc32[0], "an ordinary run is the first member alone"
 
 

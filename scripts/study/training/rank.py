@@ -395,8 +395,6 @@ def _write_results(
     everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:
         return
-    if found.member:
-        results.write_members(folder, everyone)
     with written_aside(Path(folder) / "history.csv") as aside:
         found.history.to_csv(aside, index=False)
     write_json(
