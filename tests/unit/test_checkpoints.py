@@ -18,7 +18,7 @@ def save(folder, epochs, labels=LABELS):
 
 
 def names(folder):
-    return sorted(path.name for path in (folder / checkpoints.FOLDER).iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_latest_comes_back_as_it_was(tmp_path):
@@ -50,7 +50,7 @@ def test_another_run_s_is_passed_over(tmp_path, labels, shapes):
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "not an archive"])
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path, damage):
     save(tmp_path, [1, 2])
-    path = tmp_path / checkpoints.FOLDER / "epoch-000002.npz"
+    path = tmp_path / "epoch-000002.npz"
     content = bytearray(path.read_bytes())
     if damage == "flipped":
         content[content.index(b"array_0.npy") + 150] ^= 0xFF
@@ -70,3 +70,11 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half(tmp_path, monkeypat
         writer.close()
     assert names(tmp_path) == ["epoch-000001.npz"]
     assert checkpoints.latest(tmp_path, LABELS, SHAPES)[0] == 1
+
+
+def test_each_member_of_an_ensemble_has_a_folder_of_its_own(tmp_path):
+    first, second = (checkpoints.folder_of(tmp_path, number) for number in (0, 1))
+    save(first, [1, 2])
+    save(second, [1])
+    assert [checkpoints.latest(each, LABELS)[0] for each in (first, second)] == [2, 1]
+    assert checkpoints.latest(checkpoints.folder_of(tmp_path), LABELS) is None, "they are not the run's"

@@ -1,9 +1,12 @@
 """Ensembles without Horovod: their keys, the order of samples, and every way of sharing between threads as ranks."""
 
+import dataclasses
 import itertools
 import json
 import mmap
+import os
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +21,7 @@ from study.data.samples import Arrays
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
+from study.instruments import cpu_time
 from study.training import rank
 from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
@@ -89,6 +93,14 @@ def test_members_are_part_of_a_run():
             {"step_delay_ms": 1.0, "measure": "peak_throughput"},
             "runs[0].ensemble: step_delay_ms delays the steps of training",
         ),
+        (
+            {"checkpoint_epochs": 1, "measure": "peak_throughput"},
+            "runs[0].ensemble: checkpoints are of training, and this run trains nothing",
+        ),
+        (
+            {"checkpoint_epochs": 1, "input_sharing": "tf_data_service", "preprocessing_ranks": 1},
+            "runs[0].input_sharing: tf_data_service gives a run that resumes other samples",
+        ),
         ({"compute": "simulated"}, "runs[0].simulated_samples_per_s: compute: simulated needs the rate"),
         ({"simulated_samples_per_s": 5.0}, "runs[0].simulated_samples_per_s: 5 needs compute: simulated"),
         ({"ensemble": 1, "input_sharing": "all_shared"}, "runs[0].input_sharing: all_shared: one member has nobody"),
@@ -125,8 +137,9 @@ def test_rounds_give_each_block_to_one_reader(readers, most):
 
 
 def streams(
-    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False
-):
+    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False,
+    passed_over=(0, 0, 0, 0),
+):  # fmt: skip
     """The streams of all ranks, made together as ranks make theirs."""
     way = WAYS[sharing]
     sets = [each for each in dict.fromkeys(way.process_sets(ranks, readers)) if 1 < len(each) < ranks]
@@ -135,7 +148,7 @@ def streams(
     def make(communicator):
         form = Form.of(order.dataset(source, 0, 1))
         shared = way(Place(communicator, source, readers, order, form, capacity, waits))
-        return Stream(shared, goes_on=goes_on)
+        return Stream(shared, goes_on=goes_on, passed_over=passed_over[communicator.rank])
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
 
@@ -161,19 +174,20 @@ def each_in_a_thread(work, items):
     return results
 
 
-def taken(stream, compute=lambda: None):
+def taken(stream, compute=lambda: None, epochs=EPOCHS):
     """All that a member gets: its batches of all epochs. compute: done after each."""
     with stream.flowing():
         dataset, found = stream.batches(BATCH), []
-        for batch in itertools.chain(*itertools.repeat(dataset, EPOCHS)):
+        for batch in itertools.chain(*itertools.repeat(dataset, epochs)):
             found.append(tuple(array.numpy() for array in batch))
             compute()
         return found
 
 
-def assert_right(batches):
-    assert len(batches) == len(expected())
-    for (x, y), (right_x, right_y) in zip(batches, expected(), strict=True):
+def assert_right(batches, first=0):
+    right = expected()[first:]
+    assert len(batches) == len(right)
+    for (x, y), (right_x, right_y) in zip(batches, right, strict=True):
         assert np.array_equal(x, right_x)
         assert np.array_equal(y, right_y)
 
@@ -217,6 +231,23 @@ def test_all_members_get_the_same_batches_in_every_way(sharing, ranks, readers, 
 
 
 SOURCE_BYTES = X.nbytes + SOURCE.y.nbytes
+
+
+@pytest.mark.parametrize(("sharing", "readers"), [("duplicated", 2), ("all_shared", 2), ("shared_memory", 1)])
+@pytest.mark.parametrize("resumed", [(0, 1), (1, 1)])
+def test_members_that_resume_get_the_batches_of_the_epochs_that_they_need(sharing, readers, resumed):
+    """resumed: the epoch after which each member goes on."""
+    first, blocks = min(resumed), 13  # of four samples, the last one of two
+    found = streams(
+        sharing, 2, readers, 4, passed_over=[(each - first) * blocks for each in resumed],
+        order=lambda order: dataclasses.replace(order, first_epoch=first, epochs=EPOCHS - first),
+    )  # fmt: skip
+    work = list(zip(found, resumed, strict=True))
+    batches = each_in_a_thread(lambda each: taken(each[0], epochs=EPOCHS - each[1]), work)
+    for epoch, of_member in zip(resumed, batches, strict=True):
+        assert_right(of_member, 8 * epoch)
+    made = sum(each.measures()["samples_preprocessed"] for each in found)
+    assert made == (EPOCHS - first) * SAMPLES * (2 if sharing == "duplicated" else 1)
 
 
 def test_a_member_that_ends_early_goes_on_sharing():
@@ -391,9 +422,18 @@ def test_what_a_reader_cannot_read_ends_all_members():
 def test_a_slow_member_holds_no_more_than_its_buffer():
     found = streams("shared_memory", 2, 1, 5, capacity=2)
     each_in_a_thread(taken, found)
-    memory = [each.measures()["memory_bytes"] for each in found]
-    assert memory[1] == 0, "shared memory counts once"
-    assert memory[0] < 1.5 * 2 * 5 * SOURCE_BYTES / SAMPLES + 200
+    memory, block_bytes = [each.measures()["memory_bytes"] for each in found], 5 * SOURCE_BYTES // SAMPLES
+    assert memory[1] == block_bytes, "shared memory counts once, and the block that the member has copied"
+    assert memory[0] < 1.5 * 2 * block_bytes + 200 + block_bytes
+
+
+def test_shared_memory_of_four_members_is_hardly_more_than_one_has():
+    """Where the ring has several times as many blocks as there are members, each of which holds a copy of one more."""
+    samples, blocks = 16, 12  # no bytes between the arrays of the ring: they are multiples of its alignment
+    found = streams("shared_memory", 4, 1, samples, capacity=blocks)
+    each_in_a_thread(taken, found)
+    of_one = (blocks + 1) * samples * SOURCE_BYTES // SAMPLES
+    assert of_one < sum(each.measures()["memory_bytes"] for each in found) <= 1.3 * of_one
 
 
 @pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1), ("tf_data_service", 1)])
@@ -436,11 +476,41 @@ def test_a_simulated_accelerator_makes_up_for_late_wake_ups():
 
 def test_a_core_limit_takes_the_first_cores(monkeypatch):
     kept = []
+    monkeypatch.setattr(cores, "limited", None)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 3, 9})
     monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: kept.append(cores))
     cores.limit({cores.VARIABLE: "2"})
     cores.limit({})
     assert kept == [[3, 5]]
+    assert cores.limited.cores == {3, 5}
+    assert 0 < cores.limited.before_s < time.process_time()
+
+
+def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
+    """One thread stays on the first core, the other one may use a core that the process is not kept on."""
+    ready, end = threading.Barrier(3), threading.Event()
+    times, first = {}, cores.allowed()[0]
+
+    def work(name, kept):
+        if kept:
+            os.sched_setaffinity(threading.get_native_id(), {first})
+        while time.thread_time() < 0.05:
+            pass
+        times[name] = time.thread_time()
+        ready.wait(WAIT_S)
+        end.wait(WAIT_S)
+
+    threads = [threading.Thread(target=work, args=each) for each in (("kept", True), ("free", False))]
+    for thread in threads:
+        thread.start()
+    ready.wait(WAIT_S)
+    limits = (), {first}, cores.allowed()
+    nowhere, on_first, everywhere = (cpu_time.on_other_cores_s(cores.Limited(frozenset(each), 0.5)) for each in limits)
+    end.set()
+    assert everywhere == 0.5, "what was used before"
+    assert nowhere >= 0.5 + times["kept"] + times["free"]
+    if len(cores.allowed()) > 1:
+        assert 0.5 + times["free"] <= on_first < nowhere - 0.04
 
 
 def test_a_core_limit_above_the_cores_is_refused():

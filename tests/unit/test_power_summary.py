@@ -6,7 +6,7 @@ import pytest
 
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.summary import energy_until, summarize
+from study.instruments.power.summary import energy_of_gpus, energy_until, summarize
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -104,6 +104,28 @@ def test_only_the_ranks_own_gpus_count(run):
     assert power["energy_per_gpu_j"] == pytest.approx(300 * 18)
     assert run(TWO, ranks=2, used=["GPU-a", "GPU-b"])["power_per_gpu_w"] == pytest.approx(200)
     assert run(TWO, ranks=2, used=["GPU-a", "GPU-a"])["power_per_gpu_w"] == pytest.approx(50), "two ranks share one"
+
+
+def test_each_rank_has_the_energy_of_its_own_gpu(run, tmp_path):
+    """The second rank ends 5 s before the first one."""
+    run(TWO)
+    every = [*edges(), *({**edge, "rank": 1} for edge in edges() if edge["phase"] != "evaluate")]
+    ends = [{**edge, "rank": 1, "monotonic_ns": int(15e9)} for edge in edges() if edge["phase"] == "evaluate"]
+
+    def energies(gpus, gpus_per_rank=1, every=(*every, *ends)):
+        machine = {"gpus_per_rank": gpus_per_rank, "sampling_hz": 10}
+        return energy_of_gpus(tmp_path, machine, every, gpus)
+
+    found = energies({0: "GPU-b", 1: "GPU-a"})
+    assert found[0] == (pytest.approx(300 * 18), None)
+    assert found[1] == (pytest.approx(100 * 13), None)
+    assert energies({0: "GPU-a", 1: "GPU-a"})[1] == (None, "it shares its GPU with another rank")
+    assert energies({0: "GPU-a", 1: "GPU-c"})[1] == (None, "no readings of its GPU")
+    assert energies({0: None})[0] == (None, "no readings of its GPU")
+    assert energies({0: "GPU-a"}, every=edges(last="train"))[0] == (None, "it did not come to its end")
+    joules, reason = energies({0: None}, gpus_per_rank=0)[0]
+    assert joules is None
+    assert "no GPUs of their own" in reason
 
 
 def test_gpus_that_cannot_be_told_apart_have_no_energy(run):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -78,6 +79,65 @@ def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
     assert process.wait(120) == 0
 
 
+UNTIL_LAST = """
+import sys, time
+from study.instruments.power import telemetry
+class Ranks:
+    local_rank = rank = int(sys.argv[1])
+    def gather(self, value):
+        if value is None:
+            return [None]
+        print(*value[1], value[0], flush=True)
+        return [value]
+class Other(Ranks):
+    def gather(self, value):
+        return [(sys.argv[4], (int(sys.argv[2]), int(sys.argv[3])))]
+machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
+with telemetry.sampled(machine, {folder!r}, (Other if Ranks.rank else Ranks)(), until_last=True):
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_it_ends_with_the_last_rank_of_its_host(tmp_path, is_lost):
+    """Two ranks that may end one by one; the first, which has started the sampler, is killed, or ends by itself."""
+    line = [sys.executable, "-c", UNTIL_LAST.format(model=MODEL, folder=str(tmp_path))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    first = subprocess.Popen([*line, "0"], **pipes)
+    second = subprocess.Popen([*line, "1", *first.stdout.readline().split()], **pipes)
+    assert first.stdout.readline() == second.stdout.readline() == "ready\n"
+    (sampling,) = psutil.Process(first.pid).children()
+    if is_lost:
+        first.kill()
+        first.wait()
+    else:
+        first.stdin.close()
+    found = len(rows(tmp_path / "telemetry-00000.csv"))
+    wait_for(lambda: len(rows(tmp_path / "telemetry-00000.csv")) > found + 3)
+    assert is_lost or first.poll() is None, "it waits for the others, whose power is sampled by its process"
+    second.stdin.close()
+    assert second.wait(120) == 0
+    wait_for(lambda: not sampling.is_running() or sampling.status() == psutil.STATUS_ZOMBIE)
+    assert is_lost or first.wait(120) == 0
+    assert None not in rows(tmp_path / "telemetry-00000.csv")[-1].values(), "the last line is whole"
+
+
+def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path):
+    """They wait for it: its end tells them that it is lost."""
+    machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
+    path = tmp_path / "telemetry-00000.csv"
+    first = SimpleNamespace(local_rank=0, rank=0, gather=lambda value: [value])
+    with pytest.raises(OSError, match="is gone"), telemetry.sampled(machine, tmp_path, first, until_last=True):
+        (sampling,) = [each for each in psutil.Process().children() if str(path) in each.cmdline()]
+        other = os.open(f"/proc/{sampling.pid}/fd/0", os.O_WRONLY)
+        raise OSError("train.tfrecord: is gone")
+    found = len(rows(path))
+    wait_for(lambda: len(rows(path)) > found + 3)
+    os.close(other)
+    wait_for(lambda: not sampling.is_running() or sampling.status() == psutil.STATUS_ZOMBIE)
+
+
 PARENT = """
 import sys, time
 from types import SimpleNamespace
@@ -103,8 +163,6 @@ def test_it_ends_when_its_parent_is_killed(tmp_path):
 
 
 def test_a_host_s_first_rank_alone_samples(tmp_path):
-    from types import SimpleNamespace
-
     machine = {"power_sensors": ["rapl"], "power_model": json.loads(MODEL), "sampling_hz": 50}
     with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=1, rank=1)):
         pass

@@ -140,6 +140,15 @@ def test_a_run_that_failed_or_lost_a_member_is_in_no_gain(ensembles, column, val
     assert rows.loc["all_shared"].time_gain == pytest.approx((20 / 13.4 * 15 / 10) ** 0.5)
 
 
+def test_a_run_that_lost_a_member_is_in_no_mean_of_the_scaling_table(ensembles):
+    runs = ensembles({"runtime_s": [10.0, 20.0, 1000.0], "loss": [1.0, 2.0, 1000.0], "members_failed": [0, 0, 2]})
+    table = TABLES["scaling"].make(runs, NOTHING)
+    (row,) = table.frame.itertuples()
+    assert (row.runtime_s, row.loss) == (15, 1.5)
+    assert (row.repeats_ok, row.repeats_failed, row.failures) == (2, 1, "1 x member_failed")
+    assert "1 failed repeats are not in the means" in table.notes
+
+
 def test_a_way_is_compared_with_the_duplicated_pipelines_of_the_same_blocks(ensembles):
     longer = {"prefetch_blocks": 16, "makespan_s": [20.0, 40.0, 30.0]}
     shared = {**SHARED, "prefetch_blocks": 16, "on_member_lag": "read_alone"}

@@ -98,6 +98,17 @@ def test_a_failed_run_is_counted_and_never_averaged(runs_of):
     assert row.test_loss_difference == 0
 
 
+def test_a_run_that_lost_a_member_counts_as_failed(runs_of):
+    runs = runs_of({"arrays": 1.2, "same": 1.0}).assign(members_failed=None)
+    lost = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 2)
+    runs.loc[lost, ["members_failed", "test_loss"]] = [1, 1e9]
+    row = table_of(runs).loc["arrays"]
+    assert (row.blocks, row.repeats_ok, row.repeats_failed, row.failures) == (5, 5, 1, "1 x member_failed")
+    assert row.test_loss_difference == 0
+    (compared, _), *_ = arms.compare(runs).values()
+    assert compared.speed.blocks == 5, "for the tuner too"
+
+
 def test_blocks_of_two_sessions_are_left_out_and_counted(runs_of):
     runs = runs_of({"arrays": 1.2})
     runs.loc[runs["record"].isin([f"{n}/record.json" for n in range(5, 12)]), "session"] = "2"  # from within block 3

@@ -1,6 +1,7 @@
 """Ensembles on real ranks: every way of sharing gives a member the weights that it has alone, also after failures."""
 
 import json
+import math
 
 import pandas as pd
 import psutil
@@ -22,7 +23,7 @@ runs:
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: single_broadcast}}
   - {{{COMMON}, ensemble: 3, members: diverging, share_block_samples: 8, preprocessing_ranks: 2,
-     input_sharing: multi_broadcast, on_member_failure: continue}}
+     input_sharing: multi_broadcast, on_member_failure: [continue, end], may_fail: a member diverges}}
   - {{{COMMON}, ensemble: 1, members: second}}
   - {{{COMMON}, ensemble: 1, compute: simulated, simulated_samples_per_s: 200}}
   - {{{COMMON}, ensemble: 1, measure: peak_throughput, core_limit: 1}}
@@ -32,18 +33,39 @@ runs:
      may_fail: a rank is killed}}
   - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: shared_memory, preprocessing_ranks: 1,
      on_member_failure: continue}}
+  - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
+     input_sharing: multi_broadcast, may_fail: files are deleted}}
+  - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
+     input_sharing: shared_memory, on_member_failure: continue}}
 tables: [scaling]
 """
 # The first rank of ensembles of two that share is killed when it takes a block of its second epoch.
-KILLED = """import os, signal
+KILLED = """import os, signal, sys
 from study.training.ensemble.stream import Stream
-taken = Stream._taken
-def _taken(self):
-    if "ensemble~2+input_sharing" in str(sys.argv[1]) and os.environ["HOROVOD_RANK"] == "0" and self._next == 12:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return taken(self)
-import sys
-Stream._taken = _taken
+if "loader~tfrecord+ensemble~2+input_sharing" in sys.argv[1] and os.environ["HOROVOD_RANK"] == "0":
+    taken = Stream._taken
+    def _taken(self):
+        if self._next == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return taken(self)
+    Stream._taken = _taken
+"""
+# The first rank of ensembles that read JPEG files reads a copy of its own, as on a disk of its node. The copy is
+# deleted when the rank takes its third block.
+DELETED = """import shutil, tempfile
+from study.data.images.formats import Files
+if "loader~jpeg_files" in sys.argv[1] and os.environ["HOROVOD_RANK"] == "0":
+    copies = []
+    def __init__(self, folder, index):
+        copies.append(tempfile.mkdtemp())
+        super(Files, self).__init__(Path(shutil.copytree(folder, copies[-1], dirs_exist_ok=True)), index)
+    not_deleted = Stream._taken
+    def _taken(self):
+        if self._next == 2:
+            for copy in copies:
+                shutil.rmtree(copy)
+        return not_deleted(self)
+    Files.__init__, Stream._taken = __init__, _taken
 """
 SAMPLES, EPOCHS, RANKS = 80, 2, 3
 EPOCHS_MB = EPOCHS * SAMPLES * 4 * (28 * 28 * 3 + 10) / 1e6
@@ -56,7 +78,9 @@ def ensembles(tmp_path_factory):
 
     project = copy_of_project(tmp_path_factory.mktemp("ensembles") / "project")
     project.add_study("ensembles", STUDY)
-    project.in_ranks(KILLED)
+    project.in_ranks(KILLED + DELETED)
+    sensors = "power_sensors: [nvml, rapl]"
+    project.change("config/machines/local.yaml", sensors, "power_sensors: []\npower_model: {idle_w: 40, peak_w: 140}")
     project.snakemake(study="ensembles")
     runs = pd.read_csv(project.made / "runs.csv")
     runs["folder"] = [(project.results / record).parent for record in runs.record]
@@ -75,9 +99,14 @@ def members(run):
     return pd.read_csv(run.folder / "members.csv", index_col="member")
 
 
+def finished(runs):
+    """All but the run that a member with a loss that is not finite ends."""
+    return runs[~(runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end"))]
+
+
 def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
     _, runs = ensembles
-    of_three = runs[runs.ensemble == 3]
+    of_three = finished(runs[runs.ensemble == RANKS])
     assert (of_three.status == "ok").all(), of_three.failure_message.tolist()
     assert len(of_three) == 3
     whole = [run for run in of_three.itertuples() if run.on_member_failure == "end"]
@@ -91,12 +120,14 @@ def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
     assert by_itself.final_weights_crc32 == checksums[0][1]
     pair = row(runs, ensemble=2, input_sharing="duplicated")
     assert members(pair).weights_crc32.nunique() == 2, "other seeds give other weights"
+    assert members(pair).gpu_energy_j.isna().all()
+    assert members(pair).gpu_energy_reason.str.contains("no GPUs of their own").all()
     assert alone.final_weights_crc32 == members(pair).weights_crc32[0], "an ordinary run is the first member alone"
 
 
 def test_samples_and_bytes_are_those_of_the_formulas(ensembles):
     _, runs = ensembles
-    for run in runs[runs.ensemble == RANKS].itertuples():
+    for run in finished(runs[runs.ensemble == RANKS]).itertuples():
         assert run.samples_preprocessed == EPOCHS * SAMPLES, run.input_sharing
         # Whoever preprocesses a block sends it, directly or not, to all others.
         assert run.shared_mb == pytest.approx((RANKS - 1) * EPOCHS_MB, rel=0.01), run.input_sharing
@@ -114,6 +145,8 @@ def test_what_trains_nothing_says_so(ensembles):
     assert peak.peak_samples_per_s > 0
     record = json.loads((peak.folder / "record.json").read_text())
     assert [len(each["affinity"]) for each in record["ensemble"]["members"]] == [1], "core_limit: 1"
+    assert 0 < peak.other_cores_cpu_share < 0.01
+    assert math.isnan(simulated.other_cores_cpu_share), "it has no limit"
 
 
 def test_members_go_on_without_one_that_diverged(ensembles):
@@ -124,19 +157,48 @@ def test_members_go_on_without_one_that_diverged(ensembles):
     assert members(run).failure[:2].isna().all()
 
 
+def failure_of(run):
+    return json.loads((run.folder / "record.json").read_text())["failure"]
+
+
+def test_a_member_that_diverges_ends_the_run(ensembles):
+    _, runs = ensembles
+    diverging = runs[runs.members.str.contains("e+38", regex=False)]
+    run = row(diverging, on_member_failure="end")
+    failure = failure_of(run)
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("diverged", 2, "train")
+    assert "the loss is not finite from step" in failure["message"]
+    assert not (run.folder / "members.csv").exists()
+
+
+def test_a_deleted_file_ends_the_run_or_leaves_the_others_unchanged(ensembles):
+    _, runs = ensembles
+    of_files = runs[runs.loader == "jpeg_files"]
+    failure = failure_of(row(of_files, on_member_failure="end"))
+    # Its kind would be `hang` if the watchdog had ended the run.
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("error", 0, "train")
+    assert ".jpg: cannot be read: No such file" in failure["message"]
+    run = row(of_files, on_member_failure="continue")
+    assert run.status == "ok", run.failure_message
+    unharmed = members(row(runs, ensemble=2, input_sharing="duplicated")).weights_crc32[1]
+    assert members(run).weights_crc32[1] == unharmed
+    assert members(run).failure[0].startswith("rank 0 ended in phase train")
+    assert 2 <= members(run).alone_from_block[1] < 20
+
+
 def test_a_killed_rank_ends_the_run_or_leaves_the_others_unchanged(ensembles):
     project, runs = ensembles
     unharmed = members(row(runs, ensemble=2, input_sharing="duplicated")).weights_crc32[1]
-    ended = row(runs, ensemble=2, on_member_failure="end", input_sharing="all_shared")
-    record = json.loads((ended.folder / "record.json").read_text())
-    assert (record["failure"]["kind"], record["failure"]["rank"], record["failure"]["phase"]) == ("killed", 0, "train")
+    failure = failure_of(row(runs, ensemble=2, on_member_failure="end", input_sharing="all_shared"))
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("killed", 0, "train")
     for sharing in ("all_shared", "shared_memory"):
-        run = row(runs, ensemble=2, on_member_failure="continue", input_sharing=sharing)
+        run = row(runs[runs.loader == "tfrecord"], ensemble=2, on_member_failure="continue", input_sharing=sharing)
         assert run.status == "ok", run.failure_message
         assert run.members_failed == 1
         assert members(run).weights_crc32[1] == unharmed, sharing
         assert members(run).failure[0].startswith("rank 0 ended in phase train"), sharing
         assert members(run).alone_from_block[1] >= 10, "from where the other one had got to"
+        assert run.energy_job_j > 40 * run.train_s, "the sampler goes on without the rank that started it"
     left = [p for p in psutil.process_iter(["cmdline"]) if str(project.root) in " ".join(p.info["cmdline"] or [])]
     assert not left, "no process is left"
     assert project.plan(study="ensembles") == {}

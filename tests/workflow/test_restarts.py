@@ -20,11 +20,17 @@ description: a test
 datasets:
   nt3: {{source: synthetic, train_samples: 400, test_samples: 20, features: 300, seed: 1}}
   p1b2: {{source: synthetic, train_samples: 300, test_samples: 30, features: 200, seed: 1}}
+  lenet:
+    {{source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 10, seed: 1}}
+members:
+  two: [{{}}, {{learning_rate: 0.02, batch_size: 12}}]
 runs:
   - {{benchmark: nt3, scaling: weak, epochs: {EPOCHS}, gpus: [1, 2], loader: npy, warmup_epochs: 5,
      checkpoint_epochs: 2}}
   - {{benchmark: p1b2, scaling: weak, epochs: {EPOCHS}, gpus: 2, loader: npy, sharding: by_rank,
      checkpoint_epochs: 1}}
+  - {{benchmark: lenet, scaling: weak, epochs: {EPOCHS}, ensemble: 2, members: two, batch_size: 20, loader: tfrecord,
+     learning_rate_scaling: none, input_sharing: all_shared, share_block_samples: 8, checkpoint_epochs: 1}}
 tables: [scaling]
 """
 
@@ -37,7 +43,7 @@ def finished_study(tmp_path_factory):
     project.hold_training(after=EPOCHS)  # not at all, but all runs are of the same code
     project.snakemake(study="restarts")
     runs = pd.read_csv(project.made / "runs.csv")
-    assert runs.status.tolist() == ["ok"] * 3, runs.failure_message.tolist()
+    assert runs.status.tolist() == ["ok"] * 4, runs.failure_message.tolist()
     assert runs.resumed_after_epoch.isna().all()
     assert (runs.checkpoint_s > 0).all()
     project.runs = {(row.benchmark, row.gpus): (project.results / row.record).parent for row in runs.itertuples()}
@@ -102,6 +108,24 @@ def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, bench
         assert again["ranks"][0]["final_weights_crc32"] == once["ranks"][0]["final_weights_crc32"], "bit for bit"
     assert again["test"] == pytest.approx(once["test"], rel=1e-5)
     assert not (folder / "checkpoints").exists(), "they are for runs that have not ended"
+
+
+def test_each_member_of_an_ensemble_goes_on_from_its_own_checkpoint(finished_study, tmp_path):
+    """One is further than the other one, whose latest checkpoint was not written when the run was killed."""
+    reference, folder = finished_study.runs["lenet", 2], tmp_path / "again"
+    killed_after(finished_study, reference, folder, 4, 0)
+    kept = [sorted((folder / "checkpoints" / f"member-{number:05d}").glob("epoch-*.npz")) for number in (0, 1)]
+    behind, ahead = sorted(kept, key=lambda files: files[-1].name)
+    behind[-1].unlink()
+    assert behind[0].name < ahead[-1].name
+    assert start(finished_study, reference, folder).wait(WAIT_S) == 0
+    once, again = (pd.read_csv(each / "members.csv", index_col="member") for each in (reference, folder))
+    assert again.weights_crc32.tolist() == once.weights_crc32.tolist(), "bit for bit"
+    assert again.losses.tolist() == once.losses.tolist(), "of all epochs"
+    assert again.initial_weights_crc32.nunique() == 2
+    assert not set(again.initial_weights_crc32) & set(once.initial_weights_crc32), "no member began anew"
+    assert results(folder)[0]["resumed_after_epoch"] == int(ahead[-1].stem[-6:])
+    assert again.samples_preprocessed.sum() < once.samples_preprocessed.sum() == EPOCHS * 80
 
 
 def test_the_times_of_a_resumed_run_do_not_count(finished_study):

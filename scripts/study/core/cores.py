@@ -4,9 +4,21 @@ Imports nothing of the study, so that a rank can call it before its other import
 """
 
 import os
+import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 VARIABLE = "STUDY_CORE_LIMIT"
+
+
+class Limited(NamedTuple):
+    """A process that is kept on some cores. before_s: CPU time that it had used until then."""
+
+    cores: frozenset[int]
+    before_s: float
+
+
+limited: Limited | None = None  # this process, once `limit` has kept it on some cores
 
 
 def limit(variables: Mapping[str, str] = os.environ) -> None:
@@ -14,9 +26,12 @@ def limit(variables: Mapping[str, str] = os.environ) -> None:
 
     The number is in the environment; without it, nothing changes. With fewer cores than that, all of them stay.
     """
+    global limited
     number = int(variables.get(VARIABLE, 0))
     if number:
-        os.sched_setaffinity(0, allowed()[:number])
+        cores = allowed()[:number]
+        os.sched_setaffinity(0, cores)
+        limited = Limited(frozenset(cores), time.process_time())
 
 
 def allowed() -> list[int]:

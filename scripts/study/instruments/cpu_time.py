@@ -6,6 +6,8 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
+from study.core.cores import Limited
+
 TASKS = Path("/proc/self/task")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -34,6 +36,23 @@ def _of_thread_s(task: Path) -> float:
     except (FileNotFoundError, ValueError, IndexError):
         fields = (task / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS  # utime, stime: fields 14 and 15; two were cut off
+
+
+def on_other_cores_s(limited: Limited) -> float:
+    """The most seconds that this process can have used on other cores than those that it is kept on.
+
+    These are the time before it was kept on them, and the time of each thread whose affinity mask allows other cores. A
+    thread that has ended, and a child process, had the mask that they inherited.
+    """
+    return limited.before_s + of_threads_s(each for each in threads() if not _mask(each) <= limited.cores)
+
+
+def _mask(thread: int) -> frozenset[int]:
+    """The cores that a thread may use; none for a thread that has ended."""
+    try:
+        return frozenset(os.sched_getaffinity(thread))
+    except ProcessLookupError:
+        return frozenset()
 
 
 def threads() -> frozenset[int]:

@@ -140,6 +140,7 @@ def _launch(
     if results.left_alone(run):
         results.assemble(folder, run["ensemble"])
     run_directory.merge_ranks(folder, facts["hosts"])
+    results.write_members(folder, run)
     if before and after:
         write_json(folder / calibration.FILE, calibration.summary(before, after, number))
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)

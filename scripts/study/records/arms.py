@@ -16,6 +16,7 @@ import pandas as pd
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
 from study.experiment.study import BASELINE
 from study.records import pairing
+from study.records.ensemble import with_lost_as_failed
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 
 ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
@@ -92,6 +93,7 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with what is compared; a run with one epoch has no steady throughput."""
+    runs = with_lost_as_failed(runs)
     number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step"]].astype(float)
     seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
     sent = number["tcp_sent_mb_per_step"] * number["steps_per_epoch"]

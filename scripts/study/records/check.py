@@ -21,6 +21,7 @@ from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
 from study.records import power, references, targets, tidy
+from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
 
@@ -166,7 +167,7 @@ def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) ->
 def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
     there, _ = tidy.recorded(study.runs, results)
-    frame = tidy.runs_frame(there, tidy.current_code(study.benchmarks), results)
+    frame = with_lost_as_failed(tidy.runs_frame(there, tidy.current_code(study.benchmarks), results))
     if there and wanted & set(targets.MEASURES):
         frame = tidy.with_targets(frame, there, results)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame

@@ -6,10 +6,29 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pandas as pd
+
+MEMBER_FAILED = "member_failed"  # kind of failure of a run that lost a member, in what compares runs
 # Of ``runs.csv``; all are keys of the section.
 COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", "ranks_cpu_s", "input_stall_s",
            "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
-           "data_memory_mb")  # fmt: skip
+           "data_memory_mb", "other_cores_cpu_share")  # fmt: skip
+
+COUNTS = ("samples_preprocessed", "shared_mb")  # of a resumed run, these are of its last piece only
+
+
+def with_lost_as_failed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table of runs, in which a run that lost a member counts as failed.
+
+    The other members had more of the machine to themselves, so its times and its energy are those of no full ensemble.
+    """
+    if "members_failed" not in runs:
+        return runs
+    lost = runs["status"].eq("ok") & runs["members_failed"].astype(float).gt(0)
+    if not lost.any():
+        return runs
+    kinds = runs["failure_kind"].astype(object).mask(lost, MEMBER_FAILED)
+    return runs.assign(status=runs["status"].mask(lost, "failed"), failure_kind=kinds)
 
 
 def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -24,6 +43,7 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         values = [member.get(name) for member in members]
         return None if None in values else reduce(values)
 
+    on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
     begun, ended = of("begun_wall_ns", min), of("ended_wall_ns", max)
     return {
         "members_failed": sum(member["failure"] is not None for member in members) + len(lost),
@@ -38,6 +58,7 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         "peak_samples_per_s": of("peak_samples_per_s", statistics.mean),
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
+        "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
         "members": [_member(rank) for rank in ranks],
         "lost": lost,
     }

@@ -1,7 +1,8 @@
 """Checkpoints of a run: the state from which a restarted run continues exactly, at the end of an epoch.
 
-Rank 0 copies weights and optimizer state at the end of an epoch; a thread writes them while the next epoch trains. A
-checkpoint is one ``.npz`` file, whole or absent; the last two are kept until the run has succeeded.
+Rank 0 copies weights and optimizer state at the end of an epoch; a thread writes them while the next epoch trains. In
+an ensemble each rank does so for its member. A checkpoint is one ``.npz`` file, whole or absent; the last two are kept
+until the run has succeeded.
 """
 
 import json
@@ -20,11 +21,17 @@ FOLDER = "checkpoints"  # in the run's directory
 KEPT = 2
 
 
+def folder_of(run: str | Path, member: int | None = None) -> Path:
+    """The folder of a run's checkpoints, or of those of one member of an ensemble. run: the run's directory."""
+    return Path(run) / FOLDER / ("" if member is None else f"member-{member:05d}")
+
+
 class Writer:
-    """Writes a run's checkpoints, on rank 0 only; each with the ``labels`` that a resuming run must match."""
+    """Writes checkpoints into a folder, on one rank only; each with the ``labels`` that a resuming run must match."""
 
     def __init__(self, folder: str | Path, every_epochs: int, labels: dict[str, Any]) -> None:
-        self._folder, self._every, self._labels = Path(folder) / FOLDER, every_epochs, labels
+        """folder: as `folder_of` gives."""
+        self._folder, self._every, self._labels = Path(folder), every_epochs, labels
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
         self.writes: list[dict[str, float]] = []  # of each checkpoint: seconds of its thread, and MB of its file
@@ -64,19 +71,20 @@ class Writer:
 
 
 def latest(
-    folder: str | Path, labels: dict[str, Any], shapes: list[tuple[int, ...]]
+    folder: str | Path, labels: dict[str, Any], shapes: list[tuple[int, ...]] | None = None
 ) -> tuple[int, list[np.ndarray], list[dict[str, Any]]] | None:
-    """(epoch, arrays, history) of the latest usable checkpoint in a run's directory; None if there is none.
+    """(epoch, arrays, history) of the latest usable checkpoint in a folder; None if there is none.
 
     A checkpoint is skipped if it is damaged or if its ``labels``, or the ``shapes`` of its arrays (model and
-    optimizer), differ.
+    optimizer), differ. folder: as `folder_of` gives. shapes: None for any.
     """
-    for path in sorted((Path(folder) / FOLDER).glob("epoch-*.npz"), reverse=True):
+    for path in sorted(Path(folder).glob("epoch-*.npz"), reverse=True):
         found = _read(path)
         if found is None:
             continue
         content, arrays = found
-        if {name: content.get(name) for name in labels} == labels and [array.shape for array in arrays] == shapes:
+        fits = shapes is None or [array.shape for array in arrays] == shapes
+        if fits and {name: content.get(name) for name in labels} == labels:
             return content["epoch"], arrays, content["history"]
     return None
 
@@ -94,7 +102,7 @@ def cost(
     that of the epoch in which it was written.
 
     Args:
-        folder: the run's directory.
+        folder: as `folder_of` gives.
         labels: as for `latest`.
         variables: of the model and its optimizer, as they were saved; they keep the restored values.
         writes: of the `Writer`.

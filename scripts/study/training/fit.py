@@ -31,7 +31,7 @@ def state(model: Any) -> list[Any]:
 def resume(
     model: Any, run: RunDefinition, folder: str | Path, communicator: Communicator
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Restore ``model`` from the run's latest checkpoint, if there is one; rank 0 reads it.
+    """Restore ``model`` from the latest checkpoint in ``folder``, if there is one; rank 0 reads it.
 
     Returns (epochs already trained, their rows of the history). The other ranks get the state by the broadcast that
     follows.
@@ -68,8 +68,8 @@ def fit(
 
     The columns of ``history.csv``, one row per epoch; the checkpoints that it has written; `StepMeasures.step_times`.
 
-    resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``. twin: under one of
-    TensorFlow's strategies.
+    folder: of the checkpoints. resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``.
+    twin: under one of TensorFlow's strategies.
     """
     batch_size, number = run.derived.batch_size_per_rank, samples_of_rank(data, run)
     if batch_size > number:

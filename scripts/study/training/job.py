@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from study.experiment.definition import RunDefinition
 from study.models.base import Benchmark
+from study.training import checkpoints
 from study.training.communicator import Communicator
 
 Fitted = tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]  # as `study.training.fit.fit` gives
@@ -25,6 +27,10 @@ class Job:
 
     def __init__(self, run: RunDefinition, benchmark: Benchmark, communicator: Communicator) -> None:
         self.run, self.benchmark, self.communicator = run, benchmark, communicator
+
+    def checkpoints(self, folder: str | Path) -> Path:
+        """The folder of its checkpoints. folder: the run's directory."""
+        return checkpoints.folder_of(folder)
 
     def steps(self, model: Any) -> Callable[[], int]:
         """A function that gives the number of steps made so far."""

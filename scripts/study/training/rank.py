@@ -83,11 +83,11 @@ def run_rank(
     benchmark = models.get(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
-    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator):
+    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator, until_last=results.left_alone(run)):
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
         found = _train(run, folder, communicator, benchmark, phases, heartbeat)
-        # It gathers: no sampler stops before all ranks have evaluated.
+        # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
         _write_results(run, folder, communicator, gpu, found, bound)
     communicator.close()
     return rank
@@ -136,12 +136,12 @@ def _train(
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank, communicator.size)
         workload["samples_per_rank"] = fit.samples_of_rank(data, run)
-        job = _job(run, communicator, benchmark, data)
-        run, benchmark, communicator = job.run, job.benchmark, job.communicator
+        job = _job(run, folder, communicator, benchmark, data)
+        run, benchmark, communicator, kept = job.run, job.benchmark, job.communicator, job.checkpoints(folder)
         twin = Twin(benchmark, run, data.train.shape) if communicator.strategy else None
         with communicator.strategy.scope() if communicator.strategy else contextlib.nullcontext():
             model = compile_model(benchmark, run, communicator, data.train.shape)
-        resumed = fit.resume(model, run, folder, communicator) if run["checkpoint_epochs"] else (0, [])
+        resumed = fit.resume(model, run, kept, communicator) if run["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
         if twin:
             twin.attach(model)
@@ -154,7 +154,7 @@ def _train(
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
         history, writes, steps = job.train(
-            model, lambda: fit.fit(model, data, run, folder, communicator, phases, resumed, twin)
+            model, lambda: fit.fit(model, data, run, kept, communicator, phases, resumed, twin)
         )
     with phases("evaluate"), benchmark.reading_errors(data):
         test_metrics = job.evaluate(lambda: twin.evaluate(data.test) if twin else _evaluated(model, data.test, run))
@@ -165,7 +165,7 @@ def _train(
     # Last: it puts an earlier state into the model.
     with benchmark.reading_errors(data):
         cost = checkpoints.cost(
-            folder, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
+            kept, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
         )
     progress()
     return _Results(
@@ -174,11 +174,15 @@ def _train(
 
 
 def _job(
-    run: RunDefinition, communicator: Communicator, benchmark: models.base.Benchmark, data: models.base.Data
+    run: RunDefinition,
+    folder: str | Path,
+    communicator: Communicator,
+    benchmark: models.base.Benchmark,
+    data: models.base.Data,
 ) -> Job:
     """What this rank trains; in an ensemble ``data.train`` becomes the stream that its members share."""
     if is_ensemble(run.parameters):
-        return members.enter(run, communicator, benchmark, data)
+        return members.enter(run, folder, communicator, benchmark, data)
     return Job(run, benchmark, communicator)
 
 
@@ -391,8 +395,6 @@ def _write_results(
     everyone, processes = communicator.collect(mine)
     if communicator.rank != 0:
         return
-    if found.member:
-        results.write_members(folder, everyone)
     with written_aside(Path(folder) / "history.csv") as aside:
         found.history.to_csv(aside, index=False)
     write_json(
@@ -405,7 +407,7 @@ def _metrics(communicator: Communicator, found: _Results, everyone: list[dict[st
     """The content of ``metrics.json``. everyone: what each rank tells."""
     return {
         "workload": found.workload,
-        "resumed_after_epoch": found.resumed_after or None,
+        "resumed_after_epoch": (found.member or {}).get("resumed_after", found.resumed_after) or None,
         "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
         "parameters": found.model.count_params(),
         "trainable_parameters": sum(int(np.prod(each.shape)) for each in found.model.trainable_variables),

@@ -25,7 +25,6 @@ NOT_WITH_ENSEMBLES = {
     "gradient_noise_every": "members average no gradients",
     "straggler_loads": "members do not wait for one another's weights",
     "staging": "every rank that preprocesses reads the files",
-    "checkpoint_epochs": "members have no checkpoints yet",
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "every member trains on all samples",
     "warmup_epochs": "the warm-up is to a learning rate scaled by the ranks",
@@ -53,8 +52,11 @@ def _ensemble(run: PlannedRun) -> str | None:
             f"{run['ensemble']} members of {run['member_ranks']} rank need gpus: {ranks}, but gpus is {run.gpus}; "
             "leave gpus out"
         )
-    if run["step_delay_ms"] and (run["measure"] != "train" or run["compute"] != "measured"):
-        return "step_delay_ms delays the steps of training, and this run has none; use 0"
+    if run["measure"] != "train" or run["compute"] != "measured":
+        if run["step_delay_ms"]:
+            return "step_delay_ms delays the steps of training, and this run has none; use 0"
+        if run["checkpoint_epochs"]:
+            return "checkpoints are of training, and this run trains nothing; use checkpoint_epochs: 0"
     if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
         return (
             "linear scaling would multiply each member's learning rate by the number of ranks; use "
@@ -110,6 +112,8 @@ def _input_sharing(run: PlannedRun) -> str | None:
         for name in ("on_member_failure", "on_member_lag"):
             if run[name] != PARAMETERS[name].default:
                 return f"tf_data_service cannot be combined with {name}: members depend on its worker; give two grids"
+        if run["checkpoint_epochs"]:
+            return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
     return None

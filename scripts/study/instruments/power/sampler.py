@@ -1,7 +1,7 @@
 """Read all devices at a steady rate and write every reading; a separate process, without TensorFlow.
 
-It ends when its standard input is closed. That happens however its parent ends, SIGKILL included, so it never outlives
-the ranks.
+It ends when its standard input is closed. That happens however the ranks that keep it open end, SIGKILL included, so it
+never outlives them.
 """
 
 import csv

@@ -5,7 +5,7 @@ starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from study.instruments.power.kinds import KINDS
 from study.instruments.power.readings import MODELLED
 
 RUN = "run"
+NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
 Windows = dict[tuple[str, str], Window]  # by host and name
@@ -67,6 +68,34 @@ def energy_until(
         return joules, None
     reasons = (part["reason"] for part in found.values() if part["energy_j"] is None)
     return None, "; ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def energy_of_gpus(
+    folder: AnyPath, machine: dict[str, Any], edges: Iterable[dict[str, Any]], gpus: Mapping[int, str | None]
+) -> dict[int, tuple[float | None, str | None]]:
+    """The energy of each rank's own GPU, from its first ``load`` to its last ``evaluate``.
+
+    Returns {rank: (J, None)}, or (None, the reason) for a rank. folder, machine, edges: as for `summarize`. gpus: the
+    UUID of each rank's GPU, None for an unknown one.
+    """
+    path, edges = Path(folder) / "telemetry.csv", list(edges)
+    if not machine["gpus_per_rank"]:
+        return dict.fromkeys(gpus, (None, NO_GPUS))
+    series = {each.name: each for each in (energy.read(path) if path.exists() else []) if each.sensor == "nvml"}
+    found: dict[int, tuple[float | None, str | None]] = {}
+    for rank, gpu in gpus.items():
+        of_rank = [edge for edge in edges if edge["rank"] == rank]
+        window = next((span for (_, name), span in _windows(of_rank).items() if name == RUN), None)
+        if gpu is None or gpu not in series:
+            found[rank] = None, "no readings of its GPU"
+        elif list(gpus.values()).count(gpu) > 1:
+            found[rank] = None, "it shares its GPU with another rank"
+        elif window is None:
+            found[rank] = None, "it did not come to its end"
+        else:
+            part = energy.between(series[gpu], *window, machine["sampling_hz"])
+            found[rank] = part.best_j, part.reason if part.best_j is None else None
+    return found
 
 
 def _windows_until(edges: list[dict[str, Any]], wall_ns: int) -> Windows:

@@ -1,6 +1,8 @@
 """A rank's side of the sampler: start it, read which devices it found, stop it."""
 
+import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,31 +20,69 @@ STOP_S = 10
 
 
 @contextmanager
-def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any) -> Iterator[None]:
+def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any, until_last: bool = False) -> Iterator[None]:
     """Sample this host's power while the block runs; only the first rank of each host does so.
 
-    machine: the settings of the run's machine. communicator: of the rank. Writes ``telemetry-<rank>.csv`` into
-    ``folder``, and ``telemetry-<rank>.json`` with the devices found and the reasons for missing sensors. The sampler
-    ends with this process, however that ends.
+    machine: the settings of the run's machine. communicator: of the rank. until_last: whether ranks of a host may end
+    one after another, or be lost; then the sampler ends with the last of them, and the first one waits for that. All
+    ranks must call. Writes ``telemetry-<rank>.csv`` into ``folder``, and ``telemetry-<rank>.json`` with the devices
+    found and the reasons for missing sensors. The sampler ends with the ranks, however they end.
     """
-    if communicator.local_rank != 0 or not (machine["power_sensors"] or machine["power_model"]):
+    if not (machine["power_sensors"] or machine["power_model"]):
         yield
         return
-    path = Path(folder) / f"telemetry-{communicator.rank:05d}.csv"
+    process = _start(machine, folder, communicator.rank) if communicator.local_rank == 0 else None
+    held, has_ended = _held(process, communicator) if until_last else None, False
+    try:
+        yield
+        has_ended = True
+    finally:
+        if held is not None:
+            os.close(held)
+        if process:
+            cast(IO[bytes], process.stdin).close()
+            if not until_last:
+                process.wait(STOP_S)
+            elif has_ended:  # a rank that fails must leave at once, since the others wait for it
+                process.wait()
+
+
+def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Popen[bytes]:
+    """The sampler, once it has found its devices and written its first readings."""
+    path = Path(folder) / f"telemetry-{rank:05d}.csv"
     line = [sys.executable, str(PROGRAM), "--output", str(path), "--rate-hz", str(machine["sampling_hz"])]
     line += ["--sensor", *machine["power_sensors"]]
     if machine["power_model"]:
         line += ["--model", json.dumps(machine["power_model"])]
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    stop, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    found = json.loads(answers.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
-    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": communicator.rank, **found})
-    try:
-        yield
-    finally:
-        stop.close()
-        process.wait(STOP_S)
+    answer = cast(IO[bytes], process.stdout).readline()
+    found = json.loads(answer or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": rank, **found})
+    return process
+
+
+def _held(process: subprocess.Popen[bytes] | None, communicator: Any) -> int | None:
+    """The sampler's standard input, opened by this rank too, so that it stays open without the first rank.
+
+    process: the sampler, on the rank that has started it, which gets None. None too for a rank that does not see the
+    first one's files, as in a container of its own: then the sampler ends without it.
+    """
+    own = None
+    if process:
+        descriptor = cast(IO[bytes], process.stdin).fileno()
+        own = f"/proc/{os.getpid()}/fd/{descriptor}", _identity(os.fstat(descriptor))
+    held = None
+    for path, identity in filter(None, communicator.gather(own)):
+        with contextlib.suppress(OSError):
+            if not process and held is None and _identity(Path(path).stat()) == identity:
+                held = os.open(path, os.O_WRONLY)
+    communicator.gather(None)  # before the first rank may end
+    return held
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str, int] | None = None) -> None:

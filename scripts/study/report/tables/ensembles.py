@@ -25,13 +25,13 @@ def has_ensembles(study: Study) -> bool:
 
 
 def training_runs(runs: pd.DataFrame, computes: str | None = MEASURED) -> pd.DataFrame:
-    """The runs that train, with `training_s`; not those that lost members, which had less to do than the others.
+    """The runs that train, with `training_s`.
 
     computes: a value of the key ``compute``; None for any.
     """
     if runs.empty:
         return runs.assign(training_s=None)
-    there = runs["measure"].eq("train") & ~runs["members_failed"].astype(float).gt(0)
+    there = runs["measure"].eq("train")
     trained = runs[there & runs["compute"].eq(computes) if computes else there]
     trained = trained.astype(dict.fromkeys(trained.columns[trained.isna().all()], float))  # None cannot be compared
     return trained.assign(training_s=training_s(trained))

@@ -10,6 +10,7 @@ import pandas as pd
 from study.core.registry import Registry
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
+from study.records.ensemble import with_lost_as_failed
 from study.report.tables.layout import Table
 
 Make = Callable[[pd.DataFrame, pd.DataFrame], Table]
@@ -95,8 +96,8 @@ def table(
 
 
 def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:
-    """The rows of a tidy table of runs that are used."""
-    return runs if runs.empty else runs[[uses(row) for row in runs.to_dict("records")]]
+    """The rows of a tidy table of runs that are used; ensembles that lost a member are among them as failed runs."""
+    return runs if runs.empty else with_lost_as_failed(runs[[uses(row) for row in runs.to_dict("records")]])
 
 
 def runs(

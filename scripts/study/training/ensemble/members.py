@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, members_of, preprocessing_ranks
+from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
 from study.models.base import Benchmark, Data
+from study.training import checkpoints, fit
 from study.training.communicator import Communicator, Members
 from study.training.ensemble import consumption
 from study.training.ensemble.content import Form
@@ -30,13 +33,26 @@ class MemberJob(Job):
     """The training of one member."""
 
     def __init__(
-        self, member: Member, run: RunDefinition, benchmark: Benchmark, communicator: Communicator, stream: Stream
+        self,
+        member: Member,
+        run: RunDefinition,
+        benchmark: Benchmark,
+        communicator: Communicator,
+        stream: Stream,
+        resumed: int = 0,
     ) -> None:
-        """run, benchmark, communicator: of the member alone. stream: of its training samples."""
+        """run, benchmark, communicator: of the member alone. stream: of its training samples.
+
+        resumed: the most epochs that an earlier attempt has trained, of any member.
+        """
         super().__init__(run, benchmark, communicator)
-        self._member, self._stream = member, stream
+        self._member, self._stream, self._resumed = member, stream, resumed
         self._failure: str | None = None
         self._rates: dict[str, float | None] = {}
+
+    def checkpoints(self, folder: str | Path) -> Path:
+        """The folder of the member's checkpoints."""
+        return checkpoints.folder_of(folder, self._member.number)
 
     def steps(self, model: Any) -> Callable[[], int]:
         """The number of batches taken."""
@@ -72,19 +88,44 @@ class MemberJob(Job):
             "batch_size": self.run.derived.batch_size_per_rank,
             "steps_per_epoch": -(-len(self._stream) // self.run.derived.batch_size_per_rank),
             "failure": self._failure,
+            "resumed_after": self._resumed,
             "affinity": cores.allowed(),
+            **_of_core_limit(),
             **self._rates,
             **self._stream.measures(),
         }
 
 
-def enter(run: RunDefinition, communicator: Communicator, benchmark: Benchmark, data: Data) -> MemberJob:
-    """Make this rank the member with its number, and ``data.train`` the stream of the ensemble; all ranks must call."""
+def _of_core_limit() -> dict[str, float]:
+    """CPU time of this process and of its children since it began, and the most of it that was on other cores.
+
+    Empty without `core_limit`.
+    """
+    if cores.limited is None:
+        return {}
+    return {"process_cpu_s": cpu_time.of_process_s(), "other_cores_cpu_s": cpu_time.on_other_cores_s(cores.limited)}
+
+
+def enter(
+    run: RunDefinition, folder: str | Path, communicator: Communicator, benchmark: Benchmark, data: Data
+) -> MemberJob:
+    """Make this rank the member with its number, and ``data.train`` the stream of the ensemble; all ranks must call.
+
+    folder: the run's directory. The stream begins with the first epoch that a member has not trained yet.
+    """
     read, member = dataclasses.replace(data), members_of(run.parameters)[communicator.rank]
     own = alone(run, member)
-    found = stream(run, communicator, data.train, lambda: benchmark.reading_errors(read))
+    resumed = communicator.gather(_epochs_trained(own, checkpoints.folder_of(folder, member.number)))
+    found = stream(run, communicator, data.train, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
-    return MemberJob(member, own, models.get(own.benchmark["name"], own.benchmark), Alone(communicator), found)
+    model = models.get(own.benchmark["name"], own.benchmark)
+    return MemberJob(member, own, model, Alone(communicator), found, max(resumed))
+
+
+def _epochs_trained(run: RunDefinition, folder: Path) -> int:
+    """The number of epochs after which a member goes on. run: of the member alone. folder: of its checkpoints."""
+    found = checkpoints.latest(folder, fit.labels(run)) if run["checkpoint_epochs"] else None
+    return found[0] if found else 0
 
 
 def process_sets(run: RunDefinition) -> list[Members]:
@@ -110,24 +151,33 @@ def alone(run: RunDefinition, member: Member) -> RunDefinition:
     return dataclasses.replace(run, parameters={**run.parameters, **changed}, derived=derived, benchmark=benchmark)
 
 
-def stream(run: RunDefinition, communicator: Communicator, samples: SampleSource, reading_errors: Errors) -> Stream:
+def stream(
+    run: RunDefinition,
+    communicator: Communicator,
+    samples: SampleSource,
+    reading_errors: Errors,
+    resumed: Sequence[int],
+) -> Stream:
     """The stream of a member's training samples; all ranks must call.
 
-    run: the whole ensemble's. samples: of an epoch. reading_errors: as of `Stream`.
+    run: the whole ensemble's. samples: of an epoch. reading_errors: as of `Stream`. resumed: by member, the number of
+    epochs after which it goes on.
     """
-    block_samples = run["share_block_samples"] or run.derived.batch_size_per_rank
+    block_samples, first = run["share_block_samples"] or run.derived.batch_size_per_rank, min(resumed)
     order = Order(
         run.derived.seed,
         len(samples),
         min(block_samples, len(samples)),
-        run.derived.epochs_per_rank,
+        run.derived.epochs_per_rank - first,
         run.benchmark["shuffle"],
+        first_epoch=first,
     )
     order = consumption.limited(order, run)
     form = Form.of(order.dataset(samples, 0, 1))
     readers, waits = preprocessing_ranks(run.parameters), run["on_member_lag"] == "wait"
     way = WAYS[run["input_sharing"]](Place(communicator, samples, readers, order, form, run["prefetch_blocks"], waits))
-    return Stream(way, reading_errors, goes_on=run["on_member_failure"] == "continue")
+    passed_over = (resumed[communicator.rank] - first) * order.blocks_per_epoch
+    return Stream(way, reading_errors, run["on_member_failure"] == "continue", passed_over)
 
 
 class Alone:

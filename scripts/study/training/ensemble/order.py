@@ -12,7 +12,7 @@ from study.data.samples import SampleSource
 
 @dataclass(frozen=True)
 class Block:
-    """A block of samples: its number over all epochs, from 0, its place in its epoch, and how many samples it has."""
+    """A block of samples: its number over all epochs read, from 0, its place in its epoch, and how many samples."""
 
     number: int
     place: int
@@ -30,6 +30,7 @@ class Order:
         epochs: how often all samples are read.
         is_shuffled: whether each epoch has an order of its own.
         most_blocks: blocks after which it ends, of all epochs together; None for no such end.
+        first_epoch: number of the first epoch that is read, from 0; earlier ones were trained before a restart.
     """
 
     seed: int
@@ -38,6 +39,7 @@ class Order:
     epochs: int
     is_shuffled: bool
     most_blocks: int | None = None
+    first_epoch: int = 0
 
     @property
     def blocks_per_epoch(self) -> int:
@@ -94,7 +96,8 @@ class Order:
                 blocks = tf.data.Dataset.from_tensor_slices(self.positions(epoch)).batch(self.block_samples)
                 return blocks.shard(readers, reader).map(lambda positions: (positions, epoch))
 
-            positions = tf.data.Dataset.range(self.epochs).flat_map(of_epoch).take(self.own_blocks(reader, readers))
+            epochs = tf.data.Dataset.range(self.first_epoch, self.first_epoch + self.epochs)
+            positions = epochs.flat_map(of_epoch).take(self.own_blocks(reader, readers))
             threads = max(1, samples.threads)
             dataset = positions.skip(first).map(gather, num_parallel_calls=threads, deterministic=True)
         options = tf.data.Options()

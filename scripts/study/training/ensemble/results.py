@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ import pandas as pd
 
 from study.core.files import number_or_none, read_json, write_json, written_aside
 from study.experiment.definition import RunDefinition
+from study.experiment.ensemble import is_ensemble
 from study.instruments import phases
+from study.instruments.power import summary
 
 FILE = "members.csv"  # in the run's directory
 # Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
 FIRST = ("member", "rank", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
-LAST = ("samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32", "energy_j",
-        "energy_reason", "failure")  # fmt: skip
+LAST = ("samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32", "gpu_energy_j",
+        "gpu_energy_reason", "failure")  # fmt: skip
 WHOLE = ("seed", "batch_size", "epochs", *LAST[:4])  # integers, which may be missing
-NO_ENERGY = "energy is measured for all ranks of a node together, not for each member"
 WAITED = "input_wait_per_step_s"
 
 
@@ -72,7 +73,6 @@ def assemble(folder: Path, members: int) -> None:
     lost = [
         {"member": rank, "rank": rank, "failure": _end_of(ranks, rank)} for rank in range(members) if rank not in found
     ]
-    write_members(folder, everyone, lost)
     with written_aside(folder / "history.csv") as aside:
         shutil.copyfile(ranks / f"history-{finished[0]:05d}.csv", aside)
     write_json(folder / "metrics.json", contents[finished[0]] | {"ranks": everyone, "members_lost": lost})
@@ -85,29 +85,38 @@ def _end_of(ranks: Path, rank: int) -> str:
     return f"rank {rank} ended in phase {phase or 'startup'} without results; train.log has its last words"
 
 
-def write_members(
-    folder: str | Path, everyone: Sequence[Mapping[str, Any]], lost: Sequence[Mapping[str, Any]] = ()
-) -> None:
-    """Write ``members.csv`` into the run's directory. lost: rows of members whose ranks left no results."""
-    rows: list[Mapping[str, Any]] = [
-        {
-            "member": each["member"]["number"],
-            "rank": each["rank"],
-            "host": each["host"],
-            **{name: each["member"][name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
-            "losses": " ".join(map(str, each["member"]["losses"])),
-            **each["member"]["quality"],
-            **{name: each["member"][name] for name in ("samples_preprocessed", "alone_from_block")},
-            "weights_crc32": None if each["member"]["failure"] else each["final_weights_crc32"],
-            "initial_weights_crc32": each["initial_weights_crc32"],
-            "energy_j": None,
-            "energy_reason": NO_ENERGY,
-            "failure": each["member"]["failure"],
-        }
-        for each in everyone
-    ]
-    rows = sorted([*rows, *lost], key=lambda row: row["member"])
+def write_members(folder: Path, run: RunDefinition) -> None:
+    """Write ``members.csv`` into the run's directory, from ``metrics.json``, the phases and the telemetry there.
+
+    Nothing for a run that is no ensemble, or that did not come to its end.
+    """
+    if not is_ensemble(run.parameters) or not (folder / "metrics.json").exists():
+        return
+    metrics = read_json(folder / "metrics.json")
+    everyone, lost = metrics["ranks"], metrics.get("members_lost", [])
+    gpus = {each["rank"]: each["gpu"] for each in everyone}
+    energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
+    rows = sorted([*(_row(each, *energies[each["rank"]]) for each in everyone), *lost], key=lambda row: row["member"])
     names = dict.fromkeys(name for row in rows for name in row)
     columns = [*FIRST, *(name for name in names if name not in (*FIRST, *LAST)), *LAST]
-    with written_aside(Path(folder) / FILE) as aside:
+    with written_aside(folder / FILE) as aside:
         pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(WHOLE, "Int64")).to_csv(aside, index=False)
+
+
+def _row(rank: Mapping[str, Any], energy_j: float | None, reason: str | None) -> dict[str, Any]:
+    """The row of a member. rank: of ``metrics.json``. energy_j, reason: of its GPU."""
+    member = rank["member"]
+    return {
+        "member": member["number"],
+        "rank": rank["rank"],
+        "host": rank["host"],
+        **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
+        "losses": " ".join(map(str, member["losses"])),
+        **member["quality"],
+        **{name: member[name] for name in ("samples_preprocessed", "alone_from_block")},
+        "weights_crc32": None if member["failure"] else rank["final_weights_crc32"],
+        "initial_weights_crc32": rank["initial_weights_crc32"],
+        "gpu_energy_j": energy_j,
+        "gpu_energy_reason": reason,
+        "failure": member["failure"],
+    }

@@ -84,7 +84,7 @@ class Ring(Buffer):
         self._ready[block.number % self._slots] = block.number + 1
 
     def get(self) -> Content:
-        """A copy of the next block: TensorFlow may use an array that it is given long after the step."""
+        """A copy of the next block: TensorFlow may read, or write to, an array long after the step that got it."""
         self._raise_end()
         number = int(self._cursors[self._own])
         writer = number % len(self._sizes) % self._readers

@@ -15,7 +15,7 @@ from study.data.input_measures import InputMeasures
 from study.data.samples import Can, SampleSource
 from study.instruments import cpu_time
 from study.training.ensemble.buffer import Buffer, Lost, Queue
-from study.training.ensemble.content import Content
+from study.training.ensemble.content import Content, bytes_of
 from study.training.ensemble.sharing import Way
 
 Errors = Callable[[], contextlib.AbstractContextManager[None]]
@@ -27,18 +27,25 @@ class Stream(SampleSource):
     can = Can.STREAMED
     is_streamed = True
 
-    def __init__(self, way: Way, reading_errors: Errors = contextlib.nullcontext, goes_on: bool = False) -> None:
+    def __init__(
+        self,
+        way: Way,
+        reading_errors: Errors = contextlib.nullcontext,
+        goes_on: bool = False,
+        passed_over: int = 0,
+    ) -> None:
         """Share blocks.
 
         Args:
             way: in which they are shared.
             reading_errors: makes a block in which errors of reading become a `StudyError`.
             goes_on: whether this rank preprocesses all samples itself once other ranks are lost.
+            passed_over: number of blocks at the beginning that training does not take: it had them before a restart.
         """
         self._samples, self._way, self._reading_errors, self._goes_on = (
             way.place.samples, way, reading_errors, goes_on
         )  # fmt: skip
-        self._buffer, self._waits = way.buffer, way.place.waits
+        self._buffer, self._waits, self._passed_over = way.buffer, way.place.waits, passed_over
         self._thread = threading.Thread(target=self._produce, args=[self._share_all], daemon=True)
         self._error: BaseException | None = None
         self._own: Iterator[Any] = iter(())
@@ -46,6 +53,7 @@ class Stream(SampleSource):
         self._next = 0  # number of the block that training takes next
         self._block: Content | None = None
         self._has_ended = False
+        self._most_used = 0  # bytes of the largest block that training had out of the buffer
         self._used = 0  # samples of the block that are in batches already
         self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
         self._fills: list[float] = []
@@ -159,9 +167,10 @@ class Stream(SampleSource):
             rank and its children. preprocessing_cpu_s, communication_cpu_s: parts of it, of the threads that preprocess
             and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
             buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
-            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not.
-            memory_bytes: the most bytes of shared blocks that the rank had ready. begun_wall_ns, ended_wall_ns: of the
-            member's training.
+            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not. It
+            counts from where the run began or was resumed.
+            memory_bytes: the most bytes of blocks that the rank had ready, and of the block that training used.
+            begun_wall_ns, ended_wall_ns: of the member's training.
         """
         return {
             "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,
@@ -171,7 +180,7 @@ class Stream(SampleSource):
             "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
             "queue_fill": float(np.mean(self._fills)) if self._fills else None,
             "alone_from_block": self._alone_from,
-            "memory_bytes": self._buffer.memory_bytes,
+            "memory_bytes": sum(each.memory_bytes for each in {self._way.buffer, self._buffer}) + self._most_used,
             "begun_wall_ns": self._begun_wall_ns,
             "ended_wall_ns": self._ended_wall_ns,
         }
@@ -182,10 +191,13 @@ class Stream(SampleSource):
     def _batch(self, number: int) -> Content:
         """The next ``number`` samples; a batch may have parts of several blocks."""
         parts: list[Content] = []
+        while self._next < self._passed_over:
+            self._taken()
         while number:
             if self._block is None:
                 self._fills.append(self._buffer.fill)
                 self._block, self._used = self._taken(), 0
+                self._most_used = max(self._most_used, bytes_of(self._block))
             left = len(self._block[0]) - self._used
             taken = min(number, left)
             parts.append(tuple(array[self._used : self._used + taken] for array in self._block))
