@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from study.core import configuration
+from study.core.csv_files import read_csv
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment.study import PlannedRun
@@ -36,7 +37,7 @@ def _points(folder: Path, entry: dict[str, Any]) -> pd.DataFrame:
     where = f"config/papers/{folder.name}/times.yaml: {entry['file']}"
     if not (folder / entry["file"]).is_file():
         raise StudyError(f"{where}: there is no such file beside it")
-    rows = pd.read_csv(folder / entry["file"])
+    rows = read_csv(folder / entry["file"])
     time = entry.get("time_per_epoch_s") or entry["train_s"]
     missing = [column for column in (entry["ranks"], time, *entry.get("where", {})) if column not in rows]
     if missing:

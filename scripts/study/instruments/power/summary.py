@@ -4,11 +4,11 @@ The run's window begins with the first rank's ``load`` and ends with the last ra
 starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from study.core import configuration
 from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.instruments.power import energy
@@ -17,6 +17,12 @@ from study.instruments.power.energy import Series
 from study.instruments.power.readings import KINDS, MODELLED
 
 RUN = "run"
+# Of metrics.json, what power needs of it.
+RANKS = {
+    "type": "object",
+    "required": ["ranks"],
+    "properties": {"ranks": {"type": "array", "items": {"properties": {"gpu": {"type": ["string", "null"]}}}}},
+}
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
 Windows = dict[tuple[str, str], Window]  # by host and name
@@ -97,7 +103,7 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
     sensors = folder / "sensors.json"
-    hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
+    hosts = configuration.load_json(sensors, "sensors") if sensors.exists() else []
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 
@@ -105,7 +111,7 @@ def _used_gpus(folder: Path, machine: dict[str, Any]) -> set[str | None]:
     """UUIDs of the ranks' GPUs, with None for an unknown one; see `study.instruments.power.counted`."""
     if not machine["gpus_per_rank"]:
         return set()
-    return {rank["gpu"] for rank in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["ranks"]}
+    return {rank.get("gpu") for rank in configuration.load_json(folder / "metrics.json", RANKS)["ranks"]}
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
