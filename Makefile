@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend tune check bench aa faults load setup lock format reference docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults fuzz load setup lock format reference docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
@@ -46,6 +46,10 @@ aa: setup  ## A/A test of the comparison of arms, and a slow-down of known size;
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
+
+fuzz: setup  ## damage every file that a step reads, in CASES ways, 5,000 by default; each must be refused or read right
+	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py $(if $(CASES),--cases $(CASES)) \
+	  $(if $(SEED),--seed $(SEED))
 
 load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
