@@ -14,6 +14,7 @@ from study.core.files import read_json
 COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
 
 
+LOADED = {"type": "object", "required": ["provenance"], "properties": {"provenance": {"type": "object"}}}
 # What the report shows of a provenance, besides what all readers of one need.
 SHOWN = {
     "required": ["host", "gpus", "git", "packages", "python"],
@@ -72,7 +73,7 @@ def _provenances(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> lis
         found = {str(file): read_json(file) for file in files}
     else:
         loads = [folder / record for record in dict.fromkeys(loading.get("record", []))]
-        found = {str(file): configuration.load_json(file, "loading")["provenance"] for file in loads}
+        found = {str(file): configuration.load_json(file, LOADED)["provenance"] for file in loads}
     for file, facts in found.items():
         configuration.check(facts, {**configuration.named_schema("provenance"), "required": []}, file)
         configuration.check(facts, SHOWN, file)
