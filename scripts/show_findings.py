@@ -1,17 +1,17 @@
 """Print the findings of a finished study, what failed, and where its results are."""
 
 import argparse
-import csv
 import textwrap
 from pathlib import Path
 
 from study.core import command_line, configuration, paths
+from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
-from study.core.files import read_json
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
 MOST_FAILURES = 10
+SHOWN = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record")  # columns of runs.csv
 
 
 def main() -> None:
@@ -37,16 +37,20 @@ def main() -> None:
 
 
 def _print_findings(study: str, path: Path) -> None:
-    found = read_json(path)["findings"] if path.exists() else []
+    found = configuration.load_json(path, "study_findings")["findings"] if path.exists() else []
     print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
     for each in found:
         print(f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}")
         print(textwrap.fill(each["sentence"], WIDTH, initial_indent="    ", subsequent_indent="    "))
 
 
+def _rows(runs_csv: Path) -> list[dict[str, str]]:
+    """Its rows, {column: text}; none of a study without runs."""
+    return read_rows(runs_csv, (*SHOWN, "status")) if runs_csv.read_bytes().strip() else []
+
+
 def _print_failures(runs_csv: Path, results: str) -> None:
-    with open(runs_csv, newline="", encoding="utf-8") as handle:
-        failed = [row for row in csv.DictReader(handle) if row["status"] != "ok"]
+    failed = [row for row in _rows(runs_csv) if row["status"] != "ok"]
     if not failed:
         print("\nNo run failed.")
         return

@@ -2,12 +2,11 @@
 
 import argparse
 import collections
-import json
 import time
 from pathlib import Path
 
-from study.core import command_line, paths
-from study.core.errors import exit_with_message
+from study.core import command_line, configuration, paths
+from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
 
@@ -38,7 +37,7 @@ def _state(folder):
     """(state, details) of a run's directory; states are done, running, silent, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
-        ended = json.loads(outcome.read_text(encoding="utf-8"))
+        ended = configuration.load_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
@@ -57,8 +56,8 @@ def _state(folder):
 def _hosts(folder):
     """The hosts of a run on a machine that lists hosts; else an empty string."""
     try:
-        facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts = configuration.load_json(folder / "provenance.json", "provenance")
+    except StudyError:  # not written yet
         return ""
     return ", ".join(host["name"] for host in facts.get("hosts", []))
 

@@ -6,10 +6,8 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
-
 from study.core.errors import exit_with_message
-from study.data import formats
+from study.data import formats, matrix_file
 
 
 def main() -> None:
@@ -20,7 +18,7 @@ def main() -> None:
     parser.add_argument("path", help="the file to write")
     arguments = parser.parse_args()
     importlib.import_module(formats.FORMATS[arguments.format].module)  # imports do not count as storing
-    matrix = np.load(arguments.matrix, allow_pickle=False)
+    matrix = matrix_file.load(arguments.matrix)
     begun = time.perf_counter()
     formats.FORMATS[arguments.format].write(matrix, arguments.path)
     seconds = time.perf_counter() - begun

@@ -8,6 +8,7 @@ from typing import Any
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.core.files import noted_checksum
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
@@ -288,8 +289,8 @@ def check_downloads(study: Study, data_dir: str) -> None:
             if not file.is_file():
                 continue
             found: dict[str, Any] = {"bytes": file.stat().st_size}
-            if noted.is_file():
-                found["sha256"] = noted.read_text(encoding="utf-8").split()[0]
+            if first := noted_checksum(noted):
+                found["sha256"] = first
             for kind in found:
                 if kind in expected and found[kind] != expected[kind]:
                     raise StudyError(

@@ -130,9 +130,11 @@ class Place:
     def wait_for_phase(self, phase, rank=1, name="run"):
         """Wait until a rank is in a phase."""
         log = self.folder / name / "ranks" / f"phases-{rank:05d}.jsonl"
-        self.wait_until(
-            lambda: log.exists() and any(e["phase"] == phase for e in phases.read(log)), f"rank {rank} in {phase}"
-        )
+
+        def is_there():
+            return log.exists() and any(edge["phase"] == phase for edge in phases.read(log, is_merged=False))
+
+        self.wait_until(is_there, f"rank {rank} in {phase}")
 
     def seconds_in(self, phase, rank, name="run"):
         """How long a rank of a run that has ended was in a phase."""

@@ -53,10 +53,13 @@ def test_too_many_ranks_are_refused_with_the_reason():
     assert "9 ranks need 2 nodes" in launchers.refusal(9, machine("local"))
 
 
+SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "source": {"bytes": 5, "sha256": "a checksum"}}
+
+
 @pytest.fixture
 def run(tmp_path):
     for split in ("train", "test"):
-        (tmp_path / f"{split}.json").write_text(json.dumps({"shape": [10, 61]}))
+        (tmp_path / f"{split}.json").write_text(json.dumps(SIDECAR))
     data = {split: {"sidecar": str(tmp_path / f"{split}.json")} for split in ("train", "test")}
     return dataclasses.replace(define(expand(scaling="weak", gpus=1)[0]), data=data)
 
@@ -115,7 +118,7 @@ def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
     outcome_of(run, tmp_path, monkeypatch, kept)
     outcome_of(run, tmp_path, monkeypatch, kept)
     assert (folder / "train.log").read_text() == "epoch-1.npz\n"
-    (tmp_path / "train.json").write_text(json.dumps({"shape": [10, 61], "raw_sha256": "another"}))
+    (tmp_path / "train.json").write_text(json.dumps({**SIDECAR, "source": {"bytes": 5, "sha256": "another"}}))
     outcome_of(run, tmp_path, monkeypatch, kept)
     assert (folder / "train.log").read_text() == ""
 

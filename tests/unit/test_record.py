@@ -173,6 +173,7 @@ def test_an_older_p1b3_record_s_accuracy_is_its_r2(make_run, tmp_path):
         "r2": 0.4, "test_r2": 0.3, "loss": 0.1, "growth_sign_accuracy": 0.7}  # fmt: skip
     frame = pd.DataFrame({"growth_sign_accuracy": [0.7, math.nan]})
     frame = frame.assign(accuracy=0.4, validation_accuracy=0.3, test_accuracy=0.2)
+    frame = frame.assign(machine="local", benchmark="p1b3", status="ok", record="record.json")
     frame.to_csv(tmp_path / "runs.csv", index=False)
     found = read_runs(tmp_path / "runs.csv")
     assert found[["accuracy", "r2", "test_accuracy", "test_r2"]].isna().to_numpy().tolist() == [

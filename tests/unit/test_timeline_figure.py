@@ -31,12 +31,14 @@ def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
     """A run's files in ``folder/name``, and its row. power: {device: (kind, watts or None, joules a second)}."""
     directory = folder / name
     directory.mkdir()
-    (directory / "outcome.json").write_text(json.dumps({"started_wall_ns": STARTED_NS}))
+    outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": STARTED_NS, "runtime_s": 20.0}
+    (directory / "outcome.json").write_text(json.dumps({**outcome, "files": {}}))
     edges = []
     for rank in range(ranks):
         for phase, begin, end in (("load", 1, 2 + rank), ("stage", 1.1, 1.9), ("broadcast", 5, 9), ("train", 14, 18)):
             for edge, at in (("begin", begin), ("end", end)):
-                edges.append({"phase": phase, "edge": edge, "rank": rank, "wall_ns": STARTED_NS + int(at * 1e9)})
+                wall = STARTED_NS + int(at * 1e9)
+                edges.append({"phase": phase, "edge": edge, "rank": rank, "wall_ns": wall, "monotonic_ns": wall})
                 edges[-1]["host"] = host.format(rank)
     (directory / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
     timelines.write(directory / "t.json", timelines.run(ranks=3))

@@ -13,6 +13,7 @@ import yaml
 from jsonschema.exceptions import ValidationError
 
 from study.core.errors import StudyError
+from study.core.files import read_json
 from study.core.paths import CONFIG, ROOT
 
 NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark; used in paths and command lines
@@ -20,6 +21,9 @@ NO_NAMES = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "nu
 LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
 FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
+# What PyYAML raises for a value that is not of its tag, such as !!int of an empty text.
+NOT_OF_ITS_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 
 
@@ -60,6 +64,18 @@ def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
     content, tree = _read(Path(path))
     check(content, schema, shown(path), tree)
     return content
+
+
+def load_json(path: str | Path, schema: str | dict[str, Any]) -> Any:
+    """Read one JSON file and check it against a schema, as `load` does for YAML."""
+    content = read_json(path)
+    check(content, schema, str(path))
+    return content
+
+
+def load_yaml(path: str | Path) -> Any:
+    """The content of one YAML file; raises `StudyError` as `load`, but for a schema."""
+    return _read(Path(path))[0]
 
 
 def folders() -> list[Path]:
@@ -129,7 +145,7 @@ def _read(path: Path) -> tuple[Any, yaml.Node | None]:
         tree, content = _parsed(text, path)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, or an invalid date
+    except (yaml.YAMLError, *NOT_OF_ITS_TAG) as error:  # ValueError also for text that is not UTF-8
         raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
@@ -144,7 +160,7 @@ def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
     What is wrong is told by PyYAML's own parser.
     """
     if len(text) <= SURELY_SHALLOW:
-        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+        with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_OF_ITS_TAG):
             return _parsed_by(FAST_LOADER, text, path)
     return _parsed_by(yaml.SafeLoader, text, path)
 
@@ -153,7 +169,10 @@ def _parsed_by(kind: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]
     loader = kind(text)
     try:
         tree = loader.get_single_node()
-        _refuse_repeated_keys(tree, path)
+        if _size(tree, {}) > MOST_VALUES:
+            why = f"its anchors refer to themselves, or stand for more than {MOST_VALUES} values"
+            raise StudyError(f"{shown(path)}: {why}; write the values out")
+        _refuse_repeated_keys(tree, path, set())
         return tree, None if tree is None else loader.construct_document(tree)
     finally:
         loader.dispose()
@@ -258,8 +277,22 @@ def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
     return None
 
 
-def _refuse_repeated_keys(node: yaml.Node | None, path: Path) -> None:
-    """Refuse duplicate keys; YAML itself lets a later key silently replace an earlier one."""
+def _size(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """The number of values in a node, where an alias counts as all that it stands for. known: sizes of nodes."""
+    if not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1  # if it refers to itself
+        pairs = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_size(each, known) for each in pairs)
+    return known[id(node)]
+
+
+def _refuse_repeated_keys(node: yaml.Node | None, path: Path, done: set[int]) -> None:
+    """Refuse duplicate keys; YAML itself lets a later key silently replace an earlier one. done: nodes behind us."""
+    if id(node) in done:
+        return
+    done.add(id(node))
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -271,7 +304,7 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: Path) -> None:
             if key.value in seen:
                 raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
             seen.add(key.value)
-            _refuse_repeated_keys(value, path)
+            _refuse_repeated_keys(value, path, done)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _refuse_repeated_keys(item, path)
+            _refuse_repeated_keys(item, path, done)

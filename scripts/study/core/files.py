@@ -13,6 +13,7 @@ from typing import Any
 from study.core.errors import StudyError
 
 AnyPath = str | os.PathLike[str]
+LONGEST_INTEGER = 300  # digits; a float holds 308
 
 
 @contextlib.contextmanager
@@ -57,18 +58,63 @@ def write_json(path: AnyPath, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: AnyPath) -> Any:
-    """The content of a JSON file. Raises `StudyError` if it cannot be read or is not JSON."""
+def read_text(path: AnyPath) -> str:
+    """The text in a file that the study wrote. Raises `StudyError` if it cannot be read or is not UTF-8."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise StudyError(f"{path}: is no text: {error}; restore it, or delete it to have it made again") from None
+
+
+def read_json(path: AnyPath) -> Any:
+    """The content of a JSON file. Raises `StudyError` if it cannot be read or is not JSON; see `parsed_json`."""
+    try:
+        return parsed_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
 
 
+def parsed_json(text: str) -> Any:
+    """The content of a JSON text.
+
+    Raises ValueError also for what readers of JSON understand differently: a key given twice, a number that no float
+    holds, half of a surrogate pair.
+    """
+    content = json.loads(
+        text, parse_constant=_refuse, parse_float=_float, parse_int=_int, object_pairs_hook=_without_repeated_keys
+    )
+    if "\\ud" in text.lower():
+        json.dumps(content, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+    return content
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"the number {text[:40]}... is too large")
+    return int(text)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise ValueError(f"the key {twice[:40]!r} is given twice")
+    return content
 
 
 def number_or_none(value: float | None) -> float | None:
@@ -80,3 +126,15 @@ def sha256(path: AnyPath) -> str:
     """Hex SHA-256 of a file's content."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def noted_checksum(path: AnyPath) -> str | None:
+    """The SHA-256 in a file as sha256sum writes it; None without the file. Raises `StudyError` if it has none."""
+    if not Path(path).exists():
+        return None
+    found = re.match(r"[0-9a-f]{64}(?!\S)", read_text(path))
+    if not found:
+        raise StudyError(
+            f"{path}: does not begin with a SHA-256; delete it and the file that it is of, and start again"
+        )
+    return found[0]

@@ -14,7 +14,7 @@ import pooch
 import requests
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, sha256, write_text
+from study.core.files import AnyPath, noted_checksum, sha256, write_text
 
 CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
 TIMEOUT_S = 30
@@ -29,7 +29,7 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str
     file, the server and what to do. expected: what the user knows of the file, as for `difference`.
     """
     path, checksum_file = Path(path), Path(checksum_file)
-    known = checksum_file.read_text(encoding="utf-8").split()[0] if checksum_file.exists() else None
+    known = noted_checksum(checksum_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes does not apply to users
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:

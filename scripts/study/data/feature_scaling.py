@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from study.core.errors import StudyError
 from study.core.files import AnyPath, written_aside
 from study.data import matrix_file
 
@@ -92,10 +93,14 @@ def save(scalers: Mapping[str, Scaler], path: AnyPath) -> None:
 
 
 def saved(path: AnyPath, file: str) -> Scaler:
-    """The `Scaler` of ``file`` among those that `save` wrote."""
-    with np.load(path, allow_pickle=False) as arrays:
-        mine = [name for name in arrays.files if name.rpartition(".")[0] == file]
-        return Scaler.from_parameters({name.rpartition(".")[2]: arrays[name] for name in mine})
+    """The `Scaler` of ``file`` among those that `save` wrote; raises `StudyError` if there is none."""
+    arrays = matrix_file.arrays(path)
+    mine = {name.rpartition(".")[2]: array for name, array in arrays.items() if name.rpartition(".")[0] == file}
+    kinds = {(array.dtype.str, array.ndim, array.shape) for array in mine.values()}
+    is_scaler = "divide" in mine and mine.keys() <= {"subtract", "divide"} and len(kinds) == 1
+    if not is_scaler or next(iter(kinds))[:2] != ("<f4", 1):
+        raise StudyError(f"{path}: has no scaler of {file}; delete it, and Snakemake makes it again")
+    return Scaler.from_parameters(mine)
 
 
 def prepare(numbers: Matrix, scaler: Scaler, path: AnyPath) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath
+from study.data.lmdb_file import open_whole
 
 LMDB_ENTRY_BYTES = 64  # at most, per row in addition to its values: key, headers
 LMDB_ROOM = 2  # pages of the tree are at least half full
@@ -127,18 +128,18 @@ def _write_lmdb(matrix: Matrix, path: AnyPath) -> None:
 
 
 def _read_lmdb(path: AnyPath) -> Matrix:
-    import lmdb
-
     with (
-        lmdb.open(str(path), subdir=False, lock=False, readonly=True) as environment,
+        open_whole(path) as environment,
         environment.begin(buffers=True) as transaction,
     ):
         rows = transaction.stat()["entries"]
         matrix = None
-        for index, (_, value) in enumerate(transaction.cursor()):
+        for index, (key, value) in enumerate(transaction.cursor()):
             row = np.frombuffer(value, dtype=np.float32)
             if matrix is None:
                 matrix = np.empty((rows, len(row)), dtype=np.float32)
+            if key != b"%010d" % index or len(row) != matrix.shape[1]:
+                raise ValueError(f"entry {index} has the key {bytes(key)[:40]!r} and {len(row)} values")
             matrix[index] = row
     if matrix is None:
         raise ValueError("there is no row")

@@ -3,19 +3,19 @@
 import importlib
 import io
 import itertools
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from study.core import configuration
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.data import formats, text_table
+from study.data import formats, matrix_file, text_table
 from study.data.formats import FORMATS
 from study.data.tabular import Form
 
@@ -159,7 +159,7 @@ def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
 @_loader("npy", reads="converted")
 def npy(path: str | Path, form: Form, values: list) -> np.ndarray:
     """The converted matrix, read into memory."""
-    return _converted(path)
+    return matrix_file.load(path)
 
 
 @_loader("mapped", reads="scaled")
@@ -173,21 +173,12 @@ def map_matrix(path: str | Path) -> np.ndarray:
 
     It is writable, because TensorFlow requires this of memory that it shares; changes stay private to the process.
     """
-    return _converted(path, "c")
+    return matrix_file.load(path, "c")
 
 
 def touch(matrix: np.ndarray) -> float:
     """Read one value of each page of a mapped ``matrix``; before this, no data are loaded."""
     return float(matrix.ravel()[:: PAGE_BYTES // matrix.itemsize].sum())
-
-
-def _converted(path: str | Path, mmap_mode: Literal["c"] | None = None) -> np.ndarray:
-    try:
-        return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
-    except (ValueError, EOFError) as error:
-        raise StudyError(
-            f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
-        ) from None
 
 
 for _name, _format in FORMATS.items():
@@ -219,11 +210,14 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
     """
     described = read_sidecar(sidecar)
     parsed, values = Form.of(form), [code["values"] for code in described["codes"]]
+    is_raw = LOADERS[loader].reads == "raw"
     try:
+        if is_raw and (size := Path(path).stat().st_size) != described["source"]["bytes"]:
+            raise StudyError(f"has {size} bytes, {described['source']['bytes']} were converted")
         found = LOADERS[loader].load(Path(path), parsed, values)
         matrix = parsed.matrix(found, values) if isinstance(found, pd.DataFrame) else found
-    except StudyError as error:
-        if LOADERS[loader].reads != "raw":
+    except (StudyError, ValueError, LookupError) as error:  # the last two are what libraries raise for a wrong table
+        if not is_raw:
             raise
         raise StudyError(f"{path}: {error}; was it changed after its conversion?") from None
     if list(matrix.shape) != described["shape"] or matrix.dtype != np.float32:
@@ -251,5 +245,5 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
 
 
 def read_sidecar(path: str | Path) -> dict[str, Any]:
-    """The content of a converted file's sidecar, as a dict."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """The content of a converted file's sidecar, as a dict; raises `StudyError` if it is none."""
+    return configuration.load_json(path, "sidecar")

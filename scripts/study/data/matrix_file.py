@@ -1,15 +1,23 @@
-"""Create a file for a matrix that is filled through a memory mapping."""
+"""Files of matrices: created for filling through a memory mapping, and read only if they are whole."""
 
 import contextlib
+import io
+import math
 import os
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from study.core.errors import StudyError
 from study.core.files import AnyPath
+
+FIRST = b"PK\x03\x04"  # bytes of an archive
 
 
 def create(path: AnyPath, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float32]]:
@@ -21,6 +29,83 @@ def create(path: AnyPath, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.
     with open(path, "rb+") as handle:
         os.posix_fallocate(handle.fileno(), 0, Path(path).stat().st_size)
     return matrix
+
+
+def load(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.float32]:
+    """The float32 matrix in a ``.npy`` file that this module wrote, read into memory or mapped.
+
+    Raises `StudyError` if the file is not one, or not whole.
+    """
+    with open(path, "rb") as handle:
+        try:
+            shape, dtype, fortran = _header(handle)
+            if (len(shape), dtype, fortran) != (2, np.dtype("<f4"), False):
+                raise ValueError(f"it holds {dtype} of shape {shape}, not rows of float32")
+            _check_size(handle.tell(), shape, dtype, os.fstat(handle.fileno()).st_size)
+        except ValueError as error:
+            raise StudyError(
+                f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
+            ) from None
+    return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
+
+
+def arrays(path: AnyPath) -> dict[str, NDArray[Any]]:
+    """The arrays in a ``.npz`` file that ``numpy.savez`` wrote; its checksums are verified.
+
+    Raises `StudyError` if the file is not one, or not whole.
+    """
+    try:
+        with open(path, "rb") as handle, zipfile.ZipFile(handle) as archive:
+            if handle.seek(0) or handle.read(len(FIRST)) != FIRST:  # zipfile itself takes what stands before it
+                raise ValueError("it does not begin as one")
+            members = archive.infolist()
+            if len({each.filename for each in members}) < len(members):
+                raise ValueError("two of its arrays have one name")
+            return {each.filename.removesuffix(".npy"): _array(archive, each) for each in members}
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        ValueError,
+        LookupError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        struct.error,
+    ) as error:  # all that zipfile raises for a damaged file
+        raise StudyError(f"{path}: is no whole archive of arrays ({error}); delete it to have it made again") from None
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    if member.compress_type != zipfile.ZIP_STORED or not member.filename.endswith(".npy"):
+        raise ValueError(f"{member.filename[:40]!r} is not an array as numpy.savez stores it")
+    handle = io.BytesIO(archive.read(member))
+    shape, dtype, _ = _header(handle)
+    _check_size(handle.tell(), shape, dtype, len(handle.getvalue()))
+    handle.seek(0)
+    return np.load(handle, allow_pickle=False)
+
+
+def _header(handle: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """(shape, dtype, whether in Fortran order) from the header of a ``.npy`` file; raises ValueError."""
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(handle)
+    if version not in read:
+        raise ValueError(f"its format has version {version}")
+    shape, fortran, dtype = read[version](handle)
+    if dtype.hasobject:
+        raise ValueError("it holds Python's objects")
+    return shape, dtype, fortran
+
+
+def _check_size(begin: int, shape: tuple[int, ...], dtype: np.dtype[Any], found: int) -> None:
+    """Raise ValueError unless a file that has its values from byte ``begin`` on has the size of its shape.
+
+    Checked before memory is taken for them.
+    """
+    expected = begin + math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or found != expected:
+        raise ValueError(f"it has {found} bytes, its header promises {expected}")
 
 
 class Rows:

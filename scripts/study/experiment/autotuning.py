@@ -6,10 +6,13 @@ reduced per second (horovod/common/parameter_manager.cc). What else it could tun
 
 from __future__ import annotations
 
-import csv
+import math
 from pathlib import Path
 from typing import Any
 
+from study.core.errors import StudyError
+
+USED = ("score", "tensor_fusion_threshold", "cycle_time_ms")
 LOG = "autotune.csv"  # in the run's directory, as rank 0's Horovod writes it
 # Horovod's own are 3, 10 and 20, which are 1,200 steps: longer than most runs on a laptop.
 WARMUP_TRIALS, STEPS_PER_SAMPLE, SEARCHED = 1, 5, 10
@@ -36,14 +39,43 @@ def summary(folder: Path) -> dict[str, Any] | None:
     path = folder / LOG
     if not path.exists():
         return None
-    with open(path, encoding="utf-8", newline="") as handle:
-        rows = [row for row in csv.DictReader(handle) if row.get("score")]
+    rows = _tried(path)
     trials = rows[:TRIALS]
     # Horovod's last row repeats the best trial.
-    best = rows[TRIALS] if len(rows) > TRIALS else max(trials, key=lambda row: float(row["score"]), default=None)
+    best = rows[TRIALS] if len(rows) > TRIALS else max(trials, key=lambda row: row["score"], default=None)
     return {
         "trials": len(trials),
         "is_finished": len(rows) > TRIALS,
-        "fusion_threshold_mb": float(best["tensor_fusion_threshold"]) if best else None,
-        "cycle_time_ms": float(best["cycle_time_ms"]) if best else None,
+        "fusion_threshold_mb": best["tensor_fusion_threshold"] if best else None,
+        "cycle_time_ms": best["cycle_time_ms"] if best else None,
     }
+
+
+def _tried(path: Path) -> list[dict[str, float]]:
+    """The rows of a log that have a score. The last line of a run that was killed may be cut off: it does not count.
+
+    Raises:
+        StudyError: another line lacks a number.
+    """
+    found = []
+    text = Path(path).read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+    names, *rows = (line.split(",") for line in text.split("\n")[:-1] or [""])
+    for number, row in enumerate([names, *rows], 1):
+        told = dict(zip(names, row, strict=False)) if number > 1 else dict.fromkeys(names, "0")
+        try:
+            if len(row) != len(names) or not told.keys() >= set(USED):
+                raise ValueError(row)
+            values = {name: _finite(told[name]) for name in USED if told["score"]}
+        except ValueError:
+            raise StudyError(
+                f"{path}: line {number}: lacks a number among {', '.join(USED)}; delete {path.parent} to run again"
+            ) from None
+        if values and number > 1:
+            found.append(values)
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value

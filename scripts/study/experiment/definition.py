@@ -13,10 +13,9 @@ from typing import Any
 
 import yaml
 
+from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import write_text
-
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: thousands of files are read for some tables
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,8 @@ class RunDefinition:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> RunDefinition:
         """From plain values; raises `StudyError` naming the key that is missing or unknown."""
-        try:
-            return cls(**{**content, "derived": Derived(**content["derived"])})
-        except (TypeError, KeyError, AttributeError) as error:
-            raise StudyError(f"no run's definition, or an older version's: {error}") from None
+        configuration.check(content, "definition", "no run's definition, or an older version's")
+        return cls(**{**content, "derived": Derived(**content["derived"])})
 
     def write(self, path: str | Path) -> None:
         """Write ``run.yaml``, whole or not at all."""
@@ -103,10 +100,7 @@ class RunDefinition:
 
         build: makes the definition from the file's content; `from_dict` if None.
         """
-        try:
-            content = yaml.load(Path(path).read_text(encoding="utf-8"), SAFE_LOADER)  # noqa: S506
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise StudyError(f"{path}: cannot be read as a run's YAML: {error}") from None
+        content = configuration.load_yaml(path)
         try:
             return (build or cls.from_dict)(content)
         except StudyError as error:

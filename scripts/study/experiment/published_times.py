@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from study.core import configuration
+from study.core.csv_files import FINITE, read_csv
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment.study import PlannedRun
@@ -36,8 +37,9 @@ def _points(folder: Path, entry: dict[str, Any]) -> pd.DataFrame:
     where = f"config/papers/{folder.name}/times.yaml: {entry['file']}"
     if not (folder / entry["file"]).is_file():
         raise StudyError(f"{where}: there is no such file beside it")
-    rows = pd.read_csv(folder / entry["file"])
     time = entry.get("time_per_epoch_s") or entry["train_s"]
+    numbers = dict.fromkeys((entry["ranks"], time, "batch_size"), FINITE)
+    rows = read_csv(folder / entry["file"], others=numbers.get)
     missing = [column for column in (entry["ranks"], time, *entry.get("where", {})) if column not in rows]
     if missing:
         raise StudyError(f"{where}: there is no column '{missing[0]}'; the file has: {', '.join(rows)}")

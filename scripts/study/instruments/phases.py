@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core.files import AnyPath, write_text
+from study.core.errors import StudyError
+from study.core.files import AnyPath, parsed_json, write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
 # checkpoint, in train: copying checkpoints, and waiting for the last one.
 PARTS = ("stage", "checkpoint")
 # A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
+KEYS = {"phase": str, "edge": str, "rank": int, "host": str, "wall_ns": int, "monotonic_ns": int}
 ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
 
 
@@ -67,20 +69,40 @@ def merge(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, in
 
     offsets: {host: nanoseconds by which its clock is ahead}; they are subtracted from the wall times.
     """
-    edges = [edge for file in rank_files for edge in read(file)]
+    edges = [edge for file in rank_files for edge in read(file, is_merged=False)]
     for edge in edges:
         edge["wall_ns"] -= (offsets or {}).get(edge["host"], 0)
     edges.sort(key=lambda edge: edge["wall_ns"])
     write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
 
 
-def read(path: AnyPath) -> list[dict[str, Any]]:
-    """The edges in a log, in its order; incomplete lines are left out."""
+def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
+    """The edges in a log, in its order.
+
+    is_merged: whether it is a run's log, which was written whole. In the log of a rank, which may have been killed
+    while it wrote, incomplete lines are left out.
+
+    Raises:
+        StudyError: a line of a run's log is no edge.
+    """
     edges = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            edges.append(json.loads(line))
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        if edge := _edge(line):
+            edges.append(edge)
+        elif is_merged:
+            raise StudyError(f"{path}: line {number}: is no begin or end of a phase; restore it, or delete its folder "
+                             "to run again")  # fmt: skip
     return edges
+
+
+def _edge(line: bytes) -> dict[str, Any] | None:
+    """The edge in a line of a log; None if it is none."""
+    try:
+        edge = parsed_json(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(edge, dict) and all(type(edge.get(name)) is kind for name, kind in KEYS.items())
+    return edge if whole and edge["edge"] in ("begin", "end") else None
 
 
 def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:

@@ -5,15 +5,20 @@ on the Cray XC40 Theta", PyHPC at SC18. Some of its functions no longer exist; d
 each of them, and why.
 """
 
+import contextlib
+import io
+import marshal
 import pstats
 import re
 from dataclasses import dataclass
 from typing import Any
 
+from study.core.errors import StudyError
 from study.core.files import AnyPath
 
 TOP = 15  # functions of the profile that a record keeps
 BUILTIN = "~"
+LONGEST_S = 1e9  # of a run
 
 Function = tuple[str, int, str]  # file, line, name, as in pstats
 
@@ -59,9 +64,30 @@ def summarize(path: AnyPath) -> dict[str, Any]:
     A column is the time of its functions with everything that they call; None if the profile has none of them.
     ``total_s`` is the time of the whole profile.
     """
-    stats: Any = pstats.Stats(str(path))  # whose attributes have no types
+    try:
+        with open(path, "rb") as handle, contextlib.redirect_stdout(io.StringIO()):  # pstats prints what it dislikes
+            _check(marshal.load(handle))  # noqa: S302  the file's checksum is that of the run
+            stats: Any = pstats.Stats(str(path))  # whose attributes have no types
+    except (EOFError, ValueError, TypeError, LookupError, MemoryError) as error:  # all that marshal raises
+        raise StudyError(f"{path}: is no whole profile ({error}); delete its folder to run again") from None
     columns = {name: _time(stats.stats, functions) for name, functions in COLUMNS.items()}
     return {"total_s": stats.total_tt, **columns, "top": _top(stats.stats)}
+
+
+def _check(stats: Any) -> None:
+    """Raise ValueError unless this is {(file, line, name): (calls, all calls, own, cumulative, callers)}."""
+    if not isinstance(stats, dict):
+        raise ValueError("there is no list of functions")
+    for function, told in stats.items():
+        calls = [told, *told[4].values()]
+        if not all(_is_time(each[2]) and _is_time(each[3]) and type(each[1]) is int for each in calls):
+            raise ValueError("a function has no calls or times")
+        if [type(part) for part in function] != [str, int, str] or not all(len(c) == 3 for c in told[4]):
+            raise ValueError("a function has no file, line and name")
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < LONGEST_S
 
 
 def _time(stats: dict[Function, Any], functions: list[Functions]) -> float | None:

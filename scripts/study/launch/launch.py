@@ -1,13 +1,12 @@
 """Start a run's ranks, wait for them, and record how the run ended; a failed run is a result too."""
 
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from study.core import code_version, environment, provenance
+from study.core import code_version, configuration, environment, provenance
 from study.core.errors import StudyError
 from study.core.files import meant_for, sha256, write_json
 from study.core.paths import SCRIPTS
@@ -85,14 +84,14 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     """Start time, batch job and hosts of a launch of ``run`` without an outcome; None if there is none."""
     try:
         same = RunDefinition.read(folder / "run.yaml").fingerprint == run.fingerprint
-        facts = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, StudyError):
+        facts = configuration.load_json(folder / "provenance.json", "provenance")
+    except StudyError:
         return None
     # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
     if not same or facts.get("session") != _session() or (folder / "outcome.json").exists():
         return None
     return {
-        "job": facts["job"],
+        "job": facts.get("job"),
         "hosts": facts.get("hosts", []),
         "wall_ns": (folder / "provenance.json").stat().st_mtime_ns,
     }
@@ -212,10 +211,10 @@ def _write_outcome(
 def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether the earlier attempt used this code and these data; reading a checkpoint checks that it is of this run."""
     try:
-        before = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-        return all(before[name] == facts[name] for name in ("training_code", "data"))
-    except (OSError, ValueError, KeyError):
+        before = configuration.load_json(folder / "provenance.json", "provenance")
+    except StudyError:
         return False
+    return all(before[name] == facts[name] for name in ("training_code", "data"))
 
 
 def _data(run: RunDefinition) -> dict[str, Any]:

@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 from typing import IO, Any, cast
 
-from study.core.files import read_json, write_json
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.files import write_json
 from study.launch.spots import HERE, Process, Spot, held
 from study.training.roles import CHIEF, CHIEF_ENDED, SERVER, WORKER, Place, Role
 
@@ -68,7 +70,14 @@ def is_fatal(roles: list[Role], number: int) -> bool:
 
 def told(folder: Path) -> dict[str, Any]:
     """What `run_all` wrote, {"processes": [...], "lost": [...]}; empty if it was not used or was killed."""
-    return read_json(folder / FILE) if (folder / FILE).exists() else {}
+    if not (folder / FILE).exists():
+        return {}
+    found = configuration.load_json(folder / FILE, "processes")
+    if not all(0 <= number < len(found["processes"]) for number in found["lost"]):
+        raise StudyError(
+            f"{folder / FILE}: lost: a number of a process that there is not; delete {folder} to run again"
+        )
+    return found
 
 
 def workers_lost(folder: Path) -> int | None:

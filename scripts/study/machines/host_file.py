@@ -8,7 +8,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ENTRY = re.compile(rf"(?P<name>{NAME.pattern})(?:\s+slots\s*=\s*(?P<slots>[1-9]\d*))?")
+ENTRY = re.compile(rf"(?P<name>{NAME.pattern})(?:\s+slots\s*=\s*(?P<slots>[1-9][0-9]{{0,6}}))?")
 
 
 def listed(given: dict[str, int] | str) -> dict[str, int]:

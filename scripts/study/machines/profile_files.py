@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from study.core import configuration
+
+PROFILE = {
+    "type": "object",
+    "properties": {"configfile": {"type": ["string", "array"], "items": {"type": "string", "minLength": 1}}},
+}
 
 
 def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterable[Path]) -> list[Path]:
@@ -27,7 +30,7 @@ def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterab
     profile = next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
     if profile is None:
         return []
-    named = (yaml.safe_load(profile.read_text(encoding="utf-8")) or {}).get("configfile", [])
+    named = configuration.load(profile, PROFILE).get("configfile", [])
     files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
     return [file for file in files if file not in set(given)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from study.core.errors import StudyError
-from study.core.files import read_json
 from study.data.images import synthetic
 from study.data.images.formats import open_format
 from study.data.images.source import Images, Reader, Shape, errors_named
+from study.data.loaders import read_sidecar
 from study.data.samples import Can
 from study.models import base
 
@@ -78,9 +78,9 @@ class ImageBenchmark(base.Benchmark):
         shape = Shape(model["image_size"], model["resize"], model["channels"], model["classes"])
         found, names = {}, {}
         for file, paths in files.items():
-            described = read_json(paths["sidecar"])
+            described = read_sidecar(paths["sidecar"])
             names[file] = described["class_names"]
-            images = open_format(loader, Path(paths["path"]), described["shape"][0])
+            images = open_format(loader, Path(paths["path"]), described["shape"][0], model["classes"])
             found[file] = Images(Reader(images), shape, threads)
             found[file].load()
         (first, *others) = names

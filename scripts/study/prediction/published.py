@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.core import configuration
+from study.core.csv_files import FINITE, read_csv
 from study.core.paths import CONFIG
 from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
 from study.prediction.regression import Posterior
@@ -52,7 +53,9 @@ def predictions(paper: str) -> pd.DataFrame:
 def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
     frames = []
     for table in declared["tables"]:
-        values = pd.read_csv(CONFIG / "papers" / paper / table["file"])
+        values = read_csv(
+            CONFIG / "papers" / paper / table["file"], _numbers(table["ranks"], table["time_per_epoch_s"])
+        )
         batch = values["batch_size"] if "batch_size" in values else table["batch_size"]
         frames.append(
             pd.DataFrame(
@@ -68,6 +71,11 @@ def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
             )
         )
     return _with_settings(pd.concat(frames, ignore_index=True), declared)
+
+
+def _numbers(*columns: str) -> dict[str, str]:
+    """The kinds of columns of numbers."""
+    return dict.fromkeys(columns, FINITE)
 
 
 def _with_settings(points: pd.DataFrame, declared: dict[str, Any]) -> pd.DataFrame:
@@ -105,7 +113,9 @@ def _with_energy(paper: str, declared: dict[str, Any], points: pd.DataFrame, loa
     The runtime is the published energy / power.
     """
     energy = declared["energy"]
-    values, columns = pd.read_csv(CONFIG / "papers" / paper / energy["file"]), energy["loaders"][loader]
+    columns = energy["loaders"][loader]
+    numbers = _numbers("gpus", columns["energy_per_gpu_j"], columns["power_w"])
+    values = read_csv(CONFIG / "papers" / paper / energy["file"], numbers)
     joules, watts = values[columns["energy_per_gpu_j"]], values[columns["power_w"]]
     measured = pd.DataFrame({"ranks": values["gpus"], "energy_per_rank_j": joules, "power_per_rank_w": watts})
     same = points["scaling"].eq(energy["scaling"]) & points["batch_size"].eq(energy["batch_size"])

@@ -5,7 +5,6 @@ steps, without the first epoch, which builds the graph, and without validation.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from study.core.errors import StudyError
+from study.core.files import parsed_json
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
 from study.experiment.study import BASELINE
 from study.records import pairing
@@ -75,7 +76,20 @@ def parts(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
     """(arm, baseline, switches) of each part in comparisons; text: a value of the column ``arms``, perhaps empty."""
     if not isinstance(text, str):
         return []
-    return [(arm, base, {key: tuple(pair) for key, pair in keys.items()}) for arm, base, keys in json.loads(text)]
+    try:
+        return [_part(*each) for each in parsed_json(text)]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise StudyError(
+            f"runs.csv: column arms: {text[:80]!r} lists no arms; delete runs.csv to have it made again"
+        ) from None
+
+
+def _part(arm: str, base: str, keys: dict[str, Any]) -> tuple[str, str, dict[str, tuple[Any, Any]]]:
+    """Raises ValueError or TypeError for what is no part in a comparison."""
+    pairs = {key: (own, other) for key, (own, other) in keys.items()}
+    if not isinstance(arm, str) or not isinstance(base, str):
+        raise TypeError("an arm has a name")
+    return arm, base, pairs
 
 
 def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tuple[str, str], list[Compared]]:

@@ -11,10 +11,14 @@ from typing import Any
 import pandas as pd
 
 from study.core import paths
+from study.core.csv_files import FINITE, NAME, TEXT, read_csv
 from study.core.statistics import summarize
 
 COLUMNS = ["read_test_cold_gb_per_s", "read_test_cold_ci95_gb_per_s", "read_test_warm_gb_per_s",
            "read_test_warm_ci95_gb_per_s", "read_test_tool", "read_test_reason"]  # fmt: skip
+
+
+KINDS = {"storage": NAME, "tool": NAME, "page_cache": NAME, "gb_per_s": FINITE, "reason": TEXT}  # columns of the file
 
 
 def file(results: str | Path) -> Path:
@@ -37,7 +41,7 @@ def _measured(results: Path) -> dict[str, dict[str, Any]]:
     """`COLUMNS` by storage."""
     if not file(results).exists():
         return {}
-    reads = pd.read_csv(file(results))
+    reads = read_csv(file(results), KINDS)
     return {str(storage): _summary(each) for storage, each in reads.groupby("storage", sort=False)}
 
 

@@ -14,6 +14,8 @@ import fastjsonschema
 import pandas as pd
 
 from study.core import configuration
+from study.core.configuration import named_schema
+from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
 from study.experiment import autotuning, identity, schemas
@@ -24,6 +26,7 @@ from study.records import ensemble
 from study.training import placement, roles
 
 SCHEMA_VERSION = 7
+EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
 CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 # Keys that older records of this version lack.
@@ -56,21 +59,21 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         StudyError: a file of the run is missing or was changed, or the run is not the planned one.
     """
     folder = Path(folder)
-    outcome = read_json(folder / "outcome.json")
-    configuration.check(outcome, "outcome", str(folder / "outcome.json"))
+    outcome = configuration.load_json(folder / "outcome.json", "outcome")
     verify(folder, outcome["files"])
     run = RunDefinition.read(folder / "run.yaml")
+    configuration.check(
+        identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters"
+    )
     if planned not in (None, run.fingerprint):
         raise StudyError(
             f"{folder}: the configuration changed between the plan and the run, which trained with the changed one; "
             "delete this folder and start snakemake again"
         )
-    provenance = read_json(folder / "provenance.json")
+    provenance = configuration.load_json(folder / "provenance.json", "provenance")
     ok = outcome["status"] == "ok"
-    history = pd.read_csv(folder / "history.csv") if ok else None
-    metrics = read_json(folder / "metrics.json") if ok else {}
-    if ok and _has_epochs(run):
-        _check_history(history, run, folder)
+    metrics = configuration.load_json(folder / "metrics.json", "metrics") if ok else {}
+    history = _history(folder, run, metrics) if ok else None
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
@@ -143,7 +146,8 @@ def _check(record: dict[str, Any], where: str) -> None:
     """Raise `StudyError` for a record that violates the schema; the message is of `configuration.check`."""
     try:
         _compiled()(record)
-    except fastjsonschema.JsonSchemaException:
+        json.dumps(record, allow_nan=False)
+    except (fastjsonschema.JsonSchemaException, ValueError):  # the latter for a number that JSON does not have
         configuration.check(record, schema(), where)
 
 
@@ -166,13 +170,26 @@ def _has_epochs(run: RunDefinition) -> bool:
     return run.parameters.get("measure", "train") == "train"
 
 
-def _check_history(history: pd.DataFrame, run: RunDefinition, folder: Path) -> None:
+def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> pd.DataFrame:
+    """``history.csv`` of a run that came to its end."""
+    measured = [name for tested in metrics["test"] for name in (tested, f"val_{tested}")]
+    kinds = (EPOCHS if _has_epochs(run) else {}) | dict.fromkeys(measured, NUMBER)
+    path, again = folder / "history.csv", f"delete {folder} to run again"
+    history = read_csv(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
+    if _has_epochs(run):
+        _check_epochs(history, run, path, again)
+    if measured and history.empty:
+        raise StudyError(f"{path}: has no epoch; {again}")
+    return history
+
+
+def _check_epochs(history: pd.DataFrame, run: RunDefinition, path: Path, again: str) -> None:
     expected = list(range(1, run.derived.epochs_per_rank + 1))
     if list(history["epoch"]) != expected:
-        raise StudyError(
-            f"{folder / 'history.csv'}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; "
-            f"delete {folder} to run again"
-        )
+        raise StudyError(f"{path}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; {again}")
+    times = history[[name for name in ("time_s", "steps_s") if name in history]]
+    if not (times > 0).all(axis=None) or history["learning_rate"].isna().any():
+        raise StudyError(f"{path}: an epoch has no time or no learning rate; {again}")
 
 
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
@@ -182,14 +199,17 @@ def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
 
 def _calibration(folder: Path) -> dict[str, Any] | None:
     """What was timed beside the run, without the single rounds; None for a run without calibration."""
-    if not (folder / calibration.FILE).exists():
+    path, of_record = folder / calibration.FILE, schema()["properties"]["calibration"]
+    if not path.exists():
         return None
-    found = read_json(folder / calibration.FILE)
-    return {name: found[name] for name in ("calibration_s", "version", "host", "processes")}
+    found = configuration.load_json(path, {**named_schema("record"), **of_record, "additionalProperties": True})
+    return {name: found[name] for name in of_record["required"]}
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:
     """Size (MB) of each file of the dataset by its name in the benchmark's YAML."""
+    if missing := sorted(run.data.keys() - provenance["data"].keys()):
+        raise StudyError(f"provenance.json: data: the key {missing[0]!r} is missing; delete the run's folder")
     return {file: provenance["data"][file]["source"]["bytes"] / 1e6 for file in run.data}
 
 
@@ -294,7 +314,10 @@ def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
 
 def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
     """The rank whose epochs are in ``history.csv``: rank 0, or the first one whose member has not failed."""
-    return next(rank for rank in metrics["ranks"] if not rank.get("member", {}).get("failure"))
+    found = next((rank for rank in metrics["ranks"] if not rank.get("member", {}).get("failure")), None)
+    if found is None:
+        raise StudyError("metrics.json: all members have failed, in a run that is said to be ok; delete its folder")
+    return found
 
 
 def _trained_ranks(run: RunDefinition, metrics: dict[str, Any]) -> int:

@@ -4,12 +4,14 @@ The target may differ between studies that share a run, so this is no part of th
 rules, the clock stops at the end of the first validation that reaches the target.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.files import number_or_none
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
@@ -48,8 +50,8 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
         return row | {"target_reason": "the run failed"}
     if "history.csv" not in record["files"]:
         return row | {"target_reason": "the run has no history.csv"}
-    history = pd.read_csv(folder / "history.csv")
-    if target.column not in history:
+    history = read_csv(folder / "history.csv", {"epoch": WHOLE}, others=_kind(target))
+    if target.column not in history or history.empty:
         return row | {"target_reason": f"no validation: history.csv has no {target.column}"}
     reached = _first_epoch(history, record, target)
     if reached is None:
@@ -59,6 +61,11 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
         return row | {"target_reached": False, "target_reason": why}
     row |= {"target_reached": True, "epochs_to_target": reached.epoch}
     return row | _times(folder, record, reached)
+
+
+def _kind(target: Target) -> Callable[[str], str | None]:
+    """The kinds of the columns of ``history.csv`` that are used, but for the epoch."""
+    return {target.column: NUMBER, "time_s": FINITE, "begin_wall_ns": WHOLE}.get
 
 
 def _first_epoch(history: pd.DataFrame, record: dict[str, Any], target: Target) -> _Reached | None:

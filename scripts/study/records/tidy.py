@@ -2,15 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
 import pandas as pd
 
-from study.core import code_version, configuration, paths
+from study.core import code_version, configuration, csv_files, paths, units
+from study.core.csv_files import FINITE, NAME, TEXT
 from study.core.errors import StudyError
-from study.core.files import read_json
 from study.data.tabular import paper_size
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
@@ -19,6 +19,9 @@ from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
 from study.records import ensemble, power, targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
+# Columns that the tidy tables have in each row.
+RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
+LOADS = dict.fromkeys(("benchmark", "file", "loader", "status", "record"), NAME)
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 
 
@@ -235,7 +238,7 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
     P1B3's R2, which older files have as ``accuracy``, gets its own columns. Derived columns newer than the file are
     empty.
     """
-    frame = read_loading(path)
+    frame = _read_table(path, RUNS)
     if len(frame):
         if "r2" not in frame and "growth_sign_accuracy" in frame:
             is_p1b3 = frame["growth_sign_accuracy"].notna()
@@ -259,10 +262,7 @@ def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
 
     Raises `StudyError` for a record that is not in a machine's results folder.
     """
-    try:
-        frame = pd.read_csv(path, low_memory=False)
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
+    frame = _read_table(path, LOADS)
     for record in frame.get("record", pd.Series(dtype=object)).dropna().unique():
         parts = PurePosixPath(str(record)).parts
         within = parts[2:] if parts[:1] == ("..",) else parts  # of another machine: ../MACHINE/...
@@ -273,6 +273,15 @@ def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
     return frame
 
 
+def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataFrame:
+    return csv_files.read_csv(path, kinds, others=_kind_of, may_be_empty=True)
+
+
+def _kind_of(column: str) -> str | None:
+    """The kind of a column of the tidy tables: one with a unit is a number."""
+    return TEXT if column == "arms" else FINITE if units.of_column(column) else None
+
+
 def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder: str | Path) -> pd.DataFrame:
     """A data frame with one row per load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
 
@@ -280,10 +289,11 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
     """
     rows = []
     for path in loading_files:
-        measured = read_json(path)
-        configuration.check(measured, "loading", str(path))
+        measured = configuration.load_json(path, "loading")
         for sample in measured["samples"]:
-            file = measured["files"][sample["file"]]
+            file = measured["files"].get(sample["file"])
+            if file is None:
+                raise StudyError(f"{path}: samples of {sample['file']!r}, which is none of its files; delete it")
             rows.append(
                 {
                     "machine": measured["machine"],

@@ -8,9 +8,9 @@ import re
 import shutil
 from pathlib import Path
 
-from study.core import paths
+from study.core import configuration, paths
 from study.core.errors import StudyError
-from study.core.files import read_json, written_aside
+from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import Study
 from study.records.tidy import current_code, recorded, runs_frame
@@ -44,7 +44,7 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
 
 def version(folder: Path) -> str:
     """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
-    facts = read_json(folder / "provenance.json")
+    facts = configuration.load_json(folder / "provenance.json", "provenance")
     if not DIGEST.fullmatch(str(facts["training_code"])):
         raise StudyError(
             f"{folder / 'provenance.json'}: training_code is no digest; restore the file or delete {folder}"

@@ -8,17 +8,28 @@ until the run has succeeded.
 import json
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from study.core.files import written_aside
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.files import parsed_json, written_aside
+from study.data import matrix_file
 
 FOLDER = "checkpoints"  # in the run's directory
 KEPT = 2
+# Of what a checkpoint tells besides its arrays; the labels are compared.
+CONTENT = {
+    "type": "object",
+    "required": ["epoch", "history"],
+    "properties": {
+        "epoch": {"type": "integer", "minimum": 1},
+        "history": {"type": "array", "items": {"type": "object"}},
+    },
+}
 
 
 def folder_of(run: str | Path, member: int | None = None) -> Path:
@@ -136,8 +147,9 @@ def cost(
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     """(content, arrays) of a checkpoint, None if it is damaged; the archive's own checksums are verified."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            content = json.loads(archive["content"].tobytes())
-            return content, [archive[f"array_{index}"] for index in range(len(archive.files) - 1)]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        archive = matrix_file.arrays(path)
+        content = parsed_json(archive["content"].tobytes().decode())
+        configuration.check(content, CONTENT, str(path))
+        return content, [archive[f"array_{index}"] for index in range(len(archive) - 1)]
+    except (OSError, StudyError, ValueError, KeyError, RecursionError):
         return None

@@ -11,17 +11,19 @@ import itertools
 import os
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.registry import Registry
+from study.data import matrix_file
 from study.data.images import codec
+from study.data.lmdb_file import open_whole
 
 SHARD_RECORDS = 1250  # as in ImageNet's 1,024 shards of 1,281,167 images
 FRAME_BYTES = 8 + 4  # of a TFRecord, before its data: length, checksum of the length
@@ -46,6 +48,7 @@ class Format(ABC):
     """One format; an object reads one folder. Registered by the name of the loader."""
 
     has_pixels = False  # whether it holds pixels and not encoded images
+    columns: ClassVar[Mapping[str, str]] = {}  # of the index, besides label and bytes: {name: kinds of its type}
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder, self.index = folder, index
@@ -101,6 +104,8 @@ def _damaged(where: str, why: str) -> StudyError:
 @FORMATS.register("tfrecord")
 class TFRecords(Format):
     """Shards of TFRecords with ImageNet's features, read by the position of each record in its shard."""
+
+    columns: ClassVar[Mapping[str, str]] = {"shard": "i", "offset": "i", "length": "i"}
 
     @staticmethod
     def write(folder: Path, images: Iterator[Checked]) -> Index:
@@ -257,9 +262,7 @@ class LMDB(Format):
 @functools.cache
 def _opened(path: str) -> Any:
     """A database, open until the process ends: LMDB refuses to open one twice."""
-    import lmdb
-
-    return lmdb.open(path, subdir=False, lock=False, readonly=True, max_spare_txns=8)
+    return open_whole(path, max_spare_txns=8)
 
 
 def _key(position: int) -> bytes:
@@ -269,6 +272,8 @@ def _key(position: int) -> bytes:
 @FORMATS.register("jpeg_files")
 class Files(Format):
     """One file per image in one folder per class; of lossless datasets PNG files."""
+
+    columns: ClassVar[Mapping[str, str]] = {"is_png": "b"}
 
     @staticmethod
     def write(folder: Path, images: Iterator[Checked]) -> Index:
@@ -316,6 +321,7 @@ class Memory(Format):
     """The decoded, scaled pixels of all images in one file, which each rank reads into its memory before training."""
 
     has_pixels = True
+    columns: ClassVar[Mapping[str, str]] = {"shape": "i"}
 
     @staticmethod
     def write(folder: Path, images: Iterator[Checked]) -> Index:
@@ -356,19 +362,31 @@ class Memory(Format):
             return os.pread(handle.fileno(), size, position * size)
 
 
-def open_format(name: str, folder: str | Path, samples: int) -> Format:
-    """A converted folder, checked. samples: the number in its sidecar."""
+def open_format(name: str, folder: str | Path, samples: int, classes: int | None = None) -> Format:
+    """A converted folder, checked. samples: the number in its sidecar. classes: of the dataset, if labels are used."""
     path = Path(folder) / INDEX
     try:
-        with np.load(path, allow_pickle=False) as loaded:
-            index = dict(loaded)
-    except (OSError, ValueError, EOFError) as error:
+        index = matrix_file.arrays(path)
+    except (OSError, StudyError) as error:
         raise _damaged(str(path), f"cannot be read: {error}") from None
-    if len(index.get("label", ())) != samples:
-        raise _damaged(str(path), f"does not have the {samples} images of its sidecar")
+    _check_index(path, index, FORMATS[name].columns, samples)
+    if samples and classes is not None and index["label"].max() >= classes:
+        raise _damaged(str(path), f"has the label {index['label'].max()}, but there are {classes} classes, from 0")
     found = FORMATS[name](Path(folder), index)
     found.check()
     return found
+
+
+def _check_index(path: Path, index: Index, columns: Mapping[str, str], samples: int) -> None:
+    """Raise `StudyError` unless the index has each column with a whole number for each image, none below 0."""
+    for column, kinds in {"label": "i", "bytes": "i", **columns}.items():
+        values = index.get(column)
+        if values is None or values.ndim != 1 or values.dtype.kind not in kinds or values.dtype.byteorder == ">":
+            raise _damaged(str(path), f"has no list of numbers {column!r}")
+        if column != "shape" and len(values) != samples:
+            raise _damaged(str(path), f"does not have the {samples} images of its sidecar in {column!r}")
+        if (values < 0).any():
+            raise _damaged(str(path), f"has a number below 0 in {column!r}")
 
 
 def _batched(images: Iterator[Checked], number: int) -> Iterator[Iterator[Checked]]:

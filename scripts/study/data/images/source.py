@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,13 +57,15 @@ class Reader:
 
     def undecodable(self, channels: int) -> StudyError | None:
         """The error of the first image among those read last that cannot be decoded."""
-        for positions in self.recent:
-            contents = self.images.encoded(self.images.read(positions))
-            for position, content in zip(positions, np.asarray(contents), strict=True):
-                try:
-                    decoded(content, self.images.where(int(position)), channels)
-                except StudyError as error:
-                    return error
+        for position in itertools.chain.from_iterable(self.recent):
+            where = self.images.where(int(position))
+            try:
+                (content,) = np.asarray(self.images.encoded(self.images.read(np.array([position]))))
+                decoded(content, where, channels)
+            except StudyError as error:
+                return error
+            except wrapped():
+                return StudyError(f"{where}: is no tf.train.Example with an image; restore it, or convert it again")
         return None
 
 
@@ -196,17 +199,22 @@ class Images(SampleSource):
         return pixels
 
 
+def wrapped() -> tuple[type[Exception], ...]:
+    """What TensorFlow raises for a record that it cannot read; the second if its message has bytes of the record."""
+    import tensorflow as tf
+
+    return tf.errors.OpError, UnicodeDecodeError
+
+
 @contextlib.contextmanager
 def errors_named(sources: list[Images]) -> Iterator[None]:
     """Within the block an image that cannot be read or decoded is a `StudyError` with its file and record.
 
     TensorFlow's own message has only the operation.
     """
-    import tensorflow as tf
-
     try:
         yield
-    except tf.errors.OpError:
+    except wrapped():
         for source in sources:
             found = source.reader.error or source.reader.undecodable(source.target.channels)
             if found:

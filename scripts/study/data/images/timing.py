@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.core.files import read_json
 from study.data import page_cache
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
+from study.data.loaders import read_sidecar
 from study.data.samples import position_batches
 from study.instruments.memory import peak_memory_mb
 
@@ -38,9 +38,9 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.set_visible_devices([], "GPU")
-    samples = read_json(f"{folder}.json")["shape"][0]
+    samples = read_sidecar(f"{folder}.json")["shape"][0]
     shape = Shape(model["resize"], model["resize"], model["channels"], model["classes"])
-    images = Images(Reader(open_format(loader, folder, samples)), shape)
+    images = Images(Reader(open_format(loader, folder, samples, model["classes"])), shape)
     imported = peak_memory_mb()
     _prepare(images.reader.images, cache)
     begun = time.perf_counter()

@@ -5,15 +5,21 @@ The two have separate columns and are never mixed. A value that the sensor canno
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath
 from study.instruments.power.doubts import Doubt, doubt
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
+# Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
+COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
+           "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
+MORE = ("freshness", "utilization_pct")
 GAP_TICKS = 3  # a longer distance between two ticks is a gap
 
 Values = NDArray[np.float64]
@@ -59,10 +65,9 @@ class Energy:
 
 def read(path: AnyPath) -> list[Series]:
     """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""
-    try:
-        frame = pd.read_csv(path, dtype={"host": str, "device": str})
-    except pd.errors.EmptyDataError:
+    if not Path(path).stat().st_size:
         return []
+    frame = readings_in(path)
     keys = ["host", "sensor", "kind", "device"]
     found = []
     for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
@@ -72,6 +77,11 @@ def read(path: AnyPath) -> list[Series]:
         seconds = rows["monotonic_ns"].to_numpy() / 1e9
         found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy))
     return found
+
+
+def readings_in(path: AnyPath) -> pd.DataFrame:
+    """The lines of a ``telemetry.csv`` as a data frame; raises `StudyError` if one is not as it was written."""
+    return read_csv(path, COLUMNS, others=dict.fromkeys(MORE, FINITE).get)
 
 
 def mean_utilisation(devices: list[Series], spans: dict[str, tuple[float, float]]) -> float | None:

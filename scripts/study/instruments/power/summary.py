@@ -4,12 +4,12 @@ The run's window begins with the first rank's ``load`` and ends with the last ra
 starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from study.core import configuration
 from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.instruments.power import energy
@@ -20,6 +20,12 @@ from study.instruments.power.readings import MODELLED
 
 RUN = "run"
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
+# Of metrics.json, what power needs of it.
+RANKS = {
+    "type": "object",
+    "required": ["ranks"],
+    "properties": {"ranks": {"type": "array", "items": {"properties": {"gpu": {"type": ["string", "null"]}}}}},
+}
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
 Windows = dict[tuple[str, str], Window]  # by host and name
@@ -129,7 +135,7 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
     sensors = folder / "sensors.json"
-    hosts = json.loads(sensors.read_text(encoding="utf-8")) if sensors.exists() else []
+    hosts = configuration.load_json(sensors, "sensors") if sensors.exists() else []
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 
@@ -137,7 +143,7 @@ def _used_gpus(folder: Path, machine: dict[str, Any]) -> set[str | None]:
     """UUIDs of the ranks' GPUs, with None for an unknown one; see `study.instruments.power.counted`."""
     if not machine["gpus_per_rank"]:
         return set()
-    return {rank["gpu"] for rank in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["ranks"]}
+    return {rank.get("gpu") for rank in configuration.load_json(folder / "metrics.json", RANKS)["ranks"]}
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:

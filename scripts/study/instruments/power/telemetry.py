@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from study.core.files import AnyPath, write_json, write_text
+from study.core import configuration
+from study.core.files import AnyPath, read_json, write_json, write_text
 from study.core.paths import ROOT
-from study.instruments.power.sampler import COLUMNS
+from study.instruments.power.sampler import COLUMNS, MEASURES
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
 STOP_S = 10
+NANOSECONDS, NAME, NUMBER = r"-?[0-9]{1,18}", r"[^,\0\ufffd]+", r"(-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?)?"
+WHOLE = re.compile(",".join([NANOSECONDS] * 2 + [NAME] * 4 + [NUMBER] * len(MEASURES)))  # a line that is not cut off
 
 
 @contextmanager
@@ -91,12 +95,13 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str,
     A line truncated by a kill is left out. A file without content is not written. offsets: nanoseconds by which the
     clocks of hosts are ahead, {host: offset}; they are subtracted from the wall times.
     """
-    hosts = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
+    hosts = [read_json(file) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
     if hosts:
+        configuration.check(hosts, "sensors", str(ranks))
         write_json(sensors, hosts)
     parts = sorted(Path(ranks).glob("telemetry-*.csv"))
-    lines = [line for part in parts for line in part.read_text(encoding="utf-8").splitlines(keepends=True)[1:]]
-    whole = [line for line in lines if line.endswith("\n") and line.count(",") == len(COLUMNS) - 1]
+    lines = [line for part in parts for line in part.read_text("utf-8", "replace").split("\n")[1:-1]]
+    whole = [f"{line}\n" for line in lines if WHOLE.fullmatch(line)]
     if whole:
         write_text(path, ",".join(COLUMNS) + "\n" + "".join(_shifted(line, offsets or {}) for line in whole))
 

@@ -46,7 +46,7 @@ class Events:
         """The events in ``text``; an undamaged text begins and ends between two events."""
         try:
             found = json.loads(b"[" + text.strip(b"[],\n\r\t ") + b"]")
-        except ValueError:
+        except (ValueError, RecursionError):
             yield from self._one_by_one(text)
         else:
             yield from (event for event in found if isinstance(event, dict))
@@ -59,7 +59,7 @@ class Events:
             try:
                 event, position = DECODER.raw_decode(text, match.start())
                 yield event
-            except ValueError:
+            except (ValueError, RecursionError):
                 position = match.end()
                 self._lose(match.group())
         self._lose(text[position:])
@@ -71,6 +71,7 @@ class Events:
         if not self._path.exists():  # the run ended before it communicated
             return
         with gzip.open(self._path) if self._path.suffix == ".gz" else open(self._path, "rb") as handle:
+            is_empty = self._path.suffix == ".gz"  # only a timeline with a begin is compressed
             while True:
                 try:
                     piece = handle.read(PIECE)
@@ -78,5 +79,7 @@ class Events:
                     self.lost_bytes += 1  # the true number is unknown
                     return
                 if not piece:
+                    self.lost_bytes += is_empty
                     return
+                is_empty = False
                 yield piece

@@ -14,6 +14,11 @@ ITEM_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64
               "float64": 8, "bool": 1}  # fmt: skip
 
 
+LONGEST_US = 1e14  # of a run: three years
+LATEST_US = 1e17  # since 1970
+MOST_BYTES = 2**50  # of a tensor
+
+
 @dataclass(slots=True)
 class Interval:
     """One activity of a tensor. begin, end: microseconds since the timeline's start.
@@ -55,13 +60,13 @@ class Intervals:
             try:
                 phase = event["ph"]
                 if phase == "B":
-                    self._begin(event["pid"], event["name"], float(event["ts"]))
+                    self._begin(event["pid"], event["name"], _time(event["ts"]))
                 elif phase == "E":
-                    yield self._end(event["pid"], float(event["ts"]), event.get("args"))
+                    yield self._end(event["pid"], _time(event["ts"]), event.get("args"))
                 elif phase == "X":
-                    self._open[event["pid"]][-1].ready.append((float(event["ts"]), int(event["name"])))
-                elif phase == "M":
-                    self.start_wall_us = event["args"].get("start_time_since_epoch_in_micros", self.start_wall_us)
+                    self._open[event["pid"]][-1].ready.append((_time(event["ts"]), int(event["name"])))
+                elif phase == "M" and "start_time_since_epoch_in_micros" in event["args"]:
+                    self.start_wall_us = _time(event["args"]["start_time_since_epoch_in_micros"], LATEST_US)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 self.dropped += 1
         self.dropped += sum(map(len, self._open.values()))
@@ -99,6 +104,13 @@ class _Open:
         self.ready: list[tuple[float, int]] = []
 
 
+def _time(told: Any, latest: float = LONGEST_US) -> float:
+    """A time in microseconds; raises ValueError for one that no run has: activity over time would have no end."""
+    if isinstance(told, bool) or not 0 <= float(told) < latest:
+        raise ValueError(f"{told} microseconds")
+    return float(told)
+
+
 def _part(name: str, within: bool) -> str:
     if name.startswith(NEGOTIATE):
         return "negotiation"
@@ -113,4 +125,7 @@ def _bytes(arguments: dict[str, Any]) -> int | None:
     """Size of a tensor from ``{"dtype": "float32", "shape": "[200, 20]"}``; None for an unknown type."""
     lengths = [int(length) for length in arguments["shape"].strip("[]").split(",") if length.strip()]
     item = ITEM_BYTES.get(arguments["dtype"])
-    return None if item is None else item * math.prod(lengths)
+    size = None if item is None else item * math.prod(lengths)
+    if size is not None and not 0 <= size < MOST_BYTES:
+        raise ValueError(f"{size} bytes")
+    return size

@@ -1,14 +1,16 @@
 """A run's timeline, with the epochs of its history."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
+from study.core import configuration
+from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.files import AnyPath
 from study.instruments.timeline.summary import Communication, summarize
 
 FILE = "timeline.json.gz"
+EPOCHS = {"begin_wall_ns": WHOLE, "time_s": FINITE}  # columns of history.csv
 
 
 def communication_of(folder: AnyPath) -> Communication:
@@ -18,7 +20,7 @@ def communication_of(folder: AnyPath) -> Communication:
     """
     folder = Path(folder)
     history = folder / "history.csv"
-    edges = _epoch_edges_ns(pd.read_csv(history)) if history.exists() else []
+    edges = _epoch_edges_ns(read_csv(history, EPOCHS)) if history.exists() else []
     found = summarize(folder / FILE, edges)
     found.activity["wall_ns"] -= _first_clock_offset_ns(folder)
     return found
@@ -26,11 +28,13 @@ def communication_of(folder: AnyPath) -> Communication:
 
 def _first_clock_offset_ns(folder: Path) -> int:
     """By how much the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
-    hosts = json.loads((folder / "provenance.json").read_text(encoding="utf-8")).get("hosts", [])
+    hosts = configuration.load_json(folder / "provenance.json", "provenance").get("hosts", [])
     return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 
 
 def _epoch_edges_ns(history: pd.DataFrame) -> list[int]:
     """Wall time (ns) at which each epoch began, and at which the last one ended."""
     begins = history["begin_wall_ns"].tolist()
+    if not begins:
+        return []
     return [*begins, begins[-1] + int(history["time_s"].iloc[-1] * 1e9)]

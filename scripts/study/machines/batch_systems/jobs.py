@@ -4,7 +4,6 @@ A job is a success only if its own exit code or the scheduler's record says so. 
 "running": the next one may be readable, and Snakemake ends the whole study if a status command fails.
 """
 
-import json
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from study.core import configuration
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
@@ -26,6 +26,17 @@ FIRST_PAUSE_S = 2
 ANSWER_S = 60  # time limit of a scheduler's command
 GRACE_POLLS = 5  # before a job without any information counts as failed
 GRACE_S = 60
+TIME = re.compile(r"[0-9]{1,12}([.][0-9]+)?")  # seconds since 1970
+# What is written down of a job that was submitted.
+STATE = {
+    "type": "object",
+    "required": ["scheduler", "folder"],
+    "properties": {
+        "scheduler": {"type": "string"},
+        "folder": {"type": "string"},
+        "watched_by": {"type": ["string", "null"]},
+    },
+}
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
@@ -181,9 +192,10 @@ def _state_file(job_id: str) -> Path:
 
 def _known(job_id: str) -> dict[str, Any] | None:
     try:
-        return json.loads(_state_file(job_id).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = configuration.load_json(_state_file(job_id), STATE)
+    except StudyError:
         return None
+    return known if known["scheduler"] in BATCH_SYSTEMS else None
 
 
 def _own_exit_code(folder: Path) -> int | None:
@@ -204,8 +216,8 @@ def _forget_grace(job_id: str) -> None:
 def _after_grace(job_id: str, why: str) -> str:
     """``failed`` after enough polls and seconds without any information; ``running`` until then."""
     file = _grace_file(job_id)
-    times = file.read_text().split() if file.exists() else []
-    times.append(repr(time.time()))
+    known = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
+    times = [*(each for each in known if TIME.fullmatch(each)), repr(time.time())]
     file.parent.mkdir(exist_ok=True)
     write_text(file, " ".join(times))
     seconds = float(times[-1]) - float(times[0])

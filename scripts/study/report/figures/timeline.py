@@ -1,6 +1,5 @@
 """The data of a figure over time: power, phases and communication of runs, on one clock. Nothing here draws."""
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from study.core import configuration
+from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.instruments import phases
+from study.instruments.power import energy
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
@@ -25,6 +27,10 @@ MOST_RUNS = 6
 MOST_LANES = 4  # ranks; if there are more, only the first and the last to have its data
 POINTS = 600  # along the time axis: what a page can show
 NANO = 1e-9
+SHOWN = ("negotiation", "transfer")  # parts of an operation
+ACTIVITY = {"wall_ns": WHOLE, "bin_s": FINITE} | {
+    f"{operation}_{part}": FINITE for operation in PARTS for part in SHOWN
+}
 
 Values = NDArray[np.float64]
 Labels = dict[str, dict[str, str]]  # as in `Description`
@@ -115,9 +121,13 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, .
 
 def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
     directory = (folder / row["record"]).parent
-    started = json.loads((directory / "outcome.json").read_text(encoding="utf-8"))["started_wall_ns"]
+    started = configuration.load_json(directory / "outcome.json", "outcome")["started_wall_ns"]
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
-    end = max(end for lane in lanes for _, _, end in lane.spans)
+    end = max((end for lane in lanes for _, _, end in lane.spans), default=0)
+    if end <= 0:
+        raise StudyError(
+            f"{directory / 'phases.jsonl'}: no phase has ended after the start of the run; delete {directory}"
+        )
     power = _power(directory / "telemetry.csv", started, end, _doubtful(row))
     communication: dict[str, Values] = {}
     seconds = np.zeros(0)
@@ -180,7 +190,7 @@ def _power(path: Path, started: int, end: float, doubtful: Collection[str]) -> t
     """
     if not path.exists():
         return ()
-    frame = pd.read_csv(path, dtype={"host": str, "device": str})
+    frame = energy.readings_in(path) if path.stat().st_size else pd.DataFrame(columns=list(energy.COLUMNS))
     frame = frame[~frame["kind"].isin(doubtful)]
     lines = []
     for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
@@ -208,14 +218,14 @@ def _device_power(rows: pd.DataFrame, started: int, grid: Values) -> Values:
 
 def _communication(path: Path, started: int, end: float) -> tuple[Values, dict[str, Values]]:
     """(begins of bins, {what: busy share}), as many bins as fit on a page."""
-    activity = pd.read_csv(path)
+    activity = read_csv(path, ACTIVITY)
     edges = np.linspace(0, end, POINTS + 1)
     width = edges[1]
     seconds = (activity["wall_ns"].to_numpy() - started) * NANO
     bins = activity["bin_s"].iloc[0] if len(activity) else width
     shares = {}
     for operation, parts in PARTS.items():
-        for part in (part for part in parts if part in ("negotiation", "transfer")):
+        for part in (part for part in parts if part in SHOWN):
             busy = activity[f"{operation}_{part}"].to_numpy() * bins
             shares[f"{operation} {part}"] = np.minimum(_spread(seconds, busy, bins, edges) / width, 1)
     return edges[:-1], shares

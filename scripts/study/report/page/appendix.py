@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from study.core.files import read_json
+from study.core.errors import StudyError
 from study.experiment import schemas
+from study.records.record import read_record
 from study.report.page import tables
 from study.report.page.embedding import Embedding
 from study.report.page.links import Link, Records, to_file
@@ -65,7 +66,14 @@ def profiles(runs: pd.DataFrame, records: Records, folder: Path) -> list[Profile
     return [_profile(run, records, folder) for run in profiled.to_dict("records")]
 
 
+def _profiled(path: Path) -> dict[str, Any]:
+    profile = read_record(path)["profile"]
+    if profile is None:
+        raise StudyError(f"{path}: has no profile, but runs.csv says that the run was profiled; make runs.csv again")
+    return profile
+
+
 def _profile(run: dict[str, Any], records: Records, folder: Path) -> Profile:
-    top = pd.DataFrame(read_json(folder / run["record"])["profile"]["top"])
+    top = pd.DataFrame(_profiled(folder / run["record"])["top"])
     title = f"{run['benchmark']}, {run['scaling']} scaling, {run['gpus']} ranks, {run['loader']}"
     return Profile(title, records.link(run["record"]), [*map(str, top.columns)], tables.plain(top))

@@ -8,9 +8,22 @@ from typing import Any
 
 import pandas as pd
 
+from study.core import configuration
 from study.core.files import read_json
 
 COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
+
+
+LOADED = {"type": "object", "required": ["provenance"], "properties": {"provenance": {"type": "object"}}}
+# What the report shows of a provenance, besides what all readers of one need.
+SHOWN = {
+    "required": ["host", "gpus", "git", "packages", "python"],
+    "properties": {
+        "host": {"required": ["name", "cpu", "cores", "cores_allowed", "memory_mb", "system"]},
+        "hosts": {"items": {"required": ["name", "cpu", "cores", "cores_allowed", "memory_mb"]}},
+        "python": {"type": "string"},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,14 @@ def _provenances(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> lis
     """Of each run; of a study without runs those of its loading measurements."""
     files = [(folder / record).with_name("provenance.json") for record in runs.get("record", [])]
     if files:
-        return [read_json(file) for file in files]
-    return [read_json(folder / record)["provenance"] for record in dict.fromkeys(loading.get("record", []))]
+        found = {str(file): read_json(file) for file in files}
+    else:
+        loads = [folder / record for record in dict.fromkeys(loading.get("record", []))]
+        found = {str(file): configuration.load_json(file, LOADED)["provenance"] for file in loads}
+    for file, facts in found.items():
+        configuration.check(facts, {**configuration.named_schema("provenance"), "required": []}, file)
+        configuration.check(facts, SHOWN, file)
+    return list(found.values())
 
 
 def _host(provenance: dict[str, Any]) -> str:

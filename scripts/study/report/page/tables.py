@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 
 from study.core import configuration
+from study.core.csv_files import read_csv
+from study.core.files import read_text
 from study.experiment.parameters import PARAMETERS
 from study.report import units
 from study.report.page.embedding import Embedding
@@ -97,7 +99,7 @@ class Told:
     @classmethod
     def read(cls, markdown: Path) -> Told:
         """Read what `study.report.tables.layout.Table.markdown` wrote; the caption without the study's name."""
-        lines = markdown.read_text(encoding="utf-8").splitlines()
+        lines = read_text(markdown).splitlines()
         heads = [line for line in lines if line.startswith("|")][:1]
         shown = [name.strip() for line in heads for name in line.strip("|").split("|")]
         caption = re.sub(r"^\*\*.*?\*\*: (study \w+: )?", "", lines[0]) if lines else ""
@@ -111,7 +113,7 @@ def from_files(folder: Path, name: str, title: str, look_for: str, records: Reco
     space: how much of it the page may have. key: its id in the page, ``table-NAME`` if there is none.
     """
     csv, told = folder / f"{name}.csv", Told.read(folder / f"{name}.md")
-    frame = pd.read_csv(csv, low_memory=False).convert_dtypes()
+    frame = read_csv(csv).convert_dtypes()
     view = of_frame(frame, key or f"table-{name}", title, records.of_cell, space, told.shown, told.caption)
     return View(view.key, title, told.caption, view.columns, view.rows, view.same, view.cut, look_for, told.notes,
                 space.link(csv), space.csv(csv))  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.core.csv_files import read_csv
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
@@ -131,7 +132,7 @@ def with_unmeasured(table: pd.DataFrame, file: str, keys: list[str], measures: l
 @functools.cache
 def published(file: str) -> pd.DataFrame:
     """One of a paper's CSV files of published values; its name begins with the paper: ``icpp2019_claims.csv``."""
-    return pd.read_csv(CONFIG / "papers" / file.partition("_")[0] / file)
+    return read_csv(CONFIG / "papers" / file.partition("_")[0] / file)
 
 
 def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:

@@ -1,0 +1,218 @@
+"""The calls by which the project reads files, found in its code, as ``module:function``."""
+
+import ast
+
+from study.core.paths import ROOT
+
+SCRIPTS = ROOT / "scripts"
+# Functions and methods that read a file or decode what was read, by the end of the call's name.
+READING = {
+    "read_json",
+    "parsed_json",
+    "load_json",
+    "load_yaml",
+    "read_text",
+    "read_bytes",
+    "read_csv",
+    "read_rows",
+    "json.load",
+    "json.loads",
+    "yaml.load",
+    "yaml.safe_load",
+    "np.load",
+    "numpy.load",
+    "np.loadtxt",
+    "np.fromfile",
+    "np.frombuffer",
+    "np.memmap",
+    "open_memmap",
+    "csv.reader",
+    "csv.DictReader",
+    "gzip.open",
+    "gzip.decompress",
+    "zipfile.ZipFile",
+    "TFRecordDataset",
+    "parse_example",
+    "Example.FromString",
+    "lmdb.open",
+    "h5py.File",
+    "parquet.read_table",
+    "feather.read_table",
+    "pstats.Stats",
+    "marshal.load",
+    "pickle.load",
+    "pickle.loads",
+    "raw_decode",
+    "os.pread",
+    "os.preadv",
+    "readinto",
+    "tarfile.open",
+    "read_sidecar",
+    "tf.io.decode_jpeg",
+    "noted_checksum",
+    "open_whole",
+}
+
+
+def reading_calls():
+    """{module:function} of every reading call in scripts/."""
+    found = set()
+    for path in sorted(SCRIPTS.rglob("*.py")):
+        module = ".".join(path.relative_to(SCRIPTS).with_suffix("").parts)
+        found |= {f"{module}:{function}" for function in _in(ast.parse(path.read_text(encoding="utf-8")), "")}
+    return found
+
+
+def _in(node, function):
+    """The functions in which a reading call stands."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from _in(child, f"{function}.{child.name}" if function else child.name)
+            continue
+        if isinstance(child, ast.Call) and _reads(ast.unparse(child.func), child):
+            yield function or "<module>"
+        yield from _in(child, function)
+
+
+def _reads(name, call):
+    if name == "open":
+        mode = next((each.value for each in call.args[1:2] if isinstance(each, ast.Constant)), "r")
+        return not set(mode) & set("wax")
+    return any(f".{name}".endswith(f".{each}") for each in READING)
+
+
+KERNEL = "a file of the kernel"
+PROGRAM = "a part of the program"
+BYTES = "only copied, searched for a word, or digested"
+MEMORY = "what another process of the study says, or its own text in memory"
+WRITES = "it writes; what it reads is its own"
+ONCE = "a measurement writes this file, reads it once and removes it; its shape is checked"
+THROUGH = "it calls a reader that is listed, and adds nothing"
+AGAIN = "a cache: what cannot be read is computed again"
+NOT_FUZZED = {
+    **dict.fromkeys(
+        (
+            "study.core.provenance:_cpu_model",
+            "study.instruments.cpu_time:_of_thread_s",
+            "study.instruments.heartbeats:_bytes_read",
+            "study.instruments.memory:peak_memory_mb",
+            "study.instruments.power.sensors.cray:_value",
+            "study.instruments.power.sensors.occ:_text",
+            "study.instruments.power.sensors.rapl:_device",
+            "study.instruments.power.sensors.rapl:_package",
+            "study.instruments.traffic:_core_ticks",
+            "study.machines.guard:_descendants",
+            "study.machines.probe:_cpu_model",
+            "study.machines.probe:answer",
+            "study.training.binding:numa_node",
+            "study.training.ensemble.ring:_has_ended",
+        ),
+        KERNEL,
+    ),
+    **dict.fromkeys(
+        (
+            "study.core.code_version:_collect_module",
+            "study.core.code_version:_reader",
+            "study.core.code_version:_source",
+            "study.core.configuration:named_schema",
+            "study.report.command_lines:_laboratory",
+            "study.report.command_lines:_script",
+            "study.report.command_lines:_targets",
+            "study.report.page.assets:_bundled",
+            "study.report.page.assets:_own",
+        ),
+        PROGRAM,
+    ),
+    **dict.fromkeys(
+        (
+            "study.core.files:sha256",
+            "study.core.files:written_aside",
+            "study.data.download:_is_page",
+            "study.data.download:md5",
+            "study.data.page_cache:drop",
+            "study.data.page_cache:share_in_memory",
+            "study.data.page_cache:warm",
+            "study.data.read_test:_plain",
+            "study.launch.launch:_last_lines",
+            "study.launch.run_directory:_keep_timeline",
+            "study.machines.batch_systems.cobalt:Cobalt.record",
+            "study.machines.batch_systems.jobs:_own_exit_code",
+            "study.machines.batch_systems.jobs:_write_script",
+            "study.machines.probe:_code",
+            "study.machines.probe:_digest",
+            "study.report.page.embedding:Embedding._data",
+            "study.report.page.files:digest",
+            "study.training.staging:_copied",
+        ),
+        BYTES,
+    ),
+    **dict.fromkeys(
+        (
+            "study.data.loader_timing:_in_new_process",
+            "study.data.read_test:_fio",
+            "study.data.text_table:_line_feeds",
+            "study.data.arrow_blocks:_without_plus",
+            "study.instruments.calibration:measure",
+            "study.instruments.power.telemetry:sampled",
+            "study.launch.spots:Spot.start",
+            "study.launch.spots:_told",
+            "study.launch.spots:from_text",
+            "study.machines.guard:_order",
+            "study.machines.host_check:_conversation",
+            "study.machines.probe:main",
+            "study.machines.remote:_order",
+            "study.training.roles:Place.own",
+            "study.training.ensemble.ring:Ring.__init__",
+            "study.training.ensemble.ring:shared",
+            "study.experiment.ensemble:members_of",
+        ),
+        MEMORY,
+    ),
+    **dict.fromkeys(
+        (
+            "study.data.formats:_write_hdf5",
+            "study.data.formats:_write_lmdb",
+            "study.data.images.formats:LMDB.write",
+            "study.data.images.synthetic:Images.blocks",
+            "study.data.matrix_file:create",
+            "study.data.matrix_file:opened",
+            "study.training.checkpoints:Writer._write",
+        ),
+        WRITES,
+    ),
+    **dict.fromkeys(
+        (
+            "study.data.formats:_read_feather",
+            "study.data.formats:_read_hdf5",
+            "study.data.formats:_read_npy",
+            "study.data.formats:_read_parquet",
+        ),
+        ONCE,
+    ),
+    **dict.fromkeys(
+        (
+            "study.data.lmdb_file:open_whole",
+            "fit_scalers:main",
+            "scale_file:main",
+            "study.core.configuration:load_json",
+            "study.core.csv_files:_rows",
+            "study.core.csv_files:_text",
+            "study.core.csv_files:read_csv",
+            "study.core.csv_files:read_rows",
+            "study.core.files:parsed_json",
+            "study.core.files:read_json",
+            "study.core.files:read_text",
+            "study.data.download:fetch",
+            "study.data.images.timing:measure",
+            "study.data.loader_timing:_described",
+            "study.data.loaders:check_columns",
+            "study.launch.launch:_data",
+            "study.models.images:ImageBenchmark.open",
+            "study.plan:check_downloads",
+            "study.training.staging:_empty",
+            "study.training.staging:_table",
+        ),
+        THROUGH,
+    ),
+    "study.core.code_version:_known": AGAIN,
+}

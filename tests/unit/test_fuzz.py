@@ -1,0 +1,222 @@
+"""Files that are damaged by their structure: a share of ``make fuzz``, what it once found, and that it has all readers.
+
+Each case ends in one line of error that names the file, or in what another reader finds in it.
+"""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import calls
+import damage
+import numpy as np
+import pytest
+import readers
+
+from study.core import configuration, csv_files
+from study.core.errors import StudyError
+from study.core.files import parsed_json
+from study.data import feature_scaling, formats, loaders, matrix_file
+from study.experiment import autotuning
+from study.instruments import phases, profiler
+from study.instruments.timeline.summary import summarize
+
+BATCH = Path(readers.__file__).with_name("batch.py")
+CASES = 6  # of each reader
+READERS = readers.import_all()
+FOLDERS = [str(BATCH.parents[1] / name) for name in ("fuzz", "unit", "workflow")]
+
+
+def fuzzed(names, folder):
+    """What a process that damages the files of these readers says of each."""
+    line = [sys.executable, BATCH, *names, "--cases", str(CASES), "--seed", "20", "--folder", folder]
+    done = subprocess.run(
+        line, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(FOLDERS)}
+    )
+    last = (folder / "reader").read_text() if (folder / "reader").exists() else "none"
+    assert done.returncode == 0, f"in {last}: exit code {done.returncode}: {done.stderr[-3000:]}"
+    return [json.loads(text) for text in done.stdout.splitlines()]
+
+
+def is_right(found, names):
+    assert [each["reader"] for each in found] == names
+    wrong = [f"{each['reader']}: {one['what']}" for each in found for one in each["wrong"]]
+    assert not wrong, "\n".join(wrong)
+    assert sum(each["refused"] for each in found) > CASES * len(names) / 5, "too few were broken to mean anything"
+
+
+def test_damaged_files_are_refused_or_read_as_they_stand(tmp_path):
+    names = [name for name, entry in READERS.items() if not entry.slow]
+    is_right(fuzzed(names, tmp_path), names)
+
+
+@pytest.mark.slow
+def test_damaged_images_are_refused_or_read_as_they_stand(tmp_path):
+    names = [name for name, entry in READERS.items() if entry.slow]
+    is_right(fuzzed(names, tmp_path), names)
+
+
+def test_every_reading_call_has_a_reader_or_says_why_not():
+    covered = {place for entry in READERS.values() for place in entry.covers}
+    found = calls.reading_calls()
+    assert not covered & calls.NOT_FUZZED.keys(), "both covered and left out"
+    assert sorted(found - covered - calls.NOT_FUZZED.keys()) == [], "give each a reader in tests/fuzz/"
+    assert sorted((covered | calls.NOT_FUZZED.keys()) - found) == [], "no longer read anything"
+
+
+# What fuzzing has found. Each was a traceback, an endless loop or another number before.
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 2}', "1e400", "-1e400", "9" * 400, '["\\ud800"]', "NaN", "[" * 100_000]
+)
+def test_json_that_readers_understand_differently_is_refused(text):
+    with pytest.raises((ValueError, RecursionError)):
+        parsed_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        damage.BOMB,
+        damage.MERGES,
+        b"a: !!int ''",
+        b"a: !!bool maybe",
+        b"a: !!timestamp x",
+        b"a: &a [*a]",
+        b"&a {b: *a}",
+        b"a: !!python/object/apply:os.system ['true']",
+    ],
+)
+def test_yaml_that_explodes_or_lies_about_its_types_is_refused(tmp_path, text):
+    (tmp_path / "fault.yaml").write_bytes(text)
+    with pytest.raises(StudyError, match="fault.yaml"):
+        configuration.load_yaml(tmp_path / "fault.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b\n1\n", "line 2: 1 values"),
+        ("a,b\n1,2,3\n", "line 2: 3 values"),
+        ("a,a\n1,2\n", "two columns 'a'"),
+        ("a,b\n1,x\n", "line 2, column 'b': 'x'"),
+        ("a,b\n1,NA\n", "'NA'"),
+        ("a,b\n1,True\n", "'True'"),
+        ("", "is empty"),
+        ("a,b\n1,inf\n", "'inf'"),
+        ("a,b\n1,2\0\n", "line 2: there is a zero byte"),
+        ('a,b\n1,"2\n', "line 2"),
+        ("a,b\n\n1,2\n", "line 2: 0 values"),
+        ("\na,b\n1,2\n", "line 1: the line is empty"),
+        ("a\n1\n", "no column 'b'"),
+        ("\ufeffa,b\n1,2\n", "no plain name"),
+        (f"a,b\n1,{'9' * 400}\n", "is not a finite number"),
+    ],
+)
+def test_tables_that_pandas_would_mend_are_refused(tmp_path, text, told):
+    (tmp_path / "fault.csv").write_text(text)
+    with pytest.raises(StudyError, match="fault.csv") as error:
+        csv_files.read_csv(tmp_path / "fault.csv", {"b": csv_files.FINITE})
+    assert told in str(error.value)
+
+
+def test_numbers_of_tables_are_the_nearest_ones(tmp_path):
+    """pandas' own parser is one unit in the last place off here."""
+    numbers = [0.1 + 0.2, 1 / 3, 1e22, 5e-324, 123456789.12345679, 2.2250738585072014e-308, 1.7976931348623157e308]
+    (tmp_path / "x.csv").write_text("b\n" + "".join(f"{number!r}\n" for number in numbers))
+    assert csv_files.read_csv(tmp_path / "x.csv", {"b": csv_files.FINITE})["b"].tolist() == numbers
+
+
+@pytest.mark.parametrize("ts", ["Infinity", "1e400", "NaN", "-5", '"inf"', "1e300"])
+def test_times_that_no_run_has_do_not_fill_the_timeline_for_ever(tmp_path, ts):
+    events = f'[{{"ph": "B", "name": "ALLREDUCE", "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": {ts}}}]'
+    (tmp_path / "timeline.json").write_text(events)
+    found = summarize(tmp_path / "timeline.json").summary
+    assert found["dropped_events"] > 0 and found["allreduce"]["operation_s"] == 0
+
+
+def test_an_empty_archive_is_no_whole_timeline(tmp_path):
+    for name, content in (("a", b""), ("b", gzip.compress(b""))):
+        (tmp_path / f"{name}.json.gz").write_bytes(content)
+        assert summarize(tmp_path / f"{name}.json.gz").summary["lost_bytes"] > 0, name
+
+
+@pytest.mark.parametrize("line", [b"{}", b"null", b"12", b'{"phase": 1}', b"\xff", b"[" * 100_000])
+def test_a_line_of_a_run_s_phases_that_is_no_edge_is_refused(tmp_path, line):
+    (tmp_path / "phases.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(StudyError, match="phases.jsonl: line 1"):
+        phases.read(tmp_path / "phases.jsonl")
+    assert phases.read(tmp_path / "phases.jsonl", is_merged=False) == []
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "score\n1\n",
+        "cycle_time_ms,tensor_fusion_threshold,score\n1,2\n",
+        "cycle_time_ms,tensor_fusion_threshold,score\n1,x,3\n",
+        "a\rb,score\n1,2\n",
+    ],
+)
+def test_a_log_of_autotuning_that_lacks_a_number_is_refused(tmp_path, log):
+    (tmp_path / autotuning.LOG).write_text(log, newline="")
+    with pytest.raises(StudyError, match="autotune.csv"):
+        autotuning.summary(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"s\x00\x00\x00\x00", b"{0", b"i\x01\x00\x00\x00"])
+def test_a_damaged_profile_is_refused(tmp_path, content):
+    (tmp_path / "profile.pstats").write_bytes(content)
+    with pytest.raises(StudyError, match="profile.pstats"):
+        profiler.summarize(tmp_path / "profile.pstats")
+
+
+def test_a_header_that_promises_terabytes_takes_no_memory(tmp_path):
+    whole = damage.npy_bytes(np.zeros((2, 3), np.float32))
+    promise = whole.replace(b"(2, 3), }            ", b"(200000, 10000000), }")
+    assert len(promise) == len(whole) and promise != whole
+    (tmp_path / "x.npy").write_bytes(promise)
+    with pytest.raises(StudyError, match="x.npy: is no whole converted matrix"):
+        matrix_file.load(tmp_path / "x.npy")
+
+
+def test_scalers_of_other_lengths_or_types_are_refused(tmp_path):
+    for name, array in (
+        ("longer", np.ones(4, np.float32)),
+        ("double", np.ones(3)),
+        ("square", np.ones((3, 1), np.float32)),
+    ):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **{"train.divide": np.ones(3, np.float32), "train.subtract": array})
+        with pytest.raises(StudyError, match=f"{name}.npz: has no scaler of train"):
+            feature_scaling.saved(path, "train")
+
+
+def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
+    import lmdb
+
+    with (
+        lmdb.open(str(tmp_path / "x.lmdb"), subdir=False, lock=False, map_size=1 << 20) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        transaction.put(b"%010d" % 0, np.ones(3, np.float32).tobytes())
+        transaction.put(b"%010d" % 1, np.float32(7).tobytes())
+    with pytest.raises(StudyError, match="x.lmdb"):
+        formats.read("lmdb", tmp_path / "x.lmdb")
+
+
+def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
+    from study.data.conversion import convert
+    from study.data.tabular import Form
+
+    (tmp_path / "x.csv").write_text("1,2.5\n3,4.5\n")
+    convert(tmp_path / "x.csv", tmp_path / "x.npy", tmp_path / "x.json", Form.of({"header": False}))
+    (tmp_path / "x.csv").write_text("1,2.5\n3,4.5,\n")
+    for name in ("read_csv", "chunked", "dask", "numpy", "parallel"):
+        with pytest.raises(StudyError, match="x.csv: has 13 bytes, 12 were converted"):
+            loaders.load(name, tmp_path / "x.csv", tmp_path / "x.json", {"header": False})
