@@ -57,7 +57,10 @@ def test_too_many_ranks_are_refused_with_the_reason():
 def run(tmp_path):
     for split in ("train", "test"):
         (tmp_path / f"{split}.json").write_text(json.dumps({"shape": [10, 61]}))
-    data = {split: {"sidecar": str(tmp_path / f"{split}.json")} for split in ("train", "test")}
+    data = {
+        split: {"path": str(tmp_path / f"{split}.npy"), "sidecar": str(tmp_path / f"{split}.json")}
+        for split in ("train", "test")
+    }
     return dataclasses.replace(define(expand(scaling="weak", gpus=1)[0]), data=data)
 
 

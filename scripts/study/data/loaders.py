@@ -3,17 +3,17 @@
 import importlib
 import io
 import itertools
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
+from study.core.files import read_sealed
 from study.core.registry import Registry
 from study.data import formats, text_table
 from study.data.formats import FORMATS
@@ -251,5 +251,5 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
 
 
 def read_sidecar(path: str | Path) -> dict[str, Any]:
-    """The content of a converted file's sidecar, as a dict."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """The content of a converted file's sidecar. Raises `StudyError` if it is missing, broken or was changed."""
+    return cast(dict[str, Any], read_sealed(path))

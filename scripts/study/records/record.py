@@ -15,7 +15,7 @@ import pandas as pd
 
 from study.core import configuration
 from study.core.errors import StudyError
-from study.core.files import number_or_none, read_json, sha256
+from study.core.files import number_or_none, read_json, read_sealed, sha256, unsealed
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
@@ -56,7 +56,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         StudyError: a file of the run is missing or was changed, or the run is not the planned one.
     """
     folder = Path(folder)
-    outcome = read_json(folder / "outcome.json")
+    outcome = read_sealed(folder / "outcome.json")
     configuration.check(outcome, "outcome", str(folder / "outcome.json"))
     verify(folder, outcome["files"])
     run = RunDefinition.read(folder / "run.yaml")
@@ -128,6 +128,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
+    record = unsealed(record, path)
     _check(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
     return {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}

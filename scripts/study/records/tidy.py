@@ -10,7 +10,7 @@ import pandas as pd
 
 from study.core import code_version, configuration, paths
 from study.core.errors import StudyError
-from study.core.files import read_json
+from study.core.files import read_sealed
 from study.data.tabular import paper_size
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
@@ -268,7 +268,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
     """
     rows = []
     for path in loading_files:
-        measured = read_json(path)
+        measured = read_sealed(path)
         configuration.check(measured, "loading", str(path))
         for sample in measured["samples"]:
             file = measured["files"][sample["file"]]
