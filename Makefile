@@ -5,7 +5,7 @@ BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
-.PHONY: study report test quick status recommend tune check bench aa faults load setup lock format reference docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults chaos load setup lock format reference docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(STUDY),--config study=$(STUDY))
@@ -46,6 +46,9 @@ aa: setup  ## A/A test of the comparison of arms, and a slow-down of known size;
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
+
+chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each, resumes
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),10)
 
 load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py

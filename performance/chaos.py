@@ -1,0 +1,82 @@
+"""Rounds of chaos: a small study runs while faults strike it at random moments, several at once.
+
+Round number n has seed n; the seed fixes what strikes and when (tests/faults/chaos.py). After each round the tables,
+records and files must be right, and nothing may be left. Writes one row per round to performance/chaos.csv. Rounds that
+passed before are skipped, except with --rounds 1. Exits with 1 if one failed; it is printed how to repeat it alone.
+"""
+
+import argparse
+import contextlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import chaos
+import pandas as pd
+
+from study.core.files import written_aside
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "performance" / "chaos.csv"
+COLUMNS = ["seed", "start", "strikes", "happened", "outcome", "wrong", "seconds", "commit", "host"]
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
+    arguments = parser.parse_args()
+    table = pd.read_csv(TABLE, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=COLUMNS)
+    passed = set(table.loc[table["outcome"] == "pass", "seed"]) if arguments.rounds > 1 else set()
+    seeds = [seed for seed in range(arguments.seed, arguments.seed + arguments.rounds) if seed not in passed]
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="chaos.") as folder:
+        reference = chaos.Reference.make(Path(folder) / "reference") if seeds else None
+        for number, seed in enumerate(seeds, start=1):
+            done = _played(seed, reference, Path(folder) / str(seed), arguments.keep)
+            table = pd.concat([table[table["seed"] != seed], pd.DataFrame([_row(done)])]).sort_values("seed")
+            with written_aside(TABLE) as aside:
+                table.to_csv(aside, index=False)
+            _tell(done, number, len(seeds))
+            failed += [seed] if done.wrong else []
+    wanted = table["seed"].between(arguments.seed, arguments.seed + arguments.rounds - 1)
+    counts = ", ".join(f"{count} {name}" for name, count in table[wanted]["outcome"].value_counts().items())
+    print(f"{wanted.sum()} rounds, {len(seeds)} of them now: {counts}")
+    sys.exit(1 if failed else 0)
+
+
+def _played(seed, reference, folder, keep):
+    """Play a round; its files are removed, or with ``keep`` moved there if it failed."""
+    folder.mkdir()
+    done = chaos.play(seed, reference, folder)
+    if done.wrong and keep:
+        shutil.move(folder, keep / f"seed-{seed}")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    return done
+
+
+def _row(done):
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {
+        "seed": done.seed, "start": done.plan.start, "strikes": "; ".join(map(str, done.plan.blows)),
+        "happened": "; ".join(done.told), "outcome": "FAIL" if done.wrong else "pass",
+        "wrong": "; ".join(done.wrong)[:2000], "seconds": round(done.seconds, 1), "commit": commit.stdout.strip(),
+        "host": platform.node(),
+    }  # fmt: skip
+
+
+def _tell(done, number, rounds):
+    print(f"{number}/{rounds}  seed {done.seed}  {'FAIL' if done.wrong else 'pass'}  {done.seconds:.0f} s", flush=True)
+    if done.wrong:
+        print(*(f"    struck: {each}" for each in done.told), *(f"    wrong: {each}" for each in done.wrong), sep="\n")
+        print(f"    repeat it: make chaos SEED={done.seed} ROUNDS=1", flush=True)
+
+
+if __name__ == "__main__":
+    main()
