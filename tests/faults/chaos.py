@@ -82,20 +82,20 @@ def _blow(chance, absent):
 
 @dataclass
 class Reference:
-    """The undisturbed study: its project, its seconds, and where it is in a round's copy."""
+    """The undisturbed study: its project, and how many seconds it takes from each of the `STARTS`."""
 
     project: object
-    seconds: float
+    seconds: dict
 
     @classmethod
     def make(cls, folder):
         """Run the study once from nothing."""
         project = make_ready(folder)
-        begun = time.monotonic()
+        begun = time.time()
         with Field(project) as undisturbed:
             code, said = undisturbed.run()
         assert code == 0, said[-3000:]
-        return cls(project, time.monotonic() - begun)
+        return cls(project, _seconds(project.root / battlefield.DISK, begun, time.time()))
 
     def copy(self, folder, start):
         """A copy of the project from which ``start`` takes what is not made yet."""
@@ -106,6 +106,20 @@ class Reference:
             for path in [disk / name] if "." not in name else list(disk.rglob(name)):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return Project(root, battlefield.NAME)
+
+
+def _seconds(disk, begun, ended):
+    """{start: seconds from there to the end}, by when files were written; from each, Snakemake starts first."""
+
+    def written(target):
+        return [path.stat().st_mtime for path in disk.glob(battlefield.ARTEFACTS[target])]
+
+    starting = min(written("a raw file")) - begun
+    return {
+        "nothing": ended - begun,
+        "data": ended - max(written("a sidecar")) + starting,
+        "runs": ended - max(written("an outcome")) + starting,
+    }
 
 
 @dataclass
@@ -146,13 +160,11 @@ def _disturb(field, done, reference):
     """Run the study under the strikes until it has ended and all is quiet; then undo what can be undone."""
     process, begun = field.start(), time.monotonic()
     pending, seen, undo = list(done.plan.blows), {}, []
-    limit_s = battlefield.WAIT_S
+    limit_s, whole_s = battlefield.WAIT_S, reference.seconds[done.plan.start]
     while process.poll() is None:
         present = time.monotonic() - begun
         for blow in list(pending):
-            if present >= blow.moment * reference.seconds and _struck(
-                field, blow, seen, present, undo, done, reference
-            ):
+            if present >= blow.moment * whole_s and _struck(field, blow, seen, present, undo, done, whole_s):
                 pending.remove(blow)
         for due, function in [each for each in undo if each[0] <= present]:
             function()
@@ -171,13 +183,13 @@ def _disturb(field, done, reference):
             function()
 
 
-def _struck(field, blow, seen, present, undo, done, reference):
+def _struck(field, blow, seen, present, undo, done, whole_s):
     """Hit the blow's target if it is there for long enough; whether that was done."""
     if not field.find(blow.target):
         return False
     if present < seen.setdefault(blow, present) + blow.delay_s:
         return False
-    return _hit(field, blow, undo, done, present, present + blow.lasts * reference.seconds)
+    return _hit(field, blow, undo, done, present, present + blow.lasts * whole_s)
 
 
 def _hit(field, blow, undo, done, present, until):
