@@ -1,6 +1,6 @@
 """Rounds of chaos: a small study runs while faults strike it at random moments, several at once.
 
-Round number n has seed n; the seed fixes what strikes and when (tests/faults/chaos.py). After each round the tables,
+Round number n has seed n; the seed fixes what strikes and when (tests/faults/rounds.py). After each round the tables,
 records and files must be right, and nothing may be left. Writes one row per round to performance/chaos.csv. Rounds that
 passed before are skipped, except with --rounds 1. Exits with 1 if one failed; it is printed how to repeat it alone.
 """
@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import chaos
 import pandas as pd
+import rounds
 
 from study.core.files import written_aside
 
@@ -36,7 +36,7 @@ def main():
     seeds = [seed for seed in range(arguments.seed, arguments.seed + arguments.rounds) if seed not in passed]
     failed = []
     with tempfile.TemporaryDirectory(prefix="chaos.") as folder:
-        reference = chaos.Reference.make(Path(folder) / "reference") if seeds else None
+        reference = rounds.Reference.make(Path(folder) / "reference") if seeds else None
         for number, seed in enumerate(seeds, start=1):
             done = _played(seed, reference, Path(folder) / str(seed), arguments.keep)
             table = pd.concat([table[table["seed"] != seed], pd.DataFrame([_row(done)])]).sort_values("seed")
@@ -53,7 +53,7 @@ def main():
 def _played(seed, reference, folder, keep):
     """Play a round; its files are removed, or with ``keep`` moved there if it failed."""
     folder.mkdir()
-    done = chaos.play(seed, reference, folder)
+    done = rounds.play(seed, reference, folder)
     if done.wrong and keep:
         shutil.move(folder, keep / f"seed-{seed}")
     with contextlib.suppress(FileNotFoundError):

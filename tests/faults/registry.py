@@ -1,7 +1,7 @@
 """The faults by name.
 
 A fault of `FAULTS` is a function of a `Place`; its docstring says what must be true afterwards. One of `STRIKES` hits a
-study that runs, at any moment and together with others; what must be true afterwards is the same for all (`chaos`).
+study that runs, at any moment and together with others; what must be true afterwards is the same for all (`rounds`).
 """
 
 from dataclasses import dataclass
