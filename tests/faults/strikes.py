@@ -11,6 +11,7 @@ from battlefield import ARTEFACTS, FOLDERS, PROCESSES
 from registry import strike
 
 STUDY_FILE, BENCHMARK_FILE = "config/studies/chaos.yaml", "config/benchmarks/nt3.yaml"
+AT_REST = {"a file is cut off", "a byte is flipped"}  # what may also happen when nothing runs
 EDITS = {
     "the study's epochs": (STUDY_FILE, "epochs: 1", "epochs: 2"),
     "the study's ranks": (STUDY_FILE, "gpus: 2", "gpus: 1"),
