@@ -6,7 +6,7 @@ HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environm
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -16,7 +16,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test quick status recommend tune check bench aa faults fuzz load setup lock format reference advisories docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults fuzz chaos load setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
@@ -61,6 +61,9 @@ faults: setup  ## inject dozens of faults into real runs, files and downloads; e
 fuzz: setup  ## damage every file that a step reads, in CASES ways, 5,000 by default; each must be refused or read right
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
+
+chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each, resumes
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)
 
 load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py

@@ -55,6 +55,7 @@ try:
     plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
     configuration.check(config, "config", "config/config.yaml or --config")
     STUDY = expansion.load_study(config["study"])
+    os.environ[expansion.PLANNED] = expansion.digest(STUDY)
     MACHINE = machine.load(config["machine"])
     ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
@@ -82,8 +83,16 @@ RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
     *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
     *(f"{OF_STUDY}/findings.{form}" for form in ("json", "md") if STUDY.findings),
+    # Of themselves, too: as inputs of the report they would not be made again if they were deleted.
+    f"{OF_STUDY}/runs.csv",
+    f"{OF_STUDY}/loading.csv",
     f"{OF_STUDY}/report.html",
 ]
+if workflow.is_main_process:
+    try:
+        plan.check_made(RESULT_FILES)
+    except StudyError as error:
+        raise WorkflowError("\n".join(error.lines)) from None
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
 CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)

@@ -40,6 +40,9 @@ rule convert_dataset:
     localrule: True
     conda:
         ENVIRONMENT
+    resources:
+        # No param: a file of an older version has none, and is not converted again for it.
+        checksum=lambda wildcards: dataset_of(wildcards).checksum(DATA, wildcards.file),
     params:
         expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file),
         form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
@@ -48,7 +51,7 @@ rule convert_dataset:
         "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/convert_dataset.py" {input:q} --matrix {output.matrix:q} --sidecar {output.sidecar:q}'
-        " --form {params.form:q} {params.expected} 2>&1 | tee {log:q}"
+        " --form {params.form:q} {params.expected} --checksum {resources.checksum:q} 2>&1 | tee {log:q}"
 
 
 rule convert_images:

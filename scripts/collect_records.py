@@ -5,8 +5,8 @@ import sys
 
 from study.core import code_version, paths
 from study.core.errors import exit_with_message
-from study.core.files import written_aside
-from study.experiment.expansion import load_study
+from study.core.files import written_with_checksum
+from study.experiment.expansion import load_planned
 from study.machines import machine
 from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
 
@@ -19,13 +19,13 @@ def main() -> None:
     parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
     parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
     arguments = parser.parse_args()
-    study, results = load_study(arguments.study), paths.machine_folder(arguments.runs)
+    study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
     runs = with_targets(runs_frame(study.runs, current_code(study.benchmarks), results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
-        with written_aside(path) as aside:
+        with written_with_checksum(path) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)
 

@@ -17,9 +17,20 @@ def main() -> None:
     parser.add_argument("--form", required=True, type=json.loads, help="as in the benchmark's YAML, as JSON")
     parser.add_argument("--rows", type=int, help="refuse a file with another number of rows")
     parser.add_argument("--columns", type=int, help="refuse a file with another number of columns")
+    parser.add_argument(
+        "--checksum", help="file with the SHA-256 that the table had when it was fetched, if there is one"
+    )
     arguments = parser.parse_args()
     form = Form.of(arguments.form)
-    convert(arguments.source, arguments.matrix, arguments.sidecar, form, arguments.rows, arguments.columns)
+    convert(
+        arguments.source,
+        arguments.matrix,
+        arguments.sidecar,
+        form,
+        arguments.rows,
+        arguments.columns,
+        arguments.checksum,
+    )
 
 
 if __name__ == "__main__":

@@ -18,13 +18,19 @@ def main() -> None:
     parser.add_argument("--file", required=True, help="one of the benchmark's files, by its name in the study")
     parser.add_argument("--definition", required=True, type=json.loads, help="the study's dataset, as JSON")
     parser.add_argument("--origin", default={}, type=json.loads, help="server and checksums, as JSON")
-    parser.add_argument("--checksum", required=True, help="where the first download's checksum is kept")
+    parser.add_argument(
+        "--checksum",
+        required=True,
+        help="where the checksum of the first download is kept, or that of the generated file",
+    )
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
     spec = configuration.load_named("benchmarks", arguments.benchmark)
     if arguments.definition["source"].startswith("synthetic"):
         spec = images.with_input(spec, arguments.definition)
-        synthetic.generate(arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file)
+        synthetic.generate(
+            arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file, arguments.checksum
+        )
     else:
         server = arguments.origin.get("server", download.CANDLE_SERVER).rstrip("/")
         url = f"{server}/{spec['url_path']}/{spec['files'][arguments.file]['name']}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from study.core import paths
 from study.core.errors import exit_with_message
-from study.experiment.expansion import load_study
+from study.experiment.expansion import load_planned
 from study.records.gathered import gather
 from study.report.figures.description import describe, draws_targets
 from study.report.figures.kinds import KINDS, Inputs
@@ -20,7 +20,7 @@ def main() -> None:
     for form in ("svg", "pdf"):
         parser.add_argument(f"--{form}", required=True, help="a file to write, in a study's folder figures")
     arguments = parser.parse_args()
-    study, description = load_study(arguments.study), describe(arguments.figure)
+    study, description = load_planned(arguments.study), describe(arguments.figure)
     kind, results = KINDS[description.kind], paths.machine_folder(Path(arguments.svg).parent)
     uses = partial(kind.uses, description)
     runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))

@@ -5,7 +5,7 @@ import argparse
 from study.core import configuration, paths
 from study.core.errors import exit_with_message
 from study.core.files import write_json, write_text
-from study.experiment.expansion import load_study
+from study.experiment.expansion import load_planned
 from study.records.gathered import gather
 from study.report import sources
 from study.report.findings import outcome
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--json", required=True, help="findings.json, in a study's folder")
     parser.add_argument("--markdown", required=True, help="the same for reading")
     arguments = parser.parse_args()
-    study, results = load_study(arguments.study), paths.machine_folder(arguments.json)
+    study, results = load_planned(arguments.study), paths.machine_folder(arguments.json)
     used = {run.directory for run in sources.of_findings(study).runs}
     runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
     machine = paths.machine_of(results)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from study.core.errors import exit_with_message
-from study.core.files import write_json
+from study.core.files import write_sealed
 from study.records.record import make_record
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--output", required=True)
     parser.add_argument("--planned", help="the planned run's fingerprint; another run is refused")
     arguments = parser.parse_args()
-    write_json(arguments.output, make_record(arguments.outcome.parent, arguments.planned))
+    write_sealed(arguments.output, make_record(arguments.outcome.parent, arguments.planned))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from study.core.errors import exit_with_message
-from study.core.files import write_text
-from study.experiment.expansion import load_study
+from study.core.files import written_with_checksum
+from study.experiment.expansion import load_planned
 from study.machines import machine
 from study.report.page.page import page
 
@@ -17,8 +17,10 @@ def main() -> None:
     parser.add_argument("--machine", required=True)
     parser.add_argument("--output", required=True, help="the page, in the study's results folder")
     arguments = parser.parse_args()
-    study, settings = load_study(arguments.study), machine.load(arguments.machine)
-    write_text(arguments.output, page(study, settings, Path(arguments.output).parent))
+    study, settings = load_planned(arguments.study), machine.load(arguments.machine)
+    text = page(study, settings, Path(arguments.output).parent)
+    with written_with_checksum(arguments.output) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

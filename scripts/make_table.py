@@ -6,7 +6,7 @@ from pathlib import Path
 
 from study.core import paths
 from study.core.errors import exit_with_message
-from study.experiment.expansion import load_study
+from study.experiment.expansion import load_planned
 from study.records.gathered import gather
 from study.report.tables import TABLES
 
@@ -19,7 +19,7 @@ def main() -> None:
     for form in ("csv", "markdown", "latex", "html"):
         parser.add_argument(f"--{form}", required=True, help="a file to write, in a study's folder tables")
     arguments = parser.parse_args()
-    study, kind = load_study(arguments.study), TABLES[arguments.table]
+    study, kind = load_planned(arguments.study), TABLES[arguments.table]
     results = paths.machine_folder(Path(arguments.csv).parent)
     rows = gather(
         study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage

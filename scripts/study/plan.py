@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from study.core import configuration
-from study.core.errors import StudyError
-from study.core.files import noted_checksum
+from study.core.errors import StudyError, StudyErrors
+from study.core.files import noted_checksum, was_changed
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
@@ -228,6 +228,16 @@ def check_results(study: Study) -> None:
     for name in study.figures:
         sources.of_figure(study, name)
     sources.of_findings(study)
+
+
+def check_made(paths: Iterable[str]) -> None:
+    """Raise `StudyErrors` for tables, figures and other results that were changed after they were made."""
+    changed = [path for path in paths if was_changed(path)]
+    if changed:
+        raise StudyErrors(
+            f"{path}: was changed after it was made; delete it to have it made again (a copy may have any other name)"
+            for path in changed
+        )
 
 
 def check_references(study: Study) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -48,14 +49,24 @@ def outcome_lacks_a_key(place):
     changed(place, "outcome.json", lambda text: text.replace('"runtime_s"', '"runtime"'), ["runtime"])
 
 
+@fault("a number in outcome.json is changed", "artefact")
+def outcome_number_changed(place):
+    """One line of error that names the file; no record has the number."""
+
+    def other_time(text):
+        return re.sub(r'"runtime_s": (\d)', lambda found: f'"runtime_s": {9 - int(found[1])}', text)
+
+    changed(place, "outcome.json", other_time, ["was changed after it was written"])
+
+
 def rewritten(folder, name, text):
     """Change a file of a run and its checksum with it, as no run would."""
-    from study.core.files import sha256
+    from study.core.files import sha256, write_sealed
 
     (folder / name).write_text(text)
     outcome = json.loads((folder / "outcome.json").read_text())
     outcome["files"][name] = sha256(folder / name)
-    (folder / "outcome.json").write_text(json.dumps(outcome))
+    write_sealed(folder / "outcome.json", {key: value for key, value in outcome.items() if key != "checksum"})
 
 
 @fault("a history with an epoch missing", "artefact")
@@ -114,6 +125,26 @@ def timeline_archive_cut_off(place):
         assert found["lost_bytes"] + found["dropped_events"] > 0
 
 
+def reading_line(folder):
+    code = "from study.records.record import read_record\nfrom study.core.errors import exit_with_message\n"
+    return [sys.executable, "-c", f"{code}exit_with_message(lambda: read_record({str(folder / 'record.json')!r}))"]
+
+
+@fault("a number in a record is changed", "artefact")
+def record_number_changed(place):
+    """Refused with one line that says to delete it; it is made anew from the run."""
+    folder = good_run(place)
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    record = (folder / "record.json").read_text()
+    epoch_s = re.search(r'"time_per_epoch_s": (.+),', record)[1]
+    (folder / "record.json").write_text(record.replace(epoch_s, "0.5"))
+    place.injected()
+    one_line_error(reading_line(folder), ["record.json", "was changed", "delete it"])
+    place.detected()
+    subprocess.run(record_line(folder), check=True, capture_output=True)
+    assert (folder / "record.json").read_text() == record
+
+
 @fault("a record of an older version", "artefact", quick=True)
 def older_record(place):
     """Refused by name of its version; it says to delete it, and it is made anew from the run."""
@@ -122,10 +153,7 @@ def older_record(place):
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**record, "schema_version": 3}))
     place.injected()
-    line = [sys.executable, "-c", f"import sys\n"
-            "from study.records.record import read_record\nfrom study.core.errors import exit_with_message\n"
-            f"exit_with_message(lambda: read_record({str(folder / 'record.json')!r}))"]  # fmt: skip
-    one_line_error(line, ["schema version 3", "delete it"])
+    one_line_error(reading_line(folder), ["schema version 3", "delete it"])
     place.detected()
     subprocess.run(record_line(folder), check=True, capture_output=True)
     assert json.loads((folder / "record.json").read_text()) == record

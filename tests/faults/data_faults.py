@@ -103,15 +103,61 @@ def different_widths(place):
 
 @fault("a converted file is cut off", "dataset")
 def converted_cut_off(place):
-    """The run fails with a record that names the file; nothing trains on half of it."""
+    """One line of error that names the file and says to delete it; nothing trains on half of it."""
+    not_launched(place, "path", lambda content: content[: len(content) // 2], ["train.npy", "was changed", "delete it"])
+
+
+@fault("a bit of a converted file is flipped", "dataset")
+def converted_flipped(place):
+    """One line of error that names the file and says to delete it; nothing trains on it."""
+    flipped = lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]  # noqa: E731
+    not_launched(place, "path", flipped, ["train.npy", "was changed", "delete it"])
+
+
+@fault("a sidecar is cut off", "dataset")
+def sidecar_cut_off(place):
+    """One line of error that names the file and says to delete it; nothing starts."""
+    not_launched(place, "sidecar", lambda content: content[:100], ["train.json", "not valid JSON", "delete it"])
+
+
+@fault("a number in a sidecar is changed", "dataset")
+def sidecar_changed(place):
+    """One line of error that names the file and says to delete it; nothing starts."""
+    not_launched(place, "sidecar", lambda content: content.replace(b"60", b"50", 1), ["train.json", "was changed"])
+
+
+def not_launched(place, kind, change, words):
+    """A file of the training data is changed: the launch ends with one line of error with ``words``."""
     paths = place.definition()["data"]["train"]
-    whole = Path(paths["path"]).read_bytes()
-    (place.folder / "train.npy").write_bytes(whole[: len(whole) // 2])
+    changed = place.folder / Path(paths[kind]).name
+    changed.write_bytes(change(Path(paths[kind]).read_bytes()))
     place.injected()
-    place.run(data={"train": {**paths, "path": str(place.folder / "train.npy")}})
+    launch = place.launch(data={"train": {**paths, kind: str(changed)}})
+    _, errors = launch.communicate(timeout=WAIT_S)
     place.detected()
-    failure = place.outcome()["failure"]
-    assert failure["kind"] == "error" and "train.npy" in failure["message"], failure
+    said = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert launch.returncode == 1 and len(said) == 1 and "Traceback" not in errors, errors[-1500:]
+    assert not [word for word in words if word not in said[0]], said[0]
+    assert not place.has_outcome()
+
+
+@fault("a generated file is changed before its conversion", "dataset", quick=True)
+def generated_changed(place):
+    """One line of error that names the file and says to delete it; no converted file."""
+    definition = {"source": "synthetic", "train_samples": 60, "test_samples": 10, "features": 60, "seed": 1}
+    source, kept = place.folder / "source.csv", place.folder / "sum"
+    line = [sys.executable, SCRIPTS / "fetch_dataset.py", "--benchmark", "nt3", "--file", "train", "--definition",
+            json.dumps(definition), "--checksum", kept, "--output", source]  # fmt: skip
+    subprocess.run(line, check=True, capture_output=True)
+    subprocess.run(conversion(place, FORM, "source.csv", "--checksum", kept), check=True, capture_output=True)
+    (place.folder / "out.npy").unlink()
+    text = source.read_text()
+    source.write_text(text[:-2] + str(9 - int(text[-2])) + "\n")
+    place.injected()
+    line = conversion(place, FORM, "source.csv", "--checksum", kept)
+    one_line_error(line, ["source.csv", "was changed after it was fetched", "delete it"])
+    place.detected()
+    assert not (place.folder / "out.npy").exists()
 
 
 def big_source(place, megabytes):
@@ -153,6 +199,7 @@ def conversion_killed(place):
     assert not (place.folder / "out.npy").exists() and not (place.folder / "out.json").exists()
     subprocess.run(conversion(place), check=True, capture_output=True)
     assert len(np.load(place.folder / "out.npy", mmap_mode="r")) > 1000
+    assert list(place.folder.glob(".out.*.part")) == [], "what the killed one left is removed"
 
 
 class SmallDisk:

@@ -1,4 +1,8 @@
-"""The faults by name. A fault is a function of a `Place`; its docstring says what must be true afterwards."""
+"""The faults by name.
+
+A fault of `FAULTS` is a function of a `Place`; its docstring says what must be true afterwards. One of `STRIKES` hits a
+study that runs, at any moment and together with others; what must be true afterwards is the same for all (`rounds`).
+"""
 
 from dataclasses import dataclass
 
@@ -27,6 +31,32 @@ def fault(name, group, quick=False):
     def register(function):
         assert name not in FAULTS, name
         FAULTS[name] = Fault(name, group, quick, function)
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class Strike:
+    """targets: names of what it may hit. function: of (`battlefield.Field`, what is hit, a number from 0 to 1).
+
+    The function returns (text, undo): what was hit; and how it is undone, or None.
+    """
+
+    name: str
+    targets: tuple
+    function: callable
+
+
+STRIKES = {}
+
+
+def strike(name, targets):
+    """Register the decorated function as a strike."""
+
+    def register(function):
+        assert name not in STRIKES, name
+        STRIKES[name] = Strike(name, tuple(targets), function)
         return function
 
     return register

@@ -1,10 +1,12 @@
 """What happens to runs: ranks and launchers that die, stop, hang or are cut off; real processes and real signals."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 
+import psutil
 import yaml
 from place import SCRIPTS, WAIT_S, one_line_error, signal_and_wait
 from registry import fault
@@ -96,6 +98,29 @@ def launch_killed(place):
     place.detected()
     assert not place.has_outcome()
     assert place.run()["status"] == "ok"
+
+
+@fault("a run and its guard are killed", "run")
+def temporary_files(place):
+    """No temporary file of a rank is left: neither of a run that ends well, nor of a killed one after the next run."""
+    temporary = place.folder / "tmp"
+    temporary.mkdir()
+    place.variables = {"TMPDIR": str(temporary)}
+    assert place.run()["status"] == "ok"
+    assert list(temporary.iterdir()) == []
+    launch = place.launch("broken", **LONG)
+    place.wait_for_epoch(1, "broken")
+    assert [each for each in temporary.glob("*/*") if each.suffix == ".py"], "TensorFlow writes some"
+    (guard,) = [each for each in psutil.Process(launch.pid).children() if "guard.py" in " ".join(each.cmdline())]
+    place.injected()
+    launch.kill()
+    guard.kill()
+    for process in place.processes("broken"):
+        process.kill()
+    launch.wait()
+    assert place.run("whole")["status"] == "ok"
+    place.detected()
+    assert list(temporary.iterdir()) == []
 
 
 @fault("the launching process is terminated", "run")
@@ -194,6 +219,7 @@ def python_error(place):
     """A failed record of kind error with the rank's own message; no process is left."""
     broken = place.folder / "train.npy"
     broken.write_bytes(b"not a matrix")
+    os.utime(broken, (0, 0))  # older than its sidecar, so that its checksum is not compared
     path = place.definition()["data"]["train"]["sidecar"]
     place.injected()
     place.run(data={"train": {"path": str(broken), "sidecar": path}})

@@ -167,6 +167,25 @@ def one_run_fails(place):
     assert "Nothing to be done" in project.run()[1]
 
 
+@fault("a number in a table is changed", "workflow")
+def table_changed(place):
+    """The next Snakemake names the file and says to delete it; then the table is made again as it was."""
+    project = Project(place)
+    code, said = project.run()
+    assert code == 0, said[-1500:]
+    table = project.root / "results" / "local" / "studies" / "fault" / "tables" / "scaling.csv"
+    before = table.read_text()
+    table.write_text(before.replace(",20,", ",21,", 1))
+    place.injected()
+    code, said = project.run()
+    place.detected()
+    assert code == 1 and "Traceback" not in said, said[-1500:]
+    assert f"{table.relative_to(project.root)}: was changed after it was made; delete it" in said, said[-1500:]
+    table.unlink()
+    code, said = project.run()
+    assert code == 0 and table.read_text() == before, said[-1500:]
+
+
 @fault("the configuration changes while a study runs", "workflow")
 def configuration_changes(place):
     """The study's runs are the planned ones. The next plan has them again, with the change."""
@@ -183,6 +202,29 @@ def configuration_changes(place):
     runs = project.runs()
     assert list(zip(runs.status, runs.learning_rate, strict=True)) == [("ok", 0.001)] * 2
     assert project.copy.plan(study="fault")["train"] == 2
+
+
+@fault("the study changes before its tables are made", "workflow")
+def study_changes_before_tables(place):
+    """One line of error; no table of other runs than the planned ones."""
+    project = Project(place)
+    code, said = project.run("--until", "make_record")
+    assert code == 0, said[-1500:]
+    study = project.root / "config" / "studies" / "fault.yaml"
+    before, collector = study.read_text(), "scripts/collect_records.py"
+    meanwhile = (
+        f"import pathlib\npathlib.Path({str(study)!r}).write_text({before.replace('repeats: 2', 'repeats: 1')!r})\n"
+    )
+    text = (project.root / collector).read_text()
+    (project.root / collector).write_text(text.replace("import argparse\n", f"import argparse\n{meanwhile}", 1))
+    place.injected()
+    code, said = project.run()
+    place.detected()
+    assert code == 1 and "fault.yaml: was changed since snakemake started; start snakemake again" in said, said[-1500:]
+    (project.root / collector).write_text(text)
+    study.write_text(before)
+    code, said = project.run()
+    assert code == 0 and len(project.runs()) == 2, said[-1500:]
 
 
 @fault("the configuration changes between the plan and a batch job", "workflow")

@@ -99,7 +99,7 @@ def test_every_figure_draws(name, tmp_path):
     texts = " ".join(re.findall(r">([^<]*)</text>", svg))  # a heading above one panel has several lines
     assert f"study tiny, machine local, benchmark {benchmark}, dataset candle" in texts
     assert (tmp_path / "f.pdf").read_bytes().startswith(b"%PDF")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.pdf", "f.svg"]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["f.pdf", "f.svg"]
     assert all(axes.get_legend() is None or legend(axes) for axes in draw(data).axes)
 
 
@@ -534,7 +534,7 @@ def run_script(make_run, tmp_path, monkeypatch):
 def test_the_script(run_script):
     one, two, weak = (expand(**point)[0] for point in ({"gpus": 1}, {"gpus": 2}, {"scaling": "weak"}))
     made = run_script((one, {}), (two, {"status": "failed"}), (weak, {"status": "failed", "kind": "hang"}))
-    assert sorted(path.name for path in made.iterdir()) == ["f.pdf", "f.svg"]
+    assert sorted(path.name for path in made.glob("[!.]*")) == ["f.pdf", "f.svg"]
     drawn = (made / "f.svg").read_text()
     assert "failed (oom)" in drawn
     assert "hang" not in drawn, "the figure is of strong scaling"

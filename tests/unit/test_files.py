@@ -1,10 +1,23 @@
 """Whole or absent."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
-from study.core.files import sha256, write_json, write_text, written_aside
+from study.core.errors import StudyError
+from study.core.files import (
+    read_json,
+    sha256,
+    was_changed,
+    write_json,
+    write_sealed,
+    write_text,
+    written_aside,
+    written_with_checksum,
+)
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path):
@@ -34,3 +47,63 @@ def test_json_has_no_nan(tmp_path):
 def test_sha256_is_the_standard_one(tmp_path):
     write_text(tmp_path / "file", "abc")
     assert sha256(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path):
+    code = f"""
+import os
+from study.core.files import written_aside
+with written_aside({str(tmp_path / "file")!r}) as aside:
+    aside.write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code])
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith(".part")
+    write_text(tmp_path / "file.txt", "another file")
+    assert left.exists()
+    write_text(tmp_path / "file", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file.txt"]
+
+
+def test_a_writer_at_work_is_left_alone(tmp_path):
+    with written_aside(tmp_path / "file") as aside:
+        aside.write_text("first")
+        other = aside.with_name(f".file.{os.getpid() + 1}.part")
+        aside.rename(other)  # as if it were another process's
+        write_text(tmp_path / "file", "second")
+        assert other.read_text() == "first"
+        other.rename(aside)
+    assert (tmp_path / "file").read_text() == "first"
+
+
+@pytest.mark.parametrize(
+    "change", [("1.5", "2.5"), ('"b"', '"c"'), ("true", "null"), ('"checksum": "', '"checksum": "0')]
+)
+def test_a_change_of_a_sealed_file_is_noticed(tmp_path, change):
+    write_sealed(tmp_path / "file", {"value": 1.5, 2: ["b", {"c": True}]})
+    assert read_json(tmp_path / "file") == {"value": 1.5, "2": ["b", {"c": True}]}
+    text = (tmp_path / "file").read_text()
+    (tmp_path / "file").write_text(text.replace(*change))
+    with pytest.raises(StudyError, match="file: was changed after it was written; restore it, or delete it"):
+        read_json(tmp_path / "file")
+
+
+def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):
+    write_json(tmp_path / "file", {"value": 1.5})
+    assert read_json(tmp_path / "file") == {"value": 1.5}
+
+
+def test_a_change_of_a_file_with_a_checksum_beside_it_is_noticed(tmp_path):
+    path = tmp_path / "table.csv"
+    assert not was_changed(path)
+    write_text(path, "1,2")
+    assert not was_changed(path), "it has no checksum"
+    for text in ("1,2", "1,3"):
+        with written_with_checksum(path) as aside:
+            aside.write_text(text)
+        assert path.read_text() == text and not was_changed(path)
+    path.write_text("1,4")
+    assert was_changed(path)
+    path.unlink()
+    assert not was_changed(path)

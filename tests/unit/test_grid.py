@@ -457,3 +457,13 @@ def test_a_baseline_and_its_arms_run_beside_each_other():
     names = [run.arms[0].name for run in ordered]
     assert (names[:3], names[6:9]) == (["baseline", "arrays", "same"], ["same", "arrays", "baseline"])
     assert names[12:15] == ["arrays", "same", "baseline"]
+
+
+def test_a_step_refuses_a_study_that_was_changed_since_the_plan(monkeypatch):
+    study = expansion.load_study("smoke")
+    assert expansion.load_planned("smoke") == study, "called by hand"
+    monkeypatch.setenv(expansion.PLANNED, expansion.digest(study))
+    assert expansion.load_planned("smoke") == study
+    monkeypatch.setenv(expansion.PLANNED, expansion.digest(dataclasses.replace(study, runs=study.runs[1:])))
+    with pytest.raises(StudyError, match=r"config/studies/smoke.yaml: was changed since snakemake started"):
+        expansion.load_planned("smoke")

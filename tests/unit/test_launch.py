@@ -60,7 +60,10 @@ SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "source"
 def run(tmp_path):
     for split in ("train", "test"):
         (tmp_path / f"{split}.json").write_text(json.dumps(SIDECAR))
-    data = {split: {"sidecar": str(tmp_path / f"{split}.json")} for split in ("train", "test")}
+    data = {
+        split: {"path": str(tmp_path / f"{split}.npy"), "sidecar": str(tmp_path / f"{split}.json")}
+        for split in ("train", "test")
+    }
     return dataclasses.replace(define(expand(scaling="weak", gpus=1)[0]), data=data)
 
 

@@ -10,6 +10,7 @@ import pytest
 from project import BIN, STRONG, TINY
 
 from study.core import configuration
+from study.core.files import read_json, write_sealed
 
 TABLES = {"make_table": 5}
 REPORT = {"make_report": 1}  # whatever changes in the results
@@ -364,7 +365,7 @@ def test_finished_runs_of_another_machine_stand_in_one_table(project):
     shutil.copytree(project.results / "runs", there / "runs")
     records = {path.parent.name: path for path in there.rglob("record.json")}
     for path in records.values():
-        path.write_text(json.dumps({**json.loads(path.read_text()), "machine": other}))
+        write_sealed(path, {**read_json(path), "machine": other})
     records["strong+epochs~4+gpus~2+loader~read_csv"].unlink()
     also = f"tables: [scaling, energy_by_phase]\nfurther_results:\n  - {{machine: {other}, study: tiny}}\n"
     project.add_study("one", ONE_OF_TINY.replace("tables: [scaling]\n", also))

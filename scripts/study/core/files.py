@@ -1,6 +1,8 @@
 """Write files whole or not at all (to a temporary name, then renamed); checksums."""
 
 import contextlib
+import fcntl
+import glob
 import hashlib
 import json
 import math
@@ -14,18 +16,23 @@ from study.core.errors import StudyError
 
 AnyPath = str | os.PathLike[str]
 LONGEST_INTEGER = 300  # digits; a float holds 308
+SEAL = "checksum"  # key of a sealed file
 
 
 @contextlib.contextmanager
 def written_aside(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
 
-    A file that exists under its own name is therefore whole. On an error the temporary file is removed.
+    A file that exists under its own name is therefore whole. On an error the temporary file is removed; those that
+    killed processes left of the same file are removed before.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    lock = os.open(aside, os.O_CREAT | os.O_RDWR, 0o666)
     try:
+        _is_locked(lock)
         yield aside
         with open(aside, "rb") as handle:
             os.fsync(handle.fileno())
@@ -35,7 +42,28 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     finally:
+        os.close(lock)
         aside.unlink(missing_ok=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files for ``path`` that no process holds; where locks cannot be had, they stay."""
+    for other in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with contextlib.suppress(OSError):
+            lock = os.open(other, os.O_RDWR)
+            try:
+                if _is_locked(lock):
+                    other.unlink()
+            finally:
+                os.close(lock)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Try to lock an open file for this process; whether that succeeded."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def meant_for(aside: Path) -> str | None:
@@ -58,6 +86,49 @@ def write_json(path: AnyPath, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def write_sealed(path: AnyPath, value: dict[str, Any]) -> None:
+    """As `write_json`, with a checksum of the content, by which `read_json` notices a change."""
+    write_json(path, {**value, SEAL: _seal(value)})
+
+
+def _unsealed(content: Any, path: AnyPath) -> Any:
+    """Content without its checksum, which is checked; content without one as it is."""
+    if not isinstance(content, dict) or SEAL not in content:
+        return content
+    bare = {key: value for key, value in content.items() if key != SEAL}
+    if content[SEAL] != _seal(bare):
+        raise StudyError(f"{path}: was changed after it was written; restore it, or delete it to have it made again")
+    return bare
+
+
+def _seal(value: dict[str, Any]) -> str:
+    as_read = json.loads(json.dumps(value, allow_nan=False))  # whose keys are text
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def written_with_checksum(path: AnyPath) -> Iterator[Path]:
+    """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`."""
+    path = Path(path)
+    beside = _checksum_file(path)
+    beside.unlink(missing_ok=True)  # of the file before
+    with written_aside(path) as aside:
+        yield aside
+        checksum = sha256(aside)
+    write_text(beside, f"{checksum}  {path.name}\n")
+
+
+def was_changed(path: AnyPath) -> bool:
+    """Whether a file was changed since `written_with_checksum`; not if it is missing, or was written without one."""
+    path = Path(path)
+    beside = _checksum_file(path)
+    return path.exists() and beside.exists() and beside.read_text(errors="replace").split()[:1] != [sha256(path)]
+
+
+def _checksum_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.sha256")
+
+
 def read_text(path: AnyPath) -> str:
     """The text in a file that the study wrote. Raises `StudyError` if it cannot be read or is not UTF-8."""
     try:
@@ -69,9 +140,12 @@ def read_text(path: AnyPath) -> str:
 
 
 def read_json(path: AnyPath) -> Any:
-    """The content of a JSON file. Raises `StudyError` if it cannot be read or is not JSON; see `parsed_json`."""
+    """The content of a JSON file.
+
+    Raises `StudyError` if it cannot be read, is not JSON (see `parsed_json`), or was changed after `write_sealed`.
+    """
     try:
-        return parsed_json(Path(path).read_text(encoding="utf-8"))
+        return _unsealed(parsed_json(Path(path).read_text(encoding="utf-8")), path)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, sha256, write_json, written_aside
-from study.data import matrix_file, text_table
+from study.core.files import AnyPath, sha256, write_sealed, written_aside
+from study.data import matrix_file, text_table, unchanged
 from study.data.table_faults import Source, check_names, describe, find_fault
 from study.data.tabular import Column, Form
 
@@ -36,15 +36,22 @@ class _Converted:
 
 
 def convert(
-    source: AnyPath, matrix: AnyPath, sidecar: AnyPath, form: Form, rows: int | None = None, columns: int | None = None
+    source: AnyPath,
+    matrix: AnyPath,
+    sidecar: AnyPath,
+    form: Form,
+    rows: int | None = None,
+    columns: int | None = None,
+    checksum: AnyPath | None = None,
 ) -> None:
     """Convert the text table ``source`` into ``matrix`` (``.npy``, float32, C order) and ``sidecar`` (JSON).
 
     form: `study.data.tabular.Form`; it determines the columns of the matrix. Each number is the float64 nearest to its
     text, rounded to float32; missing numbers are NaN. The sidecar holds the values of each column of categories. rows,
-    columns: the expected numbers; a file with others is refused. Extra memory: a few MB per core, and 4 bytes per row
-    and column of categories. Raises `StudyError` for a file that is empty, truncated, ragged, of another shape, or has
-    a value that is not a finite number or an allowed category.
+    columns: the expected numbers; a file with others is refused. checksum: a file with the SHA-256 that the source had
+    when it was fetched, if there is such a file; a source that was changed since then is refused. Extra memory: a few
+    MB per core, and 4 bytes per row and column of categories. Raises `StudyError` for a file that is empty, truncated,
+    ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
     source = Path(source)
     table = _readable(source, form)
@@ -53,14 +60,17 @@ def convert(
             done = _convert_by_pandas(source, aside, form, rows, columns)
         else:
             done = _convert_stream(source, aside, form, table, rows, columns)
+        unchanged.check_source(source, done.checksum, checksum)
+        of_matrix = sha256(aside)
     numbers = form.numbers(done.source.names)
-    write_json(
+    write_sealed(
         sidecar,
         {
             "schema_version": 3,
             "converter_version": CONVERTER_VERSION,
             "shape": [done.source.rows, len(form.codes) + len(numbers)],
             "dtype": "float32",
+            "sha256": of_matrix,
             "codes": [{"column": c, "values": v} for c, v in zip(form.codes, done.categories, strict=True)],
             "missing_values": done.missing,
             "columns": [len(numbers), _digest(numbers)],

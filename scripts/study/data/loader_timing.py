@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from study.core import code_version, configuration, environment, provenance
-from study.core.files import AnyPath, write_json
+from study.core.files import AnyPath, write_sealed
 from study.data import page_cache
 from study.data.formats import FORMATS
 from study.data.loaders import LOADERS, read_sidecar
@@ -68,7 +68,7 @@ def measure(
         "provenance": provenance.collect(environment.without_steering(os.environ)),
     }
     configuration.check(result, "loading", str(output))
-    write_json(output, result)
+    write_sealed(output, result)
 
 
 def _why_not_cold(files: Mapping[str, Mapping[str, Any]]) -> str | None:

@@ -2,8 +2,11 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +22,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
 
 MOST_RUNS = 20_000
+PLANNED = "STUDY_PLANNED"  # variable with the digest of the study that Snakemake has planned
 Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the names that grids use
 
 
@@ -26,6 +30,24 @@ def load_study(name: str) -> Study:
     """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run."""
     content = configuration.load_named("studies", name, schemas.studies())
     return expand(name, content, f"config/studies/{name}.yaml")
+
+
+def load_planned(name: str) -> Study:
+    """As `load_study`, for a step of a Snakemake that runs: raises `StudyError` if the study was changed meanwhile.
+
+    A table of other runs than the planned ones would lack some, or have others, and would not be made again.
+    """
+    study = load_study(name)
+    if os.environ.get(PLANNED, digest(study)) != digest(study):
+        raise StudyError(f"config/studies/{name}.yaml: was changed since snakemake started; start snakemake again")
+    return study
+
+
+def digest(study: Study) -> str:
+    """Identifies what a study runs and makes; Snakemake puts it into the variable `PLANNED`, for its steps."""
+    made = [study.tables, study.figures, study.findings]
+    of_study = [study.name, [run.directory for run in study.runs], [each.directory for each in study.loading], made]
+    return hashlib.sha256(json.dumps(of_study).encode()).hexdigest()
 
 
 def expand(name: str, content: dict[str, Any], where: str) -> Study:

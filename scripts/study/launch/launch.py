@@ -8,8 +8,9 @@ from typing import Any
 
 from study.core import code_version, configuration, environment, provenance
 from study.core.errors import StudyError
-from study.core.files import meant_for, sha256, write_json
+from study.core.files import meant_for, sha256, write_json, write_sealed
 from study.core.paths import SCRIPTS
+from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
@@ -106,6 +107,7 @@ def _launch(
     lock: int,
     calibrated: bool,
 ) -> None:
+    unchanged.check_data(run.data)
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
     hosts, links = _checked_hosts(run, folder)
     line = _line(run, folder, {**run.machine, "links": links}, program)
@@ -136,6 +138,7 @@ def _launch(
     before = _calibrate(number) if calibrated else None
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
     after = _calibrate(number) if before else None
+    unchanged.check_data(run.data)
     if results.left_alone(run):
         results.assemble(folder, run["ensemble"])
     run_directory.merge_ranks(folder, facts["hosts"])
@@ -190,7 +193,7 @@ def _write_outcome(
     folder: Path, why: dict[str, Any] | None, exit_code: int | None, begun_ns: int, ended_ns: int
 ) -> None:
     """Write ``outcome.json``, the last of a run's files. why: its failure, or None."""
-    write_json(
+    write_sealed(
         folder / "outcome.json",
         {
             "status": "failed" if why else "ok",

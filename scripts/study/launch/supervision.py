@@ -56,6 +56,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, un
             stopped = "timeout", "its batch job reached its walltime, and the batch system ended it"
         finally:
             _end(process)
+            guard.remove(guard.temporary_folder(process.pid, variables))  # if the guard itself was killed
     reader.join()
     if process.stdin is not None:
         process.stdin.close()

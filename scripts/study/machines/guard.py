@@ -10,19 +10,25 @@ From `study.machines.remote` the first line is an order in JSON; then comes a by
 on a command line, where all users of the host could read it, and a host that no longer hears from the launching host
 ends its ranks by itself. The order has ``line``, the command line; ``folder``, where it runs; ``variables`` to set; and
 ``without``, prefixes of variables to clear, which steer training and may be set in the host's own shell files.
+
+The ranks get a folder for temporary files of their own, which is removed when they have ended: TensorFlow leaves files
+there when a rank ends at once or is killed.
 """
 
+import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SILENCE_S = 60.0  # without a byte from the launching host, after which it counts as gone
+TEMPORARY = "study-ranks-"  # begin of the name of a folder for temporary files; the guard's process id follows
 SET_CHILD_SUBREAPER = 36  # of prctl: descendants whose parent has ended become children of this process
 
 
@@ -65,12 +71,14 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe
     signal.set_wakeup_fd(told)
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
+    _hold_temporary_folder()
     child = _started(line)
     heard = time.monotonic()
     while True:
         status = _reaped(child)
         if status is not None:
             _kill_descendants()
+            remove(temporary_folder(os.getpid(), os.environ))
             return status
         left = None if silence_s is None else max(0.0, heard + silence_s - time.monotonic())
         ready, _, _ = select.select([0, child_ended], [], [], left)
@@ -88,6 +96,9 @@ def _started(line: list[str]) -> int:
     child = os.fork()
     if child:
         return child
+    folder = temporary_folder(os.getppid(), os.environ)
+    if folder.is_dir():
+        os.environ["TMPDIR"] = str(folder)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -114,7 +125,44 @@ def _reaped(child: int) -> int | None:
 
 def _give_up() -> None:
     _kill_descendants()
+    remove(temporary_folder(os.getpid(), os.environ))
     os.killpg(0, signal.SIGKILL)
+
+
+def _hold_temporary_folder() -> None:
+    """Make the ranks' folder for temporary files and lock it; folders of guards that were killed are removed."""
+    folder = temporary_folder(os.getpid(), os.environ)
+    for other in folder.parent.glob(f"{TEMPORARY}*"):
+        _remove_if_abandoned(other)
+    with contextlib.suppress(OSError):  # without it, the ranks use the host's folder
+        folder.mkdir(mode=0o700)
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove(folder)
+    except OSError:
+        return  # its guard lives
+    finally:
+        os.close(descriptor)
+
+
+def temporary_folder(guard: int, variables: Mapping[str, str]) -> Path:
+    """The ranks' folder for temporary files. guard: the guard's process id. variables: its environment."""
+    return Path(variables.get("TMPDIR") or "/tmp") / f"{TEMPORARY}{guard}"  # noqa: S108  as tempfile does
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of ranks that have ended, if it is there."""
+    import shutil  # not before the ranks have started
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_descendants() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from study.core.errors import StudyError
-from study.core.files import write_json
+from study.core.files import write_sealed
 from study.data.images import codec
 from study.data.images.formats import FORMATS, INDEX, Checked
 from study.data.images.layouts import Source
@@ -68,7 +68,7 @@ def convert(
         os.replace(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    write_json(
+    write_sealed(
         sidecar,
         {
             "schema_version": 1,

@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
-from study.core.files import AnyPath, written_aside
+from study.core.files import AnyPath, written_with_checksum
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_name_axis, set_value_axis
 from study.report.figures.selection import FigureData, Line, Panel
@@ -45,7 +45,7 @@ def write(data: FigureData, svg: AnyPath, pdf: AnyPath) -> None:
 def save(figure: Figure, data: Any, svg: AnyPath, pdf: AnyPath) -> None:
     """Write a Matplotlib figure as SVG and PDF, with the name, title and caption of ``data``."""
     title = f"{data.name}: {data.title}"
-    with written_aside(svg) as svg_aside, written_aside(pdf) as pdf_aside:
+    with written_with_checksum(svg) as svg_aside, written_with_checksum(pdf) as pdf_aside:
         figure.savefig(svg_aside, format="svg", metadata={"Date": None, "Title": title, "Description": data.caption})
         figure.savefig(
             pdf_aside, format="pdf", metadata={"CreationDate": None, "Title": title, "Subject": data.caption}

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from study.core.files import AnyPath, write_text, written_aside
+from study.core.files import AnyPath, written_with_checksum
 from study.experiment.parameters import PARAMETERS
 from study.records.names import SEPARATOR
 from study.report import html
@@ -35,11 +35,11 @@ class Table:
 
     def write(self, csv: AnyPath, markdown: AnyPath, latex: AnyPath, html: AnyPath) -> None:
         """Write the four files, each whole or not at all."""
-        with written_aside(csv) as aside:
+        with written_with_checksum(csv) as aside:
             self.frame.to_csv(aside, index=False)
-        write_text(markdown, self.markdown())
-        write_text(latex, self.latex())
-        write_text(html, self.html())
+        for path, text in ((markdown, self.markdown()), (latex, self.latex()), (html, self.html())):
+            with written_with_checksum(path) as aside:
+                aside.write_text(text, encoding="utf-8")
 
     def write_to(self, folder: Path) -> None:
         """Write the four files into ``folder``, named after the table."""

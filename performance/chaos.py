@@ -1,0 +1,84 @@
+"""Rounds of chaos: a small study runs while faults strike it at random moments, several at once.
+
+Round number n has seed n; the seed fixes what strikes and when (tests/faults/rounds.py). After each round the tables,
+records and files must be right, and nothing may be left. Writes one row per round to performance/chaos.csv. Rounds that
+passed before are skipped, except with --rounds 1. Exits with 1 if one failed; it is printed how to repeat it alone.
+"""
+
+import argparse
+import contextlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import rounds
+
+from study.core.files import written_aside
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "performance" / "chaos.csv"
+COLUMNS = ["seed", "start", "strikes", "happened", "outcome", "wrong", "seconds", "commit", "host"]
+
+
+def main():
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
+    arguments = parser.parse_args()
+    rows = {row["seed"]: row for row in _before()}
+    wanted = range(arguments.seed, arguments.seed + arguments.rounds)
+    seeds = [seed for seed in wanted if len(wanted) == 1 or seed not in rows or rows[seed]["outcome"] != "pass"]
+    with tempfile.TemporaryDirectory(prefix="chaos.") as folder:
+        reference = rounds.Reference.make(Path(folder) / "reference") if seeds else None
+        for number, seed in enumerate(seeds, start=1):
+            done = _played(seed, reference, Path(folder) / str(seed), arguments.keep)
+            rows[seed] = _row(done)
+            with written_aside(TABLE) as aside:
+                pd.DataFrame([rows[each] for each in sorted(rows)], columns=COLUMNS).to_csv(aside, index=False)
+            _tell(done, number, len(seeds))
+    failed = [seed for seed in wanted if rows[seed]["outcome"] != "pass"]
+    print(f"{len(wanted)} rounds, {len(seeds)} of them now: {len(failed)} failed {failed or ''}")
+    sys.exit(1 if failed else 0)
+
+
+def _before():
+    """The rows of earlier rounds."""
+    return pd.read_csv(TABLE, keep_default_na=False).to_dict("records") if TABLE.exists() else []
+
+
+def _played(seed, reference, folder, keep):
+    """Play a round; its files are removed, or with ``keep`` moved there if it failed."""
+    folder.mkdir()
+    done = rounds.play(seed, reference, folder)
+    if done.wrong and keep:
+        shutil.move(folder, keep / f"seed-{seed}")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    return done
+
+
+def _row(done):
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {
+        "seed": done.seed, "start": done.plan.start, "strikes": "; ".join(map(str, done.plan.blows)),
+        "happened": "; ".join(done.told), "outcome": "FAIL" if done.wrong else "pass",
+        "wrong": "; ".join(done.wrong)[:2000], "seconds": round(done.seconds, 1), "commit": commit.stdout.strip(),
+        "host": platform.node(),
+    }  # fmt: skip
+
+
+def _tell(done, number, rounds):
+    print(f"{number}/{rounds}  seed {done.seed}  {'FAIL' if done.wrong else 'pass'}  {done.seconds:.0f} s", flush=True)
+    if done.wrong:
+        print(*(f"    struck: {each}" for each in done.told), *(f"    wrong: {each}" for each in done.wrong), sep="\n")
+        print(f"    repeat it: make chaos SEED={done.seed} ROUNDS=1", flush=True)
+
+
+if __name__ == "__main__":
+    main()

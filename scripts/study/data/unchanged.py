@@ -1,0 +1,47 @@
+"""Whether the files of a dataset are those that were fetched and converted.
+
+A file is read for this only if it was written after its sidecar, so that the check costs nothing as a rule, and does
+not bring files into the page cache. Scaled matrices and folders of images are not checked.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from study.core.errors import StudyError
+from study.core.files import AnyPath, sha256
+from study.data.loaders import read_sidecar
+
+
+def check_source(source: Path, found: str, checksum: AnyPath | None) -> None:
+    """Raise `StudyError` if a fetched file was changed before its conversion.
+
+    found: its SHA-256 now. checksum: the file with the one that it had, which need not exist.
+    """
+    if checksum is None or not Path(checksum).exists():
+        return
+    known = Path(checksum).read_text(encoding="utf-8", errors="replace").split()[:1]
+    if known != [found]:
+        raise StudyError(
+            f"{source}: was changed after it was fetched (its SHA-256 is not that in {checksum}); "
+            "delete it to have it fetched again; if it is right, delete the file with the checksum"
+        )
+
+
+def check_data(data: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise `StudyError` if a file that a run reads was changed after its conversion.
+
+    data: {file of the dataset: its paths}, with ``path`` and ``sidecar``.
+    """
+    for paths in data.values():
+        path, sidecar = Path(paths["path"]), Path(paths["sidecar"])
+        known = None if "codes" in paths else _known(path, read_sidecar(sidecar))
+        if known is None or not path.is_file() or path.stat().st_mtime_ns <= sidecar.stat().st_mtime_ns:
+            continue
+        if sha256(path) != known:
+            raise StudyError(f"{path}: was changed after its conversion; delete it to have it made again")
+
+
+def _known(path: Path, described: Mapping[str, Any]) -> str | None:
+    """The checksum of a raw or converted file; None if its sidecar, of an older version, has none."""
+    return described.get("sha256") if path.suffix == ".npy" else described["source"]["sha256"]
