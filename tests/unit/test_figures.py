@@ -521,7 +521,7 @@ def run_script(make_run, tmp_path, monkeypatch):
             folder = make_run(planned, **facts)
             write_json(folder / "record.json", make_record(folder))
         study = Study("tiny", "a test", {}, tuple(planned for planned, _ in runs))
-        monkeypatch.setattr(make_figure, "load_study", {"tiny": study}.__getitem__)
+        monkeypatch.setattr(make_figure, "load_planned", {"tiny": study}.__getitem__)
         made = tmp_path / "local" / "studies" / "tiny" / "figures"
         outputs = ["--svg", str(made / "f.svg"), "--pdf", str(made / "f.pdf")]
         monkeypatch.setattr(sys, "argv", ["make_figure.py", "--figure", name, "--study", "tiny", *outputs])
