@@ -30,3 +30,9 @@ def test_no_message_where_nobody_reads_the_rest():
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 1
+
+
+def test_no_message_from_a_script_that_has_closed_its_output():
+    process = ended("import sys; sys.stdout.close()", stdout=subprocess.PIPE)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 0

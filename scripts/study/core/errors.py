@@ -45,7 +45,8 @@ def exit_with_message(main: Callable[[], object]) -> None:
     """
     try:
         main()
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # as the sampler does, once it has told what it found
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end goes there
         sys.exit(1)
