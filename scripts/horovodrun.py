@@ -58,8 +58,11 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
 
 
 def _through_remote(local_command: str, host: str, **_: Any) -> str:
-    """The shell command that runs ``local_command``, one quoted word, on ``host``."""
-    return f"{shlex.join([sys.executable, '-I', '-S', remote.__file__, host])} {local_command}"
+    """The shell command that runs ``local_command``, one quoted word, on ``host``.
+
+    The shell stays as its parent: horovodrun ends the children of what it started, and would else end ssh itself.
+    """
+    return f"{shlex.join([sys.executable, '-I', '-S', remote.__file__, host])} {local_command}; exit $?"
 
 
 if __name__ == "__main__":
