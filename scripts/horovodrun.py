@@ -74,10 +74,13 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
 
 
 def _through_remote(local_command: str, host: str, **_: Any) -> str:
-    """The shell command that runs ``local_command``, one quoted word, on ``host``."""
+    """The shell command that runs ``local_command``, one quoted word, on ``host``.
+
+    The shell stays as its parent: horovodrun ends the children of what it started, and would else end ssh itself.
+    """
     (words,) = shlex.split(local_command)
     words = words.removeprefix(f"cd {Path.cwd()} > /dev/null 2>&1 ; ")
-    return shlex.join([sys.executable, "-I", "-S", remote.__file__, host, words])
+    return f"{shlex.join([sys.executable, '-I', '-S', remote.__file__, host, words])}; exit $?"
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ make_keys() { # for N hosts and h0
   mkdir -p "$lab" /run/sshd
   chmod 700 "$lab"
   touch "$lab/laboratory"
-  [ -d ~root/.ssh ] || { mkdir -m 700 ~root/.ssh && touch "$lab/made_ssh_folder"; }
+  [ -d ~root/.ssh ] || { mkdir -m 700 ~root/.ssh && touch ~root/.ssh/.of_laboratories; }
   ssh-keygen -q -t ed25519 -N '' -C laboratory -f "$lab/key" </dev/null
   ssh-keygen -q -t ed25519 -N '' -C laboratory -f "$lab/hostkey" </dev/null
   echo "127.0.0.1 localhost" >"$lab/hosts"
@@ -117,7 +117,9 @@ up() {
   fi
   refuse_if_busy
   down
-  trap 'down; echo "lab.sh: error: the laboratory could not be started" >&2' EXIT
+  exec 9<~root
+  flock 9 # so that no other laboratory removes root's ~/.ssh before the hosts have mounted theirs on it
+  trap 'flock -u 9; down; echo "lab.sh: error: the laboratory could not be started" >&2' EXIT
   make_keys "$1"
   start_bridge
   for i in $(seq "$1"); do
@@ -126,6 +128,7 @@ up() {
     start_sshd "h$i"
   done
   echo none >"$lab/rate"
+  flock -u 9
   trap - EXIT
   status
 }
@@ -192,9 +195,21 @@ down() {
       fi
     done
     kill -KILL "$pid" 2>/dev/null || true
+    for _ in $(seq 100); do is_up "$(basename "$host")" || break; sleep 0.05; done
   done
-  [ ! -e "$lab/made_ssh_folder" ] || rmdir ~root/.ssh 2>/dev/null || true
+  remove_ssh_folder
   rm -rf "$lab"
+}
+
+# The folder that laboratories made goes with the last one: to remove it would take away what others mounted on it.
+remove_ssh_folder() {
+  exec 8<~root
+  flock 8
+  if [ -e ~root/.ssh/.of_laboratories ] && ! grep -qs " $(echo ~root)/.ssh " /proc/[0-9]*/mountinfo; then
+    rm ~root/.ssh/.of_laboratories
+    rmdir ~root/.ssh 2>/dev/null || true
+  fi
+  flock -u 8
 }
 
 [ "$(id -u)" = 0 ] || [ $# = 0 ] || fail "the laboratory needs root"

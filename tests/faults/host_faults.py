@@ -119,12 +119,20 @@ def _same_name(place):
     place.lab.on("h2", "hostname", "h1")
 
 
-def _clock_an_hour_off(place):
-    found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-    if not found:
-        raise NotHere("libfaketime is not installed")
-    place.lab.on("h2", "sh", "-c", "kill $(cat $LAB_DIR/h2/sshd.pid)")
-    place.lab("sshd", "h2", "-o", f"SetEnv=LD_PRELOAD={found[0]} FAKETIME=+1h DONT_FAKE_MONOTONIC=1")
+def clock_off(by):
+    """A function that sets the clocks of h2 off, for all that ssh starts there. by: as ``+1h``.
+
+    The monotonic clock too: where libfaketime leaves it as it is, Python's ``sleep`` fails.
+    """
+
+    def set_off(place):
+        found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        if not found:
+            raise NotHere("libfaketime is not installed")
+        place.lab.on("h2", "sh", "-c", "kill $(cat $LAB_DIR/h2/sshd.pid)")
+        place.lab("sshd", "h2", "-o", f"SetEnv=LD_PRELOAD={found[0]} FAKETIME={by}")
+
+    return set_off
 
 
 # What is done to host h2, words of the one line that tells it, and changes of the machine.
@@ -140,7 +148,7 @@ NOT_READY = {
     "a host has other data": (_other_data, ["h2: ", "train.npy is not the same", "copy"], {}),
     "a host's own name does not resolve": (_unresolvable_name, ["h2: its own name, nowhere,", "/etc/hosts"], {}),
     "two hosts have one name": (_same_name, ["h2: calls itself h1", "rename"], {}),
-    "a host's clock is an hour off": (_clock_an_hour_off, ["h2: its clock is +3600 s off", "timedatectl"], {}),
+    "a host's clock is an hour off": (clock_off("+1h"), ["h2: its clock is +3600 s off", "timedatectl"], {}),
     "a host lacks the interface": (
         lambda place: None, ["h2: has no interface eth9", "br0 (10.77.0.3)"], {"interface": {"h1": "br0", "h2": "eth9"}}
     ),

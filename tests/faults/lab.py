@@ -18,7 +18,12 @@ NEEDED = (
     "export PATH=$PATH:/usr/sbin:/sbin; hostname there && mount -t tmpfs tmpfs /mnt && ip link add br0 type bridge "
     "&& ip link add v1 type veth peer name v2 && tc qdisc add dev v1 root tbf rate 1mbit burst 64kb latency 50ms"
 )
-ITS_OWN = {"sleep", "sshd", "sshd-session"}  # processes that keep a host
+SSHD = {"sshd", "sshd-session"}
+# Where a cgroup that freezes its processes can be made, its file, and the words for it.
+FREEZERS = (
+    (Path("/sys/fs/cgroup/freezer"), "freezer.state", "FROZEN", "THAWED"),
+    (Path("/sys/fs/cgroup"), "cgroup.freeze", "1", "0"),
+)
 
 
 class Lab:
@@ -55,19 +60,66 @@ class Lab:
     def on(self, host, *command):
         return self("on", host, *command)
 
-    def left(self):
-        """Processes on the hosts, besides those that keep them: {host: command lines}."""
-        spaces = {}
-        for number in range(1, self.hosts + 1):
-            keeper = (self.folder / f"h{number}" / "pid").read_text().split()[0]
-            spaces[os.readlink(f"/proc/{keeper}/ns/net")] = f"h{number}"
-        found = {}
+    def processes(self, host):
+        """All processes on a host, besides the one that keeps its namespaces."""
+        keeper, space = (self.folder / host / "pid").read_text().split()
+        found = []
         for process in psutil.process_iter(["name", "cmdline", "status"]):
             with contextlib.suppress(OSError, psutil.Error):
-                host = spaces.get(os.readlink(f"/proc/{process.pid}/ns/net"))
-                if host and process.info["name"] not in ITS_OWN and process.info["status"] != psutil.STATUS_ZOMBIE:
+                if os.readlink(f"/proc/{process.pid}/ns/net") == space and process.pid != int(keeper):
+                    found.append(process)
+        return found
+
+    def signal(self, host, number, names=None):
+        """Send a signal to all processes on a host, or to those with such a name."""
+        for process in self.processes(host):
+            if names is None or process.info["name"] in names:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+
+    def left(self):
+        """Processes on the hosts, besides those that keep them: {host: command lines}."""
+        found = {}
+        for host in (f"h{number}" for number in range(1, self.hosts + 1)):
+            for process in self.processes(host):
+                if process.info["name"] not in SSHD and process.info["status"] != psutil.STATUS_ZOMBIE:
                     found.setdefault(host, []).append(" ".join(process.info["cmdline"]))
         return found
+
+
+class Freezer:
+    """A cgroup that stops processes as a machine that freezes does; raises `NotHere` where none can be made."""
+
+    def __init__(self, name):
+        for root, file, self._stop, self._go_on in FREEZERS:
+            self._root, self._folder = root, root / name
+            with contextlib.suppress(OSError):
+                self._folder.mkdir()
+                self._state = self._folder / file
+                if self._state.exists():
+                    return
+                self._folder.rmdir()
+        raise NotHere("no cgroup that freezes processes can be made here")
+
+    def __enter__(self):
+        return self
+
+    def freeze(self, processes):
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                (self._folder / "cgroup.procs").write_text(str(process.pid))
+        self._state.write_text(self._stop)
+
+    def thaw(self):
+        self._state.write_text(self._go_on)
+
+    def __exit__(self, *_):
+        self.thaw()
+        while inside := (self._folder / "cgroup.procs").read_text().split():
+            for number in inside:
+                with contextlib.suppress(ProcessLookupError):
+                    (self._root / "cgroup.procs").write_text(number)
+        self._folder.rmdir()
 
 
 class LabPlace(Place):

@@ -36,7 +36,7 @@ class Place:
         self.folder, self.data = Path(folder), Path(data)
         self.seconds = None
         self.variables = {}  # of the launching process, besides this one's
-        self._since = self._copy = None
+        self._since = self._copy = self._launched = None
 
     def injected(self):
         """The fault is in from now on."""
@@ -76,11 +76,12 @@ class Place:
         root = self._copy.root if self._copy else ROOT
         program = root / "scripts" / "launch_training.py"
         line = [*self.prefix, sys.executable, program, "--run", given, "--outcome", folder / "outcome.json"]
-        return subprocess.Popen(
+        self._launched = subprocess.Popen(
             [*line, *options], cwd=root, env={**(self._copy.variables if self._copy else os.environ), **self.variables},
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored behind a shell's &
         )  # fmt: skip
+        return self._launched
 
     def run(self, name="run", options=(), **changes):
         """A run from start to end; returns its outcome."""
@@ -125,7 +126,7 @@ class Place:
     def wait_for_epoch(self, epoch, name="run"):
         """Wait until rank 0 has said that an epoch has ended."""
         log = self.folder / name / "train.log"
-        self.wait_until(lambda: log.exists() and f"epoch {epoch}/" in log.read_text(), f"epoch {epoch}")
+        self._wait_in_run(lambda: log.exists() and f"epoch {epoch}/" in log.read_text(), f"epoch {epoch}")
 
     def wait_for_phase(self, phase, rank=1, name="run"):
         """Wait until a rank is in a phase."""
@@ -134,7 +135,12 @@ class Place:
         def is_there():
             return log.exists() and any(edge["phase"] == phase for edge in phases.read(log, is_merged=False))
 
-        self.wait_until(is_there, f"rank {rank} in {phase}")
+        self._wait_in_run(is_there, f"rank {rank} in {phase}")
+
+    def _wait_in_run(self, condition, what):
+        """Wait for something of the run that was launched last, as long as it runs."""
+        self.wait_until(lambda: condition() or self._launched.poll() is not None, what)
+        assert condition(), f"the run ended before {what}: {self._launched.stderr.read()[-800:]}"
 
     def seconds_in(self, phase, rank, name="run"):
         """How long a rank of a run that has ended was in a phase."""

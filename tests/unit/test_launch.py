@@ -15,7 +15,7 @@ from examples import define, expand
 
 from study.core.errors import StudyError
 from study.launch import launch, run_directory
-from study.machines import launchers
+from study.machines import hosts, launchers
 from study.machines.machine import load as machine
 
 
@@ -195,6 +195,13 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
             "no room",
         ),
         ("echo mpirun does not run as root; echo ------; exit 1", "error", None, "mpirun does not run as root"),
+        (
+            "echo '[0]<stderr>:tf.errors.UnknownError: Horovod'; echo '[1]<stderr>:Timeout, server b not responding.';"
+            "echo '[1]<stderr>:cut oferror: lost contact with b: its link'; exit 1",
+            "host_lost",
+            1,
+            "error: lost contact with b: its link",
+        ),
     ],
 )
 def test_a_failed_run_is_recorded(run, tmp_path, monkeypatch, script, kind, rank, words):
@@ -210,6 +217,34 @@ def test_the_phase_of_a_failure_is_told(run, tmp_path, monkeypatch):
     failure = outcome_of(run, tmp_path, monkeypatch, script)["failure"]
     assert (failure["phase"], failure["rank"]) == ("load", 0)
     assert not (tmp_path / "run" / "ranks").exists()
+
+
+def test_a_lost_host_without_a_rank_s_tag_is_told_with_its_first_rank_and_its_phase(run, tmp_path, monkeypatch):
+    """As mpirun prints it: what it runs besides ranks has no tag."""
+    edges = [
+        {"phase": phase, "edge": "begin", "rank": rank, "host": host, "wall_ns": rank, "monotonic_ns": 1}
+        for rank, (host, phase) in enumerate([("a", "broadcast"), ("b", "load"), ("b", "startup")])
+    ]
+    lines = "".join(f"echo '{json.dumps(edge)}' >> $FOLDER/ranks/phases-{edge['rank']}.jsonl; " for edge in edges)
+    failure = outcome_of(run, tmp_path, monkeypatch, lines + "echo 'error: lost contact with b: x'; exit 1")["failure"]
+    found = [failure[key] for key in ("kind", "rank", "host", "phase")]
+    assert found == ["host_lost", 1, "b", "load"]
+
+
+@pytest.mark.parametrize(
+    ("script", "limit_s", "waits"),
+    [("echo 'error: lost contact with b: x'; exit 1", 60, True), ("sleep 60", 0.5, True), ("exit 1", 60, False)],
+)
+def test_a_run_is_recorded_after_ranks_out_of_reach_have_ended(run, tmp_path, monkeypatch, script, limit_s, waits):
+    waited = []
+    monkeypatch.setattr(launch, "_checked_hosts", lambda *_: ([], hosts.Links({}, "eno1", "10.0.0.0/24", {})))
+    monkeypatch.setattr(launch, "_outlast_guards", lambda stall_limit_s: waited.append(has_outcome()))
+
+    def has_outcome():
+        return (tmp_path / "run" / "outcome.json").exists()
+
+    outcome_of(run, tmp_path, monkeypatch, script, limit_s)
+    assert (waited, has_outcome()) == ([False] * waits, True)
 
 
 def ended(pid):
@@ -256,7 +291,7 @@ def launched_elsewhere(run, tmp_path, job=None):
     program = f"""
 from study.experiment.definition import RunDefinition
 from study.launch import launch
-from study.machines import launchers
+from study.machines import hosts, launchers
 launchers.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 600"]
 launch.launch(RunDefinition.read({str(tmp_path / "elsewhere.yaml")!r}), {str(tmp_path / "run")!r}, 500, {job!r})
 """

@@ -4,6 +4,7 @@ import artefact_faults  # noqa: F401  these register their faults
 import data_faults
 import download_faults  # noqa: F401
 import host_faults  # noqa: F401
+import network_faults  # noqa: F401
 import pytest
 import run_faults  # noqa: F401
 import workflow_faults  # noqa: F401

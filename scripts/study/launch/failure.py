@@ -7,12 +7,14 @@ from typing import Any
 
 from study.instruments import phases
 from study.launch import processes
+from study.machines import remote
 from study.machines.launchers import TAG
 from study.training.divergence import WORDS
 
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
+LOST_HOST = re.compile(rf"{remote.LOST} (?P<host>[^:\s]+): .*")
 TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
 ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
@@ -26,9 +28,9 @@ def failure_of(
 ) -> dict[str, Any] | None:
     """Kind, phase, rank, host and message of a failed run, or None.
 
-    The kinds: timeout, hang, oom, killed, diverged, workers_lost, error. stopped: (kind, message) if the launch ended
-    the run, or None. last_lines: of the output of the ranks and their launcher. If the failing rank can be identified,
-    only its own lines are used for the message.
+    The kinds: timeout, hang, oom, killed, diverged, host_lost, workers_lost, error. stopped: (kind, message) if the
+    launch ended the run, or None. last_lines: of the output of the ranks and their launcher. If the failing rank can be
+    identified, only its own lines are used for the message.
     """
     missing = [name for name in RESULTS if not (folder / name).exists()]
     lost = processes.first_lost(folder)
@@ -38,6 +40,10 @@ def failure_of(
         return described(folder, *stopped, None, last_lines)
     if lost and (named := _of_process(folder, exit_code, lost, last_lines)):
         return named
+    if not lost and (out_of_reach := lost_host(last_lines)):
+        message, rank, host = out_of_reach
+        own = [line for line in last_lines if rank is not None and _rank(line) == rank]
+        return described(folder, "host_lost", message, _rank_on(folder, rank, host), own or last_lines)
     culprit, code = _to_blame(last_lines)
     own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
     reason = _reason(own or last_lines, code if own else exit_code)
@@ -45,6 +51,18 @@ def failure_of(
         reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
     kind, rank, message = reason
     return described(folder, kind, message, rank, own or last_lines)
+
+
+def lost_host(lines: list[str]) -> tuple[str, int | None, str] | None:
+    """(message, rank, host) of the first host that the launching host lost contact with; None if there is none."""
+    found = ((match[0], _rank(line), match["host"]) for line in lines if (match := LOST_HOST.search(line)))
+    return next(found, None)
+
+
+def _rank_on(folder: Path, rank: int | None, host: str) -> int | None:
+    """``rank``, or the first one on ``host`` if it is None: mpirun puts no tag before what it runs besides ranks."""
+    edges = phases.read(folder / "phases.jsonl") if rank is None else []
+    return min((edge["rank"] for edge in edges if edge["host"] == host), default=rank)
 
 
 def _of_process(
@@ -59,6 +77,8 @@ def _of_process(
         message = f"{name} ended ({processes.how(code)}), and the run went on without it"
         return described(folder, "workers_lost", message, number, last_lines)
     own = [line for line in last_lines if _rank(line) == number]
+    if out_of_reach := lost_host(own):
+        return described(folder, "host_lost", f"{name}: {out_of_reach[0]}", number, own)
     if _first(own, TOLD) or (code >= 0 and _first(own, ERROR)):
         return None
     kind = "killed" if code in SIGNALLED else "error"
@@ -72,7 +92,8 @@ def described(
     edges = phases.read(folder / "phases.jsonl")
     phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
     if phase is None:
-        phase, open_rank = phases.last(edges)
+        of_rank = [edge for edge in edges if edge["rank"] == rank]
+        phase, open_rank = phases.last(of_rank if kind == "host_lost" and of_rank else edges)
     told = [line[:500] for line in log if line.strip()][-TOLD_LINES:]
     rank = open_rank if rank is None else rank
     host = next((edge["host"] for edge in edges if edge["rank"] == rank), None)

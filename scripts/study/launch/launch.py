@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.launch import failure, processes, run_directory, spots, supervision, variables
-from study.machines import host_check, laboratory, launchers, queues
+from study.machines import host_check, laboratory, launchers, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
 from study.training.ensemble import results
+
+KILL_S = 1.0  # in which a guard ends its ranks
 
 
 def launch(
@@ -139,6 +142,8 @@ def _launch(
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
+    if links and (ended.stopped or failure.lost_host(ended.last_lines)):
+        _outlast_guards(stall_limit_s)
     if results.left_alone(run):
         results.assemble(folder, run["ensemble"])
     run_directory.merge_ranks(folder, facts["hosts"])
@@ -149,6 +154,16 @@ def _launch(
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
+
+
+def _outlast_guards(stall_limit_s: float) -> None:
+    """Wait until ranks that could not be ended from here have been ended by their own hosts' guards.
+
+    Until then the run is not over: they may still write into its folder, and take cores from the next run.
+    """
+    limit_s = remote.silence_s(stall_limit_s) + KILL_S
+    print(f"waiting {limit_s:g} s: within them, a host that is out of reach ends its ranks by itself", file=sys.stderr)
+    time.sleep(limit_s)
 
 
 def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: list[str]) -> list[str]:

@@ -39,7 +39,7 @@ class Spot:
         line = program if self.host is None else [*ALONE, remote.__file__, self.host, shlex.join(program)]
         variables = {**os.environ, **own}
         if self.host is not None:
-            sent = json.loads(os.environ.get(remote.SENT, '{"names": [], "without": []}'))
+            sent = remote.sent()
             variables[remote.SENT] = json.dumps({**sent, "names": [*sent["names"], *own]})
         popen = subprocess.Popen(
             line,
@@ -117,4 +117,5 @@ def _told(process: Process) -> list[int]:
         if line.startswith("["):
             return cast(list[int], json.loads(line))
     _, errors = process.popen.communicate()
-    raise StudyError(f"{process.spot.host}: gives no ports: {(errors.strip() or 'no answer').splitlines()[-1]}")
+    said = [line for line in errors.splitlines() if line.strip() and remote.LOST not in line]
+    raise StudyError(f"{process.spot.host}: gives no ports: {(said or ['no answer'])[-1]}")

@@ -34,7 +34,7 @@ def of_ranks(
     shell: the environment of this process; its variables that steer Horovod, TensorFlow, OpenMP or NCCL are removed.
     """
     own = of_run(run, folder, stall_limit_s)
-    sent = {"names": sorted(own), "without": STEERING}
+    sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
     return {**without_steering(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
 
 

@@ -8,11 +8,14 @@ network fails. The guard is started in its own session; it imports only the stan
 
 From `study.machines.remote` the first line is an order in JSON; then comes a byte every few seconds. So no variable is
 on a command line, where all users of the host could read it, and a host that no longer hears from the launching host
-ends its ranks by itself. The order has ``line``, the command line; ``folder``, where it runs; ``variables`` to set; and
-``without``, prefixes of variables to clear, which steer training and may be set in the host's own shell files.
+ends its ranks by itself. The order has ``line``, the command line; ``folder``, where it runs; ``variables`` to set;
+``without``, prefixes of variables to clear, which steer training and may be set in the host's own shell files; and
+``silence_s``, the longest time without a byte. A host that was frozen or suspended for so long ends its ranks when it
+goes on.
 
 The ranks get a folder for temporary files of their own, which is removed when they have ended: TensorFlow leaves files
-there when a rank ends at once or is killed.
+there when a rank ends at once or is killed. The guard opens no other file but those of /proc, so it does not hang with
+a file server that is out of reach.
 """
 
 import contextlib
@@ -27,8 +30,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-SILENCE_S = 60.0  # without a byte from the launching host, after which it counts as gone
 TEMPORARY = "study-ranks-"  # begin of the name of a folder for temporary files; the guard's process id follows
+ORDER_S = 30.0  # within which the order comes
+MOST = 254  # the highest exit code through ssh, whose own is 255
 SET_CHILD_SUBREAPER = 36  # of prctl: descendants whose parent has ended become children of this process
 
 
@@ -38,15 +42,17 @@ def main() -> None:
     if sys.argv[1:] == ["--remote"]:
         order = _order()
         _set_up(order)
-        sys.exit(_guarded(order["line"], SILENCE_S))
+        _start_second()
+        sys.exit(min(_guarded(order["line"], order["silence_s"]), MOST))
     sys.exit(_guarded(sys.argv[1:], None))
 
 
 def _order() -> dict:
     """The first line of standard input; what follows it in the same read are bytes without a meaning."""
-    text = b""
+    text, until = b"", _now() + ORDER_S
     while b"\n" not in text:
-        more = os.read(0, 1 << 16)
+        is_there, _, _ = select.select([0], [], [], max(0.0, until - _now()))
+        more = os.read(0, 1 << 16) if is_there else b""
         if not more:
             sys.exit(128 + signal.SIGHUP)
         text += more
@@ -65,6 +71,17 @@ def _set_up(order: dict) -> None:
         sys.exit(f"error: {os.uname().nodename}: {order['folder']}: {error.strerror}")
 
 
+def _start_second() -> None:
+    """Start a process that kills this process group if the guard itself is killed: nobody else could on this host."""
+    ends, held = os.pipe()
+    if os.fork():
+        os.close(ends)
+        return  # and hold the other end until this process ends
+    os.close(held)
+    os.read(ends, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def _guarded(line: list[str], silence_s: float | None) -> int:
     """Run ``line`` and return its exit code. silence_s: the longest time without a byte, None for no limit."""
     child_ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,23 +90,28 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
     _hold_temporary_folder()
     child = _started(line)
-    heard = time.monotonic()
+    heard = _now()
     while True:
         status = _reaped(child)
         if status is not None:
             _kill_descendants()
             remove(temporary_folder(os.getpid(), os.environ))
             return status
-        left = None if silence_s is None else max(0.0, heard + silence_s - time.monotonic())
+        left = None if silence_s is None else max(0.0, heard + silence_s - _now())
         ready, _, _ = select.select([0, child_ended], [], [], left)
+        if silence_s is not None and _now() - heard >= silence_s:
+            _give_up()  # also if bytes wait: then this host was frozen, and they are old
         if child_ended in ready:
             os.read(child_ended, 1024)
         if 0 in ready:
             if not os.read(0, 4096):
                 _give_up()
-            heard = time.monotonic()
-        elif left == 0:
-            _give_up()
+            heard = _now()
+
+
+def _now() -> float:
+    """Seconds of a clock that goes on while the host is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _started(line: list[str]) -> int:

@@ -1,0 +1,146 @@
+"""The two sides of a connection to another host that lose each other: the guard there, and the process here."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from study.machines import guard, remote
+
+WAIT_S = 60
+CHILD = ["sh", "-c", "sleep 600 & echo $!; wait"]
+
+
+class Guard:
+    """A guard as ssh starts it, with a child that would sleep for long."""
+
+    def __init__(self, silence_s, line=CHILD):
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, "--remote"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+        )  # fmt: skip
+        order = {"line": line, "folder": "/", "variables": {}, "without": [], "silence_s": silence_s}
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+
+    def child(self):
+        return psutil.Process(int(self.process.stdout.readline()))
+
+    def hears_until(self, until):
+        """Send it bytes until a condition holds."""
+        deadline = time.monotonic() + WAIT_S
+        while not until():
+            assert time.monotonic() < deadline
+            try:
+                self.process.stdin.write(b".")
+            except BrokenPipeError:
+                return
+            time.sleep(0.05)
+
+
+def has_ended(process):
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_guard_that_hears_nothing_ends_its_child():
+    it = Guard(silence_s=0.5)
+    child = it.child()
+    assert it.process.wait(WAIT_S) == -signal.SIGKILL
+    assert has_ended(child)
+
+
+def test_a_guard_whose_connection_closes_ends_its_child():
+    it = Guard(silence_s=WAIT_S * 2)
+    child = it.child()
+    it.process.stdin.close()
+    assert it.process.wait(WAIT_S) == -signal.SIGKILL
+    assert has_ended(child)
+
+
+@pytest.mark.timed
+def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait():
+    silence_s = 3
+    it = Guard(silence_s)
+    child = it.child()
+    began = time.monotonic()
+    it.hears_until(lambda: time.monotonic() - began > 0.5)
+    assert it.process.poll() is None
+    it.process.send_signal(signal.SIGSTOP)
+    frozen = time.monotonic()
+    it.hears_until(lambda: time.monotonic() - frozen > silence_s + 0.2)
+    assert not has_ended(child)
+    it.process.send_signal(signal.SIGCONT)
+    it.hears_until(lambda: it.process.poll() is not None)
+    assert it.process.returncode == -signal.SIGKILL
+    assert has_ended(child)
+
+
+def test_a_guard_that_is_killed_takes_its_child_along():
+    it = Guard(silence_s=WAIT_S * 2)
+    child = it.child()
+    it.process.kill()
+    it.process.wait()
+    psutil.wait_procs([child], timeout=WAIT_S)
+    assert has_ended(child)
+
+
+def test_a_guard_without_an_order_ends(monkeypatch):
+    reading, writing = os.pipe()  # stays open, and nothing comes
+    monkeypatch.setattr(guard, "ORDER_S", 0.1)
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            guard._order()
+    finally:
+        os.dup2(before, 0)
+        for each in (before, reading, writing):
+            os.close(each)
+    assert ended.value.code == 128 + signal.SIGHUP
+
+
+def test_ssh_s_own_exit_code_is_none_of_a_command_s():
+    it = Guard(WAIT_S * 2, ["sh", "-c", "exit 255"])
+    it.hears_until(lambda: it.process.poll() is not None)
+    assert it.process.returncode == guard.MOST < remote.SSH_LOST
+
+
+ENDS_WHEN_TOLD = "trap 'exit 255' TERM; touch {here}; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(
+    ("script", "is_told", "code", "is_lost"),
+    [("exit 255", False, 255, True), ("exit 3", False, 3, False), (ENDS_WHEN_TOLD, True, 255, False)],
+)
+def test_only_a_connection_that_ends_by_itself_is_a_lost_host(tmp_path, script, is_told, code, is_lost):
+    program, here = tmp_path / "ssh", tmp_path / "here"
+    program.write_text(f"#!/bin/sh\n{script.format(here=here)}\n")
+    program.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", remote.__file__, "elsewhere", "true"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + WAIT_S
+    while is_told and not here.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if is_told:
+        process.terminate()
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, f"{remote.LOST} elsewhere: " in errors) == (code, is_lost), errors
+
+
+@pytest.mark.parametrize("stall_limit_s", [900, 120, 60, 30])
+def test_the_limits_are_in_order(stall_limit_s):
+    """The launching host gives up first, then the guard; both long before the stall limit."""
+    silence_s = remote.silence_s(stall_limit_s)
+    options = dict(word.split("=") for word in remote._alive(silence_s) if "=" in word)
+    interval_s, unanswered = int(options["ServerAliveInterval"]), int(options["ServerAliveCountMax"])
+    gives_up_s = interval_s * (unanswered + 1)
+    assert silence_s / 2 <= gives_up_s <= remote.patience_s(silence_s) < silence_s
+    assert gives_up_s + silence_s <= stall_limit_s / 2
+    assert interval_s < silence_s / remote.BEATS, "asked before the next byte"
+    assert remote.silence_s(900) == remote.SILENCE_S
