@@ -258,11 +258,13 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
 
 
 def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
-    """Read ``loading.csv``; empty if the study has no loading measurement.
+    """Read ``loading.csv``; empty if the study has no loading measurement."""
+    return _read_table(path, LOADS)
 
-    Raises `StudyError` for a record that is not in a machine's results folder.
-    """
-    frame = _read_table(path, LOADS)
+
+def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataFrame:
+    """Raises `StudyError` also for a record that is not in a machine's results folder."""
+    frame = csv_files.read_csv(path, kinds, others=_kind_of, may_be_empty=True)
     for record in frame.get("record", pd.Series(dtype=object)).dropna().unique():
         parts = PurePosixPath(str(record)).parts
         within = parts[2:] if parts[:1] == ("..",) else parts  # of another machine: ../MACHINE/...
@@ -271,10 +273,6 @@ def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
                 f"{path}: record: {record!r} is not in the results folder; delete the file to make it again"
             )
     return frame
-
-
-def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataFrame:
-    return csv_files.read_csv(path, kinds, others=_kind_of, may_be_empty=True)
 
 
 def _kind_of(column: str) -> str | None:

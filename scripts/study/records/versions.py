@@ -4,18 +4,14 @@ They are copied to ``results/<machine>/versions/<version>``, which has the layou
 """
 
 import os
-import re
 import shutil
 from pathlib import Path
 
 from study.core import configuration, paths
-from study.core.errors import StudyError
 from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import Study
 from study.records.tidy import current_code, recorded, runs_frame
-
-DIGEST = re.compile("[A-Za-z0-9]+")  # it names a folder
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -45,10 +41,6 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
 def version(folder: Path) -> str:
     """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
     facts = configuration.load_json(folder / "provenance.json", "provenance")
-    if not DIGEST.fullmatch(str(facts["training_code"])):
-        raise StudyError(
-            f"{folder / 'provenance.json'}: training_code is no digest; restore the file or delete {folder}"
-        )
     return _name(facts["training_code"], facts["packages"])
 
 
