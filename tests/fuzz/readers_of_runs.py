@@ -581,7 +581,7 @@ class Checkpoint(Reader):
     def prepare(self, folder):
         self.folder = folder
         self.arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(1) * np.ones(4, np.float32)]
-        writer = checkpoints.Writer(folder, 1, self.labels)
+        writer = checkpoints.Writer(checkpoints.folder_of(folder), 1, self.labels)
         writer.save(2, self.arrays, [{"loss": 0.5, "val_loss": 0.4}] * 2)
         writer.close()
         return folder / checkpoints.FOLDER / "epoch-000002.npz"
@@ -590,7 +590,8 @@ class Checkpoint(Reader):
         return damage.npz_files(content)
 
     def read(self, path):
-        found = checkpoints.latest(self.folder, self.labels, [array.shape for array in self.arrays])
+        shapes = [array.shape for array in self.arrays]
+        found = checkpoints.latest(checkpoints.folder_of(self.folder), self.labels, shapes)
         return None if found is None else [array.tolist() for array in found[1]]
 
     def expect(self, path):

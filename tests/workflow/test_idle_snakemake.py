@@ -21,16 +21,16 @@ MOST = 0.03  # of a core
 
 
 @pytest.fixture
-def held(project):
+def held(fresh):
     """Snakemake with a first run that trains, and waits, until the test ends."""
-    project.add_study("idle", STUDY)
-    project.hold_training(after=1)
+    fresh.add_study("idle", STUDY)
+    fresh.hold_training(after=1)
     line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=idle"]
     process = subprocess.Popen(
-        line, cwd=project.root, env=project.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        line, cwd=fresh.root, env=fresh.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    yield project, process
+    yield fresh, process
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import gzip
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,7 @@ def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
     raw = path.read_bytes()
     try:
         raw = gzip.decompress(raw) if raw.startswith(GZIP) else raw
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise StudyError(f"{path}: cannot be decompressed: {error}; restore it") from None
     begin = 4 + 4 * dimensions
     if len(raw) < begin or struct.unpack(">I", raw[:4])[0] != magic:
