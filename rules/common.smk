@@ -19,7 +19,7 @@ except ModuleNotFoundError:
     ) from None
 
 from study import plan
-from study.core import code_version, configuration, environment, paths
+from study.core import checked, code_version, environment, paths
 from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
@@ -53,7 +53,7 @@ if workflow.is_main_process:
 
 try:
     plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
-    configuration.check(config, "config", "config/config.yaml or --config")
+    checked.check(config, "config", "config/config.yaml or --config")
     STUDY = expansion.load_study(config["study"])
     os.environ[expansion.PLANNED] = expansion.digest(STUDY)
     MACHINE = machine.load(config["machine"])

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from study import plan
-from study.core import command_line, configuration
+from study.core import checked, command_line
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
@@ -35,7 +35,7 @@ def main() -> bool:
     check.verify(accepted, study, path)
     found = check.measured(study, results, accepted)
     if not found:
-        print(f"study {study.name} declares no references, and {configuration.shown(path)} has none: nothing to check")
+        print(f"study {study.name} declares no references, and {checked.shown(path)} has none: nothing to check")
         return False
     if arguments.accept:
         _accept(path, found, accepted)
@@ -60,9 +60,9 @@ def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str
     for problem in dict.fromkeys(each.problem for each in refused if each.problem):
         print(f"{problem}: {NOTES[problem]}", file=sys.stderr)
     if len(refused) == len(found):
-        raise StudyError(f"{configuration.shown(path)}: not written, nothing can be accepted; see the lines above")
+        raise StudyError(f"{checked.shown(path)}: not written, nothing can be accepted; see the lines above")
     references.write(path, new)
-    print(f"accepted {len(found) - len(refused)} of {len(found)} references in {configuration.shown(path)}")
+    print(f"accepted {len(found) - len(refused)} of {len(found)} references in {checked.shown(path)}")
 
 
 def run() -> None:

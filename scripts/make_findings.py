@@ -2,7 +2,7 @@
 
 import argparse
 
-from study.core import configuration, paths
+from study.core import checked, paths
 from study.core.errors import exit_with_message
 from study.core.files import write_json, write_text
 from study.experiment.expansion import load_planned
@@ -24,7 +24,7 @@ def main() -> None:
     machine = paths.machine_of(results)
     found = outcome.outcomes(study, runs)
     content = outcome.as_json(study, machine, found)
-    configuration.check(content, "study_findings", arguments.json)
+    checked.check(content, "study_findings", arguments.json)
     write_text(arguments.markdown, outcome.markdown(study, machine, found))
     write_json(arguments.json, content)
 

@@ -4,7 +4,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from study.core import command_line, configuration, paths
+from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.report.findings.outcome import VERDICTS
@@ -23,12 +23,12 @@ def main() -> None:
     runs_csv = folder / "runs.csv"
     if not runs_csv.exists():
         raise StudyError(
-            f"{configuration.shown(runs_csv)} is not there; make it with: snakemake --profile local --config "
+            f"{checked.shown(runs_csv)} is not there; make it with: snakemake --profile local --config "
             f"study={arguments.study}"
         )
     _print_findings(arguments.study, folder / "findings.json")
-    _print_failures(runs_csv, configuration.shown(results))
-    shown = configuration.shown(folder)
+    _print_failures(runs_csv, checked.shown(results))
+    shown = checked.shown(folder)
     print(f"\nWhere to look, in {shown}/:")
     print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
     print("  findings.md   the findings with the runs behind each")
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _print_findings(study: str, path: Path) -> None:
-    found = configuration.load_json(path, "study_findings")["findings"] if path.exists() else []
+    found = checked.load_json(path, "study_findings")["findings"] if path.exists() else []
     print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
     for each in found:
         print(f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}")

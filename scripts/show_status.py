@@ -5,7 +5,7 @@ import collections
 import time
 from pathlib import Path
 
-from study.core import command_line, configuration, paths
+from study.core import checked, command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
@@ -37,7 +37,7 @@ def _state(folder):
     """(state, details) of a run's directory; states are done, running, silent, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
-        ended = configuration.load_json(outcome, "outcome")
+        ended = checked.load_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
@@ -56,7 +56,7 @@ def _state(folder):
 def _hosts(folder):
     """The hosts of a run on a machine that lists hosts; else an empty string."""
     try:
-        facts = configuration.load_json(folder / "provenance.json", "provenance")
+        facts = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:  # not written yet
         return ""
     return ", ".join(host["name"] for host in facts.get("hosts", []))

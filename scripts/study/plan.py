@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import noted_checksum, was_changed
 from study.experiment import inputs, published_times, schemas
@@ -212,7 +212,7 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
     if "scheduler" not in machine:
         return
     account = variables.get("STUDY_ACCOUNT")
-    if account and not re.fullmatch(configuration.named_schema("config")["properties"]["account"]["pattern"], account):
+    if account and not re.fullmatch(checked.named_schema("config")["properties"]["account"]["pattern"], account):
         raise StudyError(f"STUDY_ACCOUNT: {account!r} is no account; it has letters, digits, '_', '.' and '-' only")
     if not account:
         raise StudyError(

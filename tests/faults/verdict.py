@@ -7,7 +7,7 @@ import re
 import pandas as pd
 from battlefield import MADE, RUN
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.launch.run_directory import RUN_FILES
@@ -112,7 +112,7 @@ def _wrong_files(field, everything=False):
         try:
             if not of_run & field.struck:
                 content = read_json(outcome)
-                configuration.check(content, "outcome", str(outcome))
+                checked.check(content, "outcome", str(outcome))
                 verify(outcome.parent, content["files"])
             if record.exists() and (everything or record not in field.struck):
                 read_record(record)

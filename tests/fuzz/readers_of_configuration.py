@@ -8,7 +8,7 @@ import damage
 import yaml
 from readers import NOTHING_TO_COMPARE, Reader, reader
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.experiment import published_times
 from study.machines import host_file, machine, profile_files
 from study.prediction import goals, published
@@ -50,18 +50,18 @@ class Parsed(OfConfiguration):
     schema = {"type": "object"}
 
     def read(self, path):
-        return repr(configuration.load(path, self.schema))
+        return repr(checked.load(path, self.schema))
 
     def expect(self, path):
         return repr(damage.yaml_content(path))
 
 
-@reader("a study", "yaml", "study.core.configuration:_read")
+@reader("a study", "yaml", "study.core.checked:read")
 class Study(Parsed):
     file = "studies/sharing_laptop.yaml"
 
 
-@reader("config.yaml", "yaml", "study.core.configuration:_read")
+@reader("config.yaml", "yaml", "study.core.checked:read")
 class Settings(OfConfiguration):
     file = "config.yaml"
 
@@ -72,7 +72,7 @@ class Settings(OfConfiguration):
         return damage.yaml_content(path)
 
 
-@reader("a machine", "yaml", "study.core.configuration:_read")
+@reader("a machine", "yaml", "study.core.checked:read")
 class Machine(OfConfiguration):
     file = "machines/local.yaml"
 
@@ -83,19 +83,19 @@ class Machine(OfConfiguration):
         return damage.yaml_content(path)["cores_per_rank"]
 
 
-@reader("figures.yaml", "yaml", "study.core.configuration:_read")
+@reader("figures.yaml", "yaml", "study.core.checked:read")
 class Figures(OfConfiguration):
     file = "figures.yaml"
 
     def read(self, path):
         description._declared.cache_clear() if hasattr(description, "_declared") else None
-        return repr(configuration.load(path, "figures"))
+        return repr(checked.load(path, "figures"))
 
     def expect(self, path):
         return repr(damage.yaml_content(path))
 
 
-@reader("a finding's declaration", "yaml", "study.core.configuration:_read")
+@reader("a finding's declaration", "yaml", "study.core.checked:read")
 class Finding(OfConfiguration):
     file = "findings/parallel_shortens_run.yaml"
 
@@ -106,7 +106,7 @@ class Finding(OfConfiguration):
         return repr(damage.yaml_content(path))
 
 
-@reader("a goal", "yaml", "study.core.configuration:_read")
+@reader("a goal", "yaml", "study.core.checked:read")
 class Goal(OfConfiguration):
     file = "prediction/goals/cheapest.yaml"
 
@@ -119,7 +119,7 @@ class Goal(OfConfiguration):
         return goals.load(self.name) and None
 
 
-@reader("performance references", "yaml", "study.core.configuration:_read")
+@reader("performance references", "yaml", "study.core.checked:read")
 class References(OfConfiguration):
     file = "references/local/regression.yaml"
 
@@ -139,7 +139,7 @@ class References(OfConfiguration):
         return {(each["quantity"], each["point"]): each["value"] for each in told}
 
 
-@reader("a paper's times.yaml", "yaml", "study.core.configuration:_read")
+@reader("a paper's times.yaml", "yaml", "study.core.checked:read")
 class Times(OfConfiguration):
     file = "papers/icpp2019/times.yaml"
 
@@ -180,7 +180,7 @@ class PredictedTable(PublishedTable):
     file = "papers/icpp2019/icpp2019_table5_nt3_power_energy.csv"
 
     def read(self, path):
-        declared = configuration.load(SHIPPED / "papers" / "icpp2019" / "prediction.yaml", "published_prediction")
+        declared = checked.load(SHIPPED / "papers" / "icpp2019" / "prediction.yaml", "published_prediction")
         points = published._points("icpp2019", declared)
         found = published._with_energy("icpp2019", declared, points, "read_csv")
         return sorted(found["energy_per_rank_j"].tolist())
@@ -189,7 +189,7 @@ class PredictedTable(PublishedTable):
         return NOTHING_TO_COMPARE
 
 
-@reader("a Snakemake profile", "yaml", "study.core.configuration:_read")
+@reader("a Snakemake profile", "yaml", "study.core.checked:read")
 class Profile(Reader):
     def prepare(self, folder):
         os.chdir(folder)

@@ -9,7 +9,7 @@ import pandas as pd
 from readers import NOTHING_TO_COMPARE, Reader, reader
 from readers_of_runs import PartOfARun, number, rows_of
 
-from study.core import configuration, paths
+from study.core import checked, paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
@@ -157,7 +157,7 @@ class Findings(OfTheReport):
 
     def prepare(self, folder):
         path = super().prepare(folder)
-        known = dict.fromkeys(configuration.named_schema("study_findings")["$defs"]["finding"]["required"])
+        known = dict.fromkeys(checked.named_schema("study_findings")["$defs"]["finding"]["required"])
         known |= {
             "name": "n",
             "title": "Reading is faster",

@@ -8,7 +8,7 @@ import subprocess
 import yaml
 from snakemake.cli import get_argument_parser
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, schemas
@@ -115,7 +115,7 @@ def vocabulary():
     for name in tracked("Makefile", "Snakefile", "pyproject.toml", "rules/*.smk", "*.sh", "envs/*"):
         texts += [re.sub(r"(^|\s)#.*", "", line) for line in read(name).splitlines()]
     texts += [read(name).split("\n")[0] for name in tracked("config/*.csv", "performance/*.csv")]
-    columns = configuration.named_schema("columns")["$defs"]
+    columns = checked.named_schema("columns")["$defs"]
     texts += [name for table in columns.values() for name in table["properties"]]
     texts += [part for name in existing() for part in (name.split("/")[-1], name.split("/")[-1].split(".")[0])]
     texts += [*PARAMETERS, *TABLES, *_figures()]
@@ -126,7 +126,7 @@ def vocabulary():
 def _column_patterns():
     return [
         re.compile(pattern.strip("^$"))
-        for table in configuration.named_schema("columns")["$defs"].values()
+        for table in checked.named_schema("columns")["$defs"].values()
         for pattern in table.get("patternProperties", ())
     ]
 
@@ -198,7 +198,7 @@ def unknown_pair(key, value):
     if PLACEHOLDER.search(f": {value}") or value == "" or key not in PARAMETERS:
         return [word for word in re.findall(r"[a-z][a-z0-9_]*", value) if "_" in word and not is_known(word)]
     parsed = yaml.safe_load(value)
-    return [] if configuration.VALIDATOR(schemas.several(PARAMETERS[key].kind.schema())).is_valid(parsed) else [value]
+    return [] if checked.VALIDATOR(schemas.several(PARAMETERS[key].kind.schema())).is_valid(parsed) else [value]
 
 
 def unknown_in_command(line):
@@ -314,18 +314,18 @@ def wrong_in_block(language, text):
 def _wrong_yaml(content):
     try:
         if "runs" in content:
-            configuration.check(content, schemas.studies(), "a study")
+            checked.check(content, schemas.studies(), "a study")
             expansion.expand("example", content, "a study")
         elif "references" in content:
-            configuration.check(content, "references", "references")
+            checked.check(content, "references", "references")
         elif "sentences" in content:
-            configuration.check(content, declaration.schema(), "a finding")
+            checked.check(content, declaration.schema(), "a finding")
         elif "minimise" in content:
-            configuration.check(content, "goal", "a goal")
+            checked.check(content, "goal", "a goal")
         else:
             base = machine.load(content.pop("base")) if "base" in content else {}
             base.pop("name", None)
-            configuration.check({**base, **content}, machine.schema(), "a machine")
+            checked.check({**base, **content}, machine.schema(), "a machine")
     except StudyError as error:
         return [str(error)]
     return []

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from study import plan
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.machines import launchers, machine, packing, queues
@@ -92,7 +92,7 @@ def own_config(tmp_path_factory):
     configuration.ROOT, configuration.CONFIG = root, root / "config"
     os.chdir(root)
     with pytest.MonkeyPatch.context() as patch:
-        parsed = functools.cache(configuration._parsed)
+        parsed = functools.cache(checked._parsed)
 
         def again(text, path):
             tree, content = parsed(text, path)

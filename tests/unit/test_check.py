@@ -10,7 +10,7 @@ import yaml
 from examples import STUDY
 
 from study import plan
-from study.core import code_version, configuration
+from study.core import checked, code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.core.paths import ROOT
@@ -27,7 +27,7 @@ STEADY = [10.0, 10.1, 9.9, 10.05]
 
 def study_with(*declared, repeats=4):
     content = {**STUDY, "runs": [{**POINT, "repeats": repeats}], "references": list(declared)}
-    configuration.check(content, schemas.studies(), "test.yaml")
+    checked.check(content, schemas.studies(), "test.yaml")
     return expansion.expand("test", content, "test.yaml")
 
 

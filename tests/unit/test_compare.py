@@ -74,7 +74,9 @@ def test_one_machine_s_loads_twice_are_refused(compared, tmp_path, monkeypatch):
         made = tmp_path / name / "studies" / "one"
         (made / "tables").mkdir(parents=True)
         (made / "runs.csv").write_text("\n")
-        (made / "loading.csv").write_text("machine,record\nlocal,loading/a.json\n")
+        (made / "loading.csv").write_text(
+            "machine,benchmark,file,loader,status,record\nlocal,nt3,train,npy,ok,loading/a.json\n"
+        )
         (made / "tables" / "icpp2019_table3.csv").write_text("")
     with pytest.raises(compare_machines.StudyError, match="are both of machine local"):
         compared({}, folders=["local", "again"])

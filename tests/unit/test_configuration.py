@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.machines import machine
@@ -34,7 +34,7 @@ tables: [scaling, icpp2019_table2]
 def test_schemas_are_schemas(schema):
     import jsonschema
 
-    jsonschema.Draft202012Validator.check_schema(configuration.named_schema(schema))
+    jsonschema.Draft202012Validator.check_schema(checked.named_schema(schema))
 
 
 @pytest.mark.parametrize("schema", sorted((configuration.CONFIG / "schemas").iterdir()), ids=lambda path: path.name)
@@ -48,7 +48,7 @@ def test_no_description_is_cut_at_a_comma(schema):
     assert cut(yaml.safe_load(schema.read_text())) == []
 
 
-SCHEMAS = {"benchmarks": configuration.named_schema("benchmarks"), "studies": schemas.studies(),
+SCHEMAS = {"benchmarks": checked.named_schema("benchmarks"), "studies": schemas.studies(),
            "machines": machine.schema()}  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def test_a_machine_has_what_its_base_has_but_its_own():
 def machines(tmp_path, monkeypatch):
     """A function that writes a machine's file beside the shipped ones."""
     shutil.copytree(configuration.CONFIG / "machines", tmp_path / "machines")
-    monkeypatch.setattr(configuration, "ROOT", tmp_path)
-    configuration.named_schema("machines")
+    monkeypatch.setattr(checked, "ROOT", tmp_path)
+    checked.named_schema("machines")
     monkeypatch.setattr(configuration, "CONFIG", tmp_path)
     monkeypatch.chdir(tmp_path)
     return lambda text: (tmp_path / "machines" / "mine.yaml").write_text(text)
@@ -115,7 +115,7 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
     path = tmp_path / "broken.yaml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError) as error:
-        configuration.load(path, SCHEMAS[kind])
+        checked.load(path, SCHEMAS[kind])
     assert "\n" not in str(error.value)
     assert "broken.yaml" in str(error.value)
     return str(error.value)
@@ -156,7 +156,7 @@ def test_the_line_is_named(tmp_path):
 def test_an_empty_file(tmp_path):
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     with pytest.raises(StudyError, match="empty.yaml: the file is empty"):
-        configuration.load(tmp_path / "empty.yaml", SCHEMAS["studies"])
+        checked.load(tmp_path / "empty.yaml", SCHEMAS["studies"])
 
 
 def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):
@@ -180,14 +180,14 @@ def test_yaml_is_loaded_safely(tmp_path):
     path = tmp_path / "evil.yaml"
     path.write_text("description: !!python/object/apply:os.system ['true']")
     with pytest.raises(StudyError, match="not valid YAML"):
-        configuration.load(path, SCHEMAS["studies"])
+        checked.load(path, SCHEMAS["studies"])
 
 
 def test_the_config_file_itself():
     content = yaml.safe_load((configuration.CONFIG / "config.yaml").read_text())
-    configuration.check(content, "config", "config/config.yaml")
+    checked.check(content, "config", "config/config.yaml")
     with pytest.raises(StudyError, match="did you mean 'machine'"):
-        configuration.check({**content, "machin": "x"}, "config", "--config")
+        checked.check({**content, "machin": "x"}, "config", "--config")
 
 
 def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):

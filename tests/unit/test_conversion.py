@@ -188,11 +188,11 @@ def test_loaders_read_named_files_alike(tmp_path, loader):
 
 def test_a_file_that_changed_after_its_conversion_is_refused(tmp_path):
     converted(tmp_path, NAMED_TEXT, NAMED)
-    (tmp_path / "data.csv").write_text(NAMED_TEXT.replace("breast", "skin"))
-    with pytest.raises(StudyError, match="column type: 'skin' is not one of its 2 known values; was it changed"):
+    (tmp_path / "data.csv").write_text(NAMED_TEXT.replace("breast", "kidney"))  # as long
+    with pytest.raises(StudyError, match="column type: 'kidney' is not one of its 2 known values; was it changed"):
         load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
     (tmp_path / "data.csv").write_text(NAMED_TEXT + "c4,lung,1,2\n")
-    with pytest.raises(StudyError, match=r"\(4, 3\) float32 was loaded"):
+    with pytest.raises(StudyError, match="bytes were converted|were converted; was it changed"):
         load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
 
 

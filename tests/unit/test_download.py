@@ -13,7 +13,7 @@ import pytest
 from examples import STUDY, define
 
 from study import plan
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import download
@@ -172,7 +172,7 @@ def of_candle(**origin):
     """A study of NT3's own files."""
     content = STUDY | {"datasets": {"nt3": {"source": "url", **origin}}}
     content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "gpus": 1, "loader": "read_csv"}]
-    configuration.check(content, schemas.studies(), "test")
+    checked.check(content, schemas.studies(), "test")
     return expansion.expand("test", content, "test.yaml")
 
 

@@ -15,7 +15,7 @@ from examples import expand
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment.parameters import PARAMETERS, observing
@@ -509,7 +509,7 @@ def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
     text = (configuration.CONFIG / "papers" / "icpp2019" / "figures.yaml").read_text()
     (tmp_path / "figures.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError, match=words):
-        configuration.load(tmp_path / "figures.yaml", schema())
+        checked.load(tmp_path / "figures.yaml", schema())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from examples import STUDY
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from study import plan
-from study.core import code_version, configuration
+from study.core import checked, code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
@@ -44,7 +44,7 @@ GRID = {**NT3, "gpus": 1, "loader": ["read_csv", "chunked"], "repeats": 3}
 
 def declared(**changes):
     content = copy.deepcopy(FASTER) | changes
-    configuration.check(content, declaration.schema(), "config/findings/test.yaml")
+    checked.check(content, declaration.schema(), "config/findings/test.yaml")
     return declaration._declared("test", content)
 
 
@@ -273,7 +273,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
     runs, _ = gather(study, tmp_path / "local", lambda run: run["loader"] != "npy", uses_loading=False)
     found = outcome.outcomes(study, runs)
     content = outcome.as_json(study, "local", found)
-    configuration.check(content, "study_findings", "findings.json")
+    checked.check(content, "study_findings", "findings.json")
     (one,) = content["findings"]
     assert (one["verdict"], one["estimate"]) == ("yes", pytest.approx(20))
     assert all((tmp_path / "local" / record).is_file() for record in one["records"])
@@ -305,7 +305,7 @@ def test_a_verdict_without_an_interval_is_refused(verdict):
     content = outcome.as_json(study, "local", [outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))])
     content["findings"][0] |= {"verdict": verdict, "low": None}
     with pytest.raises(StudyError, match="low: None is not of type 'number'"):
-        configuration.check(content, "study_findings", "findings.json")
+        checked.check(content, "study_findings", "findings.json")
 
 
 # Declarations

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import readers
 
-from study.core import configuration, csv_files
+from study.core import checked, csv_files
 from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.data import feature_scaling, formats, loaders, matrix_file
@@ -94,7 +94,7 @@ def test_json_that_readers_understand_differently_is_refused(text):
 def test_yaml_that_explodes_or_lies_about_its_types_is_refused(tmp_path, text):
     (tmp_path / "fault.yaml").write_bytes(text)
     with pytest.raises(StudyError, match="fault.yaml"):
-        configuration.load_yaml(tmp_path / "fault.yaml")
+        checked.load_yaml(tmp_path / "fault.yaml")
 
 
 @pytest.mark.parametrize(

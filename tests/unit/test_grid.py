@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment import datasets, expansion, identity, inputs, schedule, schemas
 from study.experiment.parameters import PARAMETERS
@@ -197,7 +197,7 @@ def test_every_key_may_be_a_list():
     }
     content = copy.deepcopy(BASE)
     content["runs"][0] |= axes
-    configuration.check(content, schemas.studies(), "test.yaml")
+    checked.check(content, schemas.studies(), "test.yaml")
     runs = expansion.expand("test", content, "test.yaml").runs
     assert len(runs) == 2**7 * 2
     assert len({run.directory for run in runs}) == len(runs)
@@ -401,7 +401,7 @@ def test_an_arm_of_one_baseline_may_be_the_baseline_of_another_and_runs_once():
     content["runs"].append(
         {**content["runs"][0], "input_pipeline": "keras_arrays", "tuning": {"csv": {"loader": "read_csv"}}}
     )
-    configuration.check(content, schemas.studies(), "test.yaml")
+    checked.check(content, schemas.studies(), "test.yaml")
     runs = expansion.expand("test", content, "test.yaml").runs
     assert len(runs) == 3
     assert [arm.name for run in runs for arm in run.arms] == ["baseline", "arrays", "baseline", "csv"]
@@ -429,7 +429,7 @@ def test_an_arm_that_cannot_run_is_refused_by_its_name_and_key(tuning, message):
     content = copy.deepcopy(BASE)
     content["runs"][0] |= {**POINT, "tuning": tuning}
     with pytest.raises(StudyError, match=f"test.yaml: {message}"):
-        configuration.check(content, schemas.studies(), "test.yaml")
+        checked.check(content, schemas.studies(), "test.yaml")
         expansion.expand("test", content, "test.yaml")
 
 

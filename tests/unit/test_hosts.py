@@ -135,7 +135,7 @@ def test_wall_times_are_of_one_clock(tmp_path):
         log = phases.PhaseLog(ranks / f"phases-{rank:05d}.jsonl", rank, host)
         log.edge("load", "begin", (1_000 + rank + ahead, 5))
         log.edge("load", "end", (2_000 + rank + ahead, 1_005))
-        row = [str(1_000 + ahead), "5", host, *[""] * (len(telemetry.COLUMNS) - 3)]
+        row = [str(1_000 + ahead), "5", host, "nvml", "gpu", "0", *[""] * (len(telemetry.COLUMNS) - 6)]
         text = ",".join(telemetry.COLUMNS) + "\n" + ",".join(row) + "\n"
         (ranks / f"telemetry-{rank:05d}.csv").write_text(text)
     clocks = [{"hostname": "a", "clock_offset_s": 0.0}, {"hostname": "b", "clock_offset_s": 3600.0}]

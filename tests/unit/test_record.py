@@ -10,7 +10,7 @@ import pytest
 import yaml
 from examples import expand
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.experiment import autotuning
@@ -226,7 +226,7 @@ def put(value, path, change):
 
 
 def test_the_compiled_schema_accepts_what_the_schema_accepts_and_nothing_else(make_run):
-    validator = configuration.VALIDATOR(schema())
+    validator = checked.VALIDATOR(schema())
     for changes in ({}, {"trace": True}):
         (run,) = expand(**changes)
         good = make_record(make_run(run))

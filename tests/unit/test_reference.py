@@ -6,7 +6,7 @@ import make_reference
 import pytest
 from examples import expand
 
-from study.core import configuration, units
+from study.core import checked, units
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
@@ -45,7 +45,7 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
     write_json(folder / "record.json", make_record(folder))
     results = tmp_path / "local"
     made = set(tidy.with_targets(tidy.runs_frame([run], {"nt3": "c0de"}, results), [run], results))
-    declared = configuration.named_schema("columns")["$defs"]
+    declared = checked.named_schema("columns")["$defs"]
     sometimes = re.compile("|".join(declared["runs"]["patternProperties"]))
     always = {name for name in made - set(PARAMETERS) if not sometimes.search(name)}
     assert always == set(declared["runs"]["properties"])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.experiment import expansion, schemas
@@ -177,7 +177,7 @@ def test_a_typo_in_the_study_is_one_line(tmp_path, old, new, words):
     assert old in text
     (tmp_path / "sc18.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError) as error:
-        expansion.expand("sc18", configuration.load(tmp_path / "sc18.yaml", schemas.studies()), "sc18.yaml")
+        expansion.expand("sc18", checked.load(tmp_path / "sc18.yaml", schemas.studies()), "sc18.yaml")
     assert words in str(error.value) and "\n" not in str(error.value)
 
 

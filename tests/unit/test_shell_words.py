@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from snakemake.utils import QuotedFormatter, SequenceFormatter
 
 from study import plan
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.configuration import load_named
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
@@ -251,17 +251,17 @@ def test_names_of_hosts_and_interfaces_are_refused_if_a_shell_would_read_them(na
     machine = configuration.load_named("machines", "local") | {"hosts": {name: 1}, "interface": name}
     if not re.fullmatch("[A-Za-z0-9]+", name):
         with pytest.raises(StudyError):
-            configuration.check(machine, "machines", "m.yaml")
+            checked.check(machine, "machines", "m.yaml")
 
 
 def test_a_line_break_at_the_end_is_part_of_a_name():
     """Python's ``$`` also stands before it; names in configurations reach command lines."""
     for name in ("tiny\n", "-x", "a;b", ""):
         with pytest.raises(StudyError, match="study: "):
-            configuration.check({"study": name, "machine": "m", "data_dir": "d", "results_dir": "r"}, "config", "c")
+            checked.check({"study": name, "machine": "m", "data_dir": "d", "results_dir": "r"}, "config", "c")
     for folder in ("-x", "a{b}", "", "data\n"):
         with pytest.raises(StudyError, match="data_dir: "):
-            configuration.check({"study": "s", "machine": "m", "data_dir": folder, "results_dir": "r"}, "config", "c")
+            checked.check({"study": "s", "machine": "m", "data_dir": folder, "results_dir": "r"}, "config", "c")
 
 
 def test_the_laboratory_takes_no_strange_folder_or_host():

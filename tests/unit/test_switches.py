@@ -16,7 +16,7 @@ from examples import STUDY, define, expand
 from fake_communicator import FakeCommunicator
 
 from study import models, plan
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data import randomness
 from study.experiment import autotuning, schemas
@@ -132,7 +132,7 @@ def test_a_mistake_is_told_with_the_nearest_name(key, value, message):
     content = copy.deepcopy(STUDY)
     content["runs"] = [{"benchmark": "nt3", "scaling": "strong", "gpus": 1, "loader": "npy", key: value}]
     with pytest.raises(StudyError) as told:
-        configuration.check(content, schemas.studies(), "test.yaml")
+        checked.check(content, schemas.studies(), "test.yaml")
     assert message in str(told.value)
     assert "\n" not in str(told.value)
 

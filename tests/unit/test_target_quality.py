@@ -268,8 +268,8 @@ def test_one_dataset_cannot_have_two_targets():
     ],
 )
 def test_a_wrong_target_is_refused(wrong, message):
-    from study.core import configuration
+    from study.core import checked
 
     content = study(nt3={"target_quality": {**OWN, **wrong}})
     with pytest.raises(StudyError, match=message):
-        configuration.check(content, schemas.studies(), "s.yaml")
+        checked.check(content, schemas.studies(), "s.yaml")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from examples import expand
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
@@ -137,7 +137,7 @@ def test_names_of_configurations_stay_in_their_folder(name):
             read(name)
     given = {"study": name, "machine": name, "data_dir": "d", "results_dir": "r"}
     with pytest.raises(StudyError):
-        configuration.check(given, "config", "config.yaml")
+        checked.check(given, "config", "config.yaml")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -151,7 +151,7 @@ def test_names_of_datasets_and_files_of_a_benchmark_stay_in_their_folder(name):
     spec = json.loads(json.dumps(configuration.load_named("benchmarks", "nt3")))
     spec["files"]["train"]["name"] = name
     with pytest.raises(StudyError, match=r"files\.train\.name: "):
-        configuration.check(spec, "benchmarks", "b.yaml")
+        checked.check(spec, "benchmarks", "b.yaml")
 
 
 @pytest.mark.parametrize("name", [name for name in OUTSIDE if name not in ("tiny\n", "x\0y", "~root", "")])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from project import BIN, STRONG, TINY
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import read_json, write_sealed
 
 TABLES = {"make_table": 5}
@@ -73,7 +73,7 @@ def test_findings_are_stated_from_finished_runs_and_anew_where_they_change(proje
     assert project.plan(study="stated") == {**ALWAYS, "make_table": 1, "make_findings": 1}
     project.snakemake(study="stated")
     content = json.loads((project.made / "findings.json").read_text())
-    configuration.check(content, "study_findings", "findings.json")
+    checked.check(content, "study_findings", "findings.json")
     (finding,) = content["findings"]
     assert (finding["verdict"], finding["blocks"], finding["runs"]) == ("not_enough_runs", 2, 4)
     assert finding["estimate"] > 0

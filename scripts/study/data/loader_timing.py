@@ -11,16 +11,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study.core import code_version, configuration, environment, provenance
+from study.core import checked, code_version, environment, provenance
 from study.core.files import AnyPath, write_sealed
+from study.core.paths import ROOT
 from study.data import page_cache
 from study.data.formats import FORMATS
 from study.data.loaders import LOADERS, read_sidecar
 from study.data.tabular import paper_size
 
-LOAD_FILE = configuration.ROOT / "scripts" / "load_file.py"
-LOAD_IMAGES = configuration.ROOT / "scripts" / "load_images.py"
-STORE_MATRIX = configuration.ROOT / "scripts" / "store_matrix.py"
+LOAD_FILE = ROOT / "scripts" / "load_file.py"
+LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
+STORE_MATRIX = ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
 NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None}
 FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
@@ -67,7 +68,7 @@ def measure(
         "samples": samples,
         "provenance": provenance.collect(environment.without_steering(os.environ)),
     }
-    configuration.check(result, "loading", str(output))
+    checked.check(result, "loading", str(output))
     write_sealed(output, result)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.registry import Registry
 from study.data import formats, matrix_file, text_table
@@ -246,4 +246,4 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
 
 def read_sidecar(path: str | Path) -> dict[str, Any]:
     """The content of a converted file's sidecar, as a dict; raises `StudyError` if it is none."""
-    return configuration.load_json(path, "sidecar")
+    return checked.load_json(path, "sidecar")

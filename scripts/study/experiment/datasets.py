@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from study import models
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment.study import Dataset
 from study.experiment.target import Target
@@ -35,7 +35,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     spec = images.with_input(spec, definition)
     benchmark = models.get(name, spec)
     _check_source(definition["source"], benchmark, name, place)
-    configuration.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
+    checked.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
     for file in origin.get("checksums", {}):

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_text
 
@@ -87,7 +87,7 @@ class RunDefinition:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> RunDefinition:
         """From plain values; raises `StudyError` naming the key that is missing or unknown."""
-        configuration.check(content, "definition", "no run's definition, or an older version's")
+        checked.check(content, "definition", "no run's definition, or an older version's")
         return cls(**{**content, "derived": Derived(**content["derived"])})
 
     def write(self, path: str | Path) -> None:
@@ -100,7 +100,7 @@ class RunDefinition:
 
         build: makes the definition from the file's content; `from_dict` if None.
         """
-        content = configuration.load_yaml(path)
+        content = checked.load_yaml(path)
         try:
             return (build or cls.from_dict)(content)
         except StudyError as error:

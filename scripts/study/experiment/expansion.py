@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from study import models
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
@@ -183,7 +183,7 @@ def _listed_members(given: dict[str, Any], members: Members, place: str) -> dict
         return {}
     if name not in members:
         known = f"; known lists: {', '.join(members)}" if members else "; it declares none under members"
-        raise StudyError(f"{place}.members: there is no list '{name}'{configuration.nearest(name, members)}{known}")
+        raise StudyError(f"{place}.members: there is no list '{name}'{checked.nearest(name, members)}{known}")
     return {"members": ensemble.as_text(members[name])}
 
 

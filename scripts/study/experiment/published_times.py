@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.csv_files import FINITE, read_csv
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
@@ -28,7 +28,7 @@ def points() -> pd.DataFrame:
     frames = [
         _points(path.parent, entry)
         for path in sorted(CONFIG.glob("papers/*/times.yaml"))
-        for entry in configuration.load(path, "published_times")["times"]
+        for entry in checked.load(path, "published_times")["times"]
     ]
     return pd.concat(frames, ignore_index=True)
 

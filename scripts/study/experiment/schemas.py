@@ -4,7 +4,7 @@ import copy
 import functools
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment.parameter import REQUIRED, Choice
@@ -14,7 +14,7 @@ from study.experiment.parameters import PARAMETERS
 @functools.cache
 def studies() -> dict[str, Any]:
     """The schema of config/studies/NAME.yaml: ``grid`` has every parameter, each alone or as a list."""
-    schema = copy.deepcopy(configuration.named_schema("studies"))
+    schema = copy.deepcopy(checked.named_schema("studies"))
     grid = schema["$defs"]["grid"]
     declared = {
         name: several(parameter.kind.schema() | {"description": parameter.meaning})
@@ -27,7 +27,7 @@ def studies() -> dict[str, Any]:
     }
     grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
     schema["$defs"]["measured_loader"] = Choice((*LOADERS, *(name for name in FORMATS if name not in LOADERS))).schema()
-    schema["$defs"]["target_quality"] = configuration.named_schema("benchmarks")["$defs"]["target_quality"]
+    schema["$defs"]["target_quality"] = checked.named_schema("benchmarks")["$defs"]["target_quality"]
     return schema
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from study.core import code_version, configuration, environment, provenance
+from study.core import checked, code_version, environment, provenance
 from study.core.errors import StudyError
 from study.core.files import meant_for, sha256, write_json, write_sealed
 from study.core.paths import SCRIPTS
@@ -88,7 +88,7 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     """Start time, batch job and hosts of a launch of ``run`` without an outcome; None if there is none."""
     try:
         same = RunDefinition.read(folder / "run.yaml").fingerprint == run.fingerprint
-        facts = configuration.load_json(folder / "provenance.json", "provenance")
+        facts = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:
         return None
     # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
@@ -229,7 +229,7 @@ def _write_outcome(
 def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether the earlier attempt used this code and these data; reading a checkpoint checks that it is of this run."""
     try:
-        before = configuration.load_json(folder / "provenance.json", "provenance")
+        before = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:
         return False
     return all(before[name] == facts[name] for name in ("training_code", "data"))

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import IO, Any, cast
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.launch.spots import HERE, Process, Spot, held
@@ -72,7 +72,7 @@ def told(folder: Path) -> dict[str, Any]:
     """What `run_all` wrote, {"processes": [...], "lost": [...]}; empty if it was not used or was killed."""
     if not (folder / FILE).exists():
         return {}
-    found = configuration.load_json(folder / FILE, "processes")
+    found = checked.load_json(folder / FILE, "processes")
     if not all(0 <= number < len(found["processes"]) for number in found["lost"]):
         raise StudyError(
             f"{folder / FILE}: lost: a number of a process that there is not; delete {folder} to run again"

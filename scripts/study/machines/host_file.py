@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -37,12 +37,12 @@ def listed(given: dict[str, int] | str) -> dict[str, int]:
             continue
         entry = ENTRY.fullmatch(text)
         if entry is None:
-            raise StudyError(f"{configuration.shown(given)}: line {number}: {text!r} is not of the form: name slots=N")
+            raise StudyError(f"{checked.shown(given)}: line {number}: {text!r} is not of the form: name slots=N")
         if entry["name"] in found:
-            raise StudyError(f"{configuration.shown(given)}: line {number}: {entry['name']} is listed twice")
+            raise StudyError(f"{checked.shown(given)}: line {number}: {entry['name']} is listed twice")
         found[entry["name"]] = int(entry["slots"] or 1)
     if not found:
-        raise StudyError(f"{configuration.shown(given)}: lists no host; give lines of the form: name slots=N")
+        raise StudyError(f"{checked.shown(given)}: lists no host; give lines of the form: name slots=N")
     return found
 
 
@@ -60,6 +60,6 @@ def settings(machine: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise StudyError(
             f"interface: {unknown[0]} is not one of the hosts"
-            f"{configuration.nearest(unknown[0], slots)}; known: {', '.join(slots)}"
+            f"{checked.nearest(unknown[0], slots)}; known: {', '.join(slots)}"
         )
     return {"hosts": slots, "nodes": len(slots), "ranks_per_node": max(slots.values())}

@@ -5,7 +5,7 @@ import functools
 import re
 from typing import Any
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
 from study.machines import host_file, launchers
@@ -36,12 +36,12 @@ def _checked_base(name: str) -> str | None:
     known = configuration.files("machines")
     if name not in known:
         return None  # `configuration.load_named` tells the known machines
-    base = configuration.load(known[name], {"type": "object"}).get("base")
+    base = checked.load(known[name], {"type": "object"}).get("base")
     if not isinstance(base, str) or base not in known:
         return None
     # Only its values: a key that it lacks may be in the file that names it.
     found = schema()
-    configuration.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
+    checked.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
 
@@ -63,7 +63,7 @@ def _check_memory_mode(content: dict[str, Any]) -> None:
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of config/machines/NAME.yaml."""
-    found = copy.deepcopy(configuration.named_schema("machines"))
+    found = copy.deepcopy(checked.named_schema("machines"))
     properties = found["properties"]
     properties["launcher"]["enum"] = list(LAUNCHERS)
     properties["scheduler"]["enum"] = [*BATCH_SYSTEMS, SLURM]

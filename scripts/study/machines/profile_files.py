@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 
 PROFILE = {
     "type": "object",
@@ -30,7 +30,7 @@ def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterab
     profile = next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
     if profile is None:
         return []
-    named = configuration.load(profile, PROFILE).get("configfile", [])
+    named = checked.load(profile, PROFILE).get("configfile", [])
     files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
     return [file for file in files if file not in set(given)]
 
@@ -39,5 +39,5 @@ def values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:
     """The values in config files, without the keys that ``over``, the command line, gives too."""
     found: dict[str, Any] = {}
     for file in files:
-        found |= configuration.load(file, {"type": "object"})
+        found |= checked.load(file, {"type": "object"})
     return {key: value for key, value in found.items() if key not in over}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 
 KIND = "prediction/goals"  # the folder in config/
@@ -52,16 +52,15 @@ def load(name: str) -> Goal:
     known = configuration.files(KIND)
     if name not in known:
         raise StudyError(
-            f"there is no config/{KIND}/{name}.yaml{configuration.nearest(name, known)}; known goals: "
-            f"{', '.join(known)}"
+            f"there is no config/{KIND}/{name}.yaml{checked.nearest(name, known)}; known goals: {', '.join(known)}"
         )
     path = known[name]
-    content: dict[str, Any] = configuration.load(path, "goal")
+    content: dict[str, Any] = checked.load(path, "goal")
     limits = tuple(
         Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))
         for quantity, bounds in content.get("limits", {}).items()
     )
     price = content.get("price_per_node_hour")
     if price is None and "cost" in (content["minimise"], *(limit.quantity for limit in limits)):
-        raise StudyError(f"{configuration.shown(path)}: price_per_node_hour is missing, which cost needs")
+        raise StudyError(f"{checked.shown(path)}: price_per_node_hour is missing, which cost needs")
     return Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.provenance import PACKAGES
@@ -54,9 +54,9 @@ def declared() -> dict[str, Any]:
     Raises `StudyError` for a mechanism that does not exist or is not meant for its quantity, for one that is missing,
     and for a range whose ends are exchanged.
     """
-    content = configuration.load(FILE, "mechanisms")
+    content = checked.load(FILE, "mechanisms")
     for problem in _problems(content):
-        raise StudyError(f"{configuration.shown(FILE)}: {problem}")
+        raise StudyError(f"{checked.shown(FILE)}: {problem}")
     return content
 
 
@@ -64,7 +64,7 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
     """A line for each wrong key."""
     for name in content["versions"]:
         if name not in PACKAGES:
-            yield f"versions.{name}: runs do not record its version{configuration.nearest(name, PACKAGES)}"
+            yield f"versions.{name}: runs do not record its version{checked.nearest(name, PACKAGES)}"
     for quantity, mechanisms in content["quantities"].items():
         key = f"quantities.{quantity}"
         meant = [name for name, mechanism in MECHANISMS.items() if quantity in mechanism.quantities]
@@ -74,7 +74,7 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
             if low > high:
                 yield f"{key}.{name}: the range goes from {low:g} to {high:g}; give the lower end first"
             if name not in MECHANISMS:
-                yield f"{key}: there is no mechanism {name!r}{configuration.nearest(name, meant)}; known: {known}"
+                yield f"{key}: there is no mechanism {name!r}{checked.nearest(name, meant)}; known: {known}"
             elif name not in meant:
                 yield f"{key}.{name}: this mechanism makes no sense in {quantity}; those that do: {known}"
         for name in NEEDED[quantity]:

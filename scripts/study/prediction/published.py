@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.csv_files import FINITE, read_csv
 from study.core.paths import CONFIG
 from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
@@ -26,7 +26,7 @@ def papers() -> list[str]:
 
 @functools.cache
 def _declared(paper: str) -> dict[str, Any]:
-    return configuration.load(CONFIG / "papers" / paper / "prediction.yaml", "published_prediction")
+    return checked.load(CONFIG / "papers" / paper / "prediction.yaml", "published_prediction")
 
 
 def predictions(paper: str) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import code_version, configuration, paths
+from study.core import checked, code_version, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import identity, inputs
@@ -106,7 +106,7 @@ def require_known(what: str, known: Iterable[str], place: str) -> None:
     """Raise `StudyError`, with the nearest name, if ``what`` is not one of ``known``. place: where it stands."""
     known = list(known)
     if what not in known:
-        raise StudyError(f"{place}: {what!r} is not one of {', '.join(known)}{configuration.nearest(what, known)}")
+        raise StudyError(f"{place}: {what!r} is not one of {', '.join(known)}{checked.nearest(what, known)}")
 
 
 def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) -> None:
@@ -117,11 +117,11 @@ def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) 
     there = {of: points(study, of) for of in QUANTITIES}
     declared = {(reference.quantity, point) for reference in study.references for point in selected(reference, study)}
     for index, own in enumerate(accepted.values()):
-        place = f"{configuration.shown(path)}: references[{index}]"
+        place = f"{checked.shown(path)}: references[{index}]"
         of = next((each for each, names in there.items() if own.point in names), None)
         require_known(own.quantity, QUANTITIES[of] if of else dict.fromkeys(sum(QUANTITIES.values(), ())), place)
         if of is None:
-            nearest = configuration.nearest(own.point, [name for names in there.values() for name in names])
+            nearest = checked.nearest(own.point, [name for names in there.values() for name in names])
             raise StudyError(
                 f"{place}.point: {own.point!r} is no point of study {study.name} that gives timings: correct it, or "
                 f"remove the entry{nearest}"

@@ -13,8 +13,8 @@ from typing import Any
 import fastjsonschema
 import pandas as pd
 
-from study.core import configuration
-from study.core.configuration import named_schema
+from study.core import checked
+from study.core.checked import named_schema
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
@@ -40,7 +40,7 @@ R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of a record; its ``parameters`` are the declared ones."""
-    found = copy.deepcopy(configuration.named_schema("record"))
+    found = copy.deepcopy(checked.named_schema("record"))
     found["properties"]["parameters"] = schemas.record_parameters()
     return found
 
@@ -59,20 +59,18 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         StudyError: a file of the run is missing or was changed, or the run is not the planned one.
     """
     folder = Path(folder)
-    outcome = configuration.load_json(folder / "outcome.json", "outcome")
+    outcome = checked.load_json(folder / "outcome.json", "outcome")
     verify(folder, outcome["files"])
     run = RunDefinition.read(folder / "run.yaml")
-    configuration.check(
-        identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters"
-    )
+    checked.check(identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters")
     if planned not in (None, run.fingerprint):
         raise StudyError(
             f"{folder}: the configuration changed between the plan and the run, which trained with the changed one; "
             "delete this folder and start snakemake again"
         )
-    provenance = configuration.load_json(folder / "provenance.json", "provenance")
+    provenance = checked.load_json(folder / "provenance.json", "provenance")
     ok = outcome["status"] == "ok"
-    metrics = configuration.load_json(folder / "metrics.json", "metrics") if ok else {}
+    metrics = checked.load_json(folder / "metrics.json", "metrics") if ok else {}
     history = _history(folder, run, metrics) if ok else None
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -143,12 +141,12 @@ def _compiled() -> Callable[[Any], Any]:
 
 
 def _check(record: dict[str, Any], where: str) -> None:
-    """Raise `StudyError` for a record that violates the schema; the message is of `configuration.check`."""
+    """Raise `StudyError` for a record that violates the schema; the message is of `checked.check`."""
     try:
         _compiled()(record)
         json.dumps(record, allow_nan=False)
     except (fastjsonschema.JsonSchemaException, ValueError):  # the latter for a number that JSON does not have
-        configuration.check(record, schema(), where)
+        checked.check(record, schema(), where)
 
 
 def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> None:
@@ -202,7 +200,7 @@ def _calibration(folder: Path) -> dict[str, Any] | None:
     path, of_record = folder / calibration.FILE, schema()["properties"]["calibration"]
     if not path.exists():
         return None
-    found = configuration.load_json(path, {**named_schema("record"), **of_record, "additionalProperties": True})
+    found = checked.load_json(path, {**named_schema("record"), **of_record, "additionalProperties": True})
     return {name: found[name] for name in of_record["required"]}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from study.core import configuration, units
+from study.core import checked, configuration, units
 from study.core.errors import StudyError
 from study.core.files import write_text
 from study.core.statistics import LogSample, exact, from_interval
@@ -72,8 +72,8 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
     if not path.exists():
         return {}
     found: dict[tuple[str, str], Accepted] = {}
-    for index, entry in enumerate(configuration.load(path, "references")["references"]):
-        each, place = Accepted(**entry), f"{configuration.shown(path)}: references[{index}]"
+    for index, entry in enumerate(checked.load(path, "references")["references"]):
+        each, place = Accepted(**entry), f"{checked.shown(path)}: references[{index}]"
         if each.key in found:
             raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")
         _check_interval(each, place)

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import pandas as pd
 
-from study.core import code_version, configuration, csv_files, paths, units
+from study.core import checked, code_version, csv_files, paths, units
 from study.core.csv_files import FINITE, NAME, TEXT
 from study.core.errors import StudyError
 from study.data.tabular import paper_size
@@ -287,7 +287,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
     """
     rows = []
     for path in loading_files:
-        measured = configuration.load_json(path, "loading")
+        measured = checked.load_json(path, "loading")
         for sample in measured["samples"]:
             file = measured["files"].get(sample["file"])
             if file is None:

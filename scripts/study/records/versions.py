@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from study.core import configuration, paths
+from study.core import checked, paths
 from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import Study
@@ -40,7 +40,7 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
 
 def version(folder: Path) -> str:
     """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
-    facts = configuration.load_json(folder / "provenance.json", "provenance")
+    facts = checked.load_json(folder / "provenance.json", "provenance")
     return _name(facts["training_code"], facts["packages"])
 
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from study.core import configuration, units
+from study.core import checked, units
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
@@ -48,7 +48,7 @@ def machines() -> str:
 
 def benchmarks() -> str:
     """The page docs/reference/benchmarks.md."""
-    schema = configuration.named_schema("benchmarks")
+    schema = checked.named_schema("benchmarks")
     return _page(
         "Benchmark files",
         "Keys of `config/benchmarks/NAME.yaml`. The keys of `model` are declared by the benchmark's module.",
@@ -59,7 +59,7 @@ def benchmarks() -> str:
 
 def figures() -> str:
     """The page docs/reference/figures.md."""
-    schema = configuration.named_schema("figures")
+    schema = checked.named_schema("figures")
     return _page(
         "Figures",
         "Keys of `config/figures.yaml` and `config/papers/<paper>/figures.yaml`. A figure has `runs` and `panels`, "
@@ -85,7 +85,7 @@ def findings() -> str:
 
 def columns() -> str:
     """The page docs/reference/columns.md."""
-    tables = configuration.named_schema("columns")["$defs"]
+    tables = checked.named_schema("columns")["$defs"]
     grid = [parameter for parameter in PARAMETERS.values() if parameter.is_repeat]
     runs = {**tables["runs"]["properties"], **tables["runs"]["patternProperties"]}
     return _page(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.records.gathered import NOWHERE, Elsewhere
@@ -37,7 +37,7 @@ def of_table(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources
     """
     where = f"config/studies/{study.name}.yaml: tables"
     if name not in TABLES:
-        raise StudyError(f"{where}: {name!r} is not one of {', '.join(TABLES)}{configuration.nearest(name, TABLES)}")
+        raise StudyError(f"{where}: {name!r} is not one of {', '.join(TABLES)}{checked.nearest(name, TABLES)}")
     kind = TABLES[name]
     if not kind.is_there(study):
         raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
@@ -60,7 +60,7 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Source
     if description.kind not in KINDS:
         raise StudyError(
             f"{where}: {name}: there is no kind '{description.kind}'"
-            f"{configuration.nearest(description.kind, KINDS)}; known: {', '.join(KINDS)}"
+            f"{checked.nearest(description.kind, KINDS)}; known: {', '.join(KINDS)}"
         )
     kind = KINDS[description.kind]
     if not kind.is_there(description, study):
@@ -91,7 +91,7 @@ def _check_shown(finding: declaration.Declared) -> None:
     """Raise `StudyError` if the figure or table that a finding names does not exist."""
     place, name = f"config/findings/{finding.name}.yaml", finding.table
     if name and name not in TABLES:
-        raise StudyError(f"{place}: table: there is no table {name!r}{configuration.nearest(name, TABLES)}")
+        raise StudyError(f"{place}: table: there is no table {name!r}{checked.nearest(name, TABLES)}")
     try:
         describe(finding.figure) if finding.figure else None
     except StudyError as error:

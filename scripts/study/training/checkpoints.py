@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import parsed_json, written_aside
 from study.data import matrix_file
@@ -149,7 +149,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     try:
         archive = matrix_file.arrays(path)
         content = parsed_json(archive["content"].tobytes().decode())
-        configuration.check(content, CONTENT, str(path))
+        checked.check(content, CONTENT, str(path))
         return content, [archive[f"array_{index}"] for index in range(len(archive) - 1)]
     except (OSError, StudyError, ValueError, KeyError, RecursionError):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study import models
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.experiment.ensemble import OF_SAMPLES, UNNAMED, is_ensemble, members_of
 from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
@@ -101,7 +101,7 @@ def _model(run: PlannedRun, changed: dict[str, object]) -> str | None:
     if unknown:
         return f"model.{unknown[0]} is no key of {run.dataset.benchmark}'s model"
     try:
-        configuration.check({**run.spec["model"], **changed}, benchmark.model_schema, "model")
+        checked.check({**run.spec["model"], **changed}, benchmark.model_schema, "model")
     except StudyError as error:
         return str(error)
     return None

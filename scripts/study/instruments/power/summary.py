@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.instruments.power import energy
@@ -135,7 +135,7 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
     sensors = folder / "sensors.json"
-    hosts = configuration.load_json(sensors, "sensors") if sensors.exists() else []
+    hosts = checked.load_json(sensors, "sensors") if sensors.exists() else []
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 
@@ -143,7 +143,7 @@ def _used_gpus(folder: Path, machine: dict[str, Any]) -> set[str | None]:
     """UUIDs of the ranks' GPUs, with None for an unknown one; see `study.instruments.power.counted`."""
     if not machine["gpus_per_rank"]:
         return set()
-    return {rank.get("gpu") for rank in configuration.load_json(folder / "metrics.json", RANKS)["ranks"]}
+    return {rank.get("gpu") for rank in checked.load_json(folder / "metrics.json", RANKS)["ranks"]}
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:

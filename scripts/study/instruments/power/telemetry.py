@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import AnyPath, read_json, write_json, write_text
 from study.core.paths import ROOT
 from study.instruments.power.sampler import COLUMNS, MEASURES
@@ -97,7 +97,7 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str,
     """
     hosts = [read_json(file) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
     if hosts:
-        configuration.check(hosts, "sensors", str(ranks))
+        checked.check(hosts, "sensors", str(ranks))
         write_json(sensors, hosts)
     parts = sorted(Path(ranks).glob("telemetry-*.csv"))
     lines = [line for part in parts for line in part.read_text("utf-8", "replace").split("\n")[1:-1]]

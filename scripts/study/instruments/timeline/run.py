@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.files import AnyPath
 from study.instruments.timeline.summary import Communication, summarize
@@ -28,7 +28,7 @@ def communication_of(folder: AnyPath) -> Communication:
 
 def _first_clock_offset_ns(folder: Path) -> int:
     """By how much the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
-    hosts = configuration.load_json(folder / "provenance.json", "provenance").get("hosts", [])
+    hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
     return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 
 

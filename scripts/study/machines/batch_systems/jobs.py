@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
@@ -192,7 +192,7 @@ def _state_file(job_id: str) -> Path:
 
 def _known(job_id: str) -> dict[str, Any] | None:
     try:
-        known = configuration.load_json(_state_file(job_id), STATE)
+        known = checked.load_json(_state_file(job_id), STATE)
     except StudyError:
         return None
     return known if known["scheduler"] in BATCH_SYSTEMS else None

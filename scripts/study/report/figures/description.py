@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import configuration
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
@@ -53,7 +53,7 @@ def files() -> list[Path]:
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of these files, with the columns that tell experiments apart and those that may be drawn."""
-    found = copy.deepcopy(configuration.named_schema("figures"))
+    found = copy.deepcopy(checked.named_schema("figures"))
     found["$defs"]["column"] = {"enum": columns()}
     found["$defs"]["filter"] = {"enum": ["gpus", *columns(), *observing()]}
     found["$defs"]["quantity"] = {"enum": list(tidy.MEASURED)}
@@ -67,7 +67,7 @@ def columns() -> list[str]:
 
 @functools.cache
 def _content(file: Path) -> dict[str, Any]:
-    return configuration.load(file, schema())
+    return checked.load(file, schema())
 
 
 def figures() -> dict[str, dict[str, Any]]:
@@ -79,8 +79,8 @@ def describe(name: str) -> Description:
     """The `Description` of one figure; raises `StudyError` for an unknown name."""
     known = figures()
     if name not in known:
-        where = ", ".join(map(configuration.shown, files()))
-        hint = configuration.nearest(name, known)
+        where = ", ".join(map(checked.shown, files()))
+        hint = checked.nearest(name, known)
         raise StudyError(f"there is no figure '{name}' in {where}{hint}; known: {', '.join(known)}")
     figure = known[name]
     return Description(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.core import configuration
+from study.core import checked
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
@@ -121,7 +121,7 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, .
 
 def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
     directory = (folder / row["record"]).parent
-    started = configuration.load_json(directory / "outcome.json", "outcome")["started_wall_ns"]
+    started = checked.load_json(directory / "outcome.json", "outcome")["started_wall_ns"]
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
     end = max((end for lane in lanes for _, _, end in lane.spans), default=0)
     if end <= 0:

@@ -8,7 +8,7 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
@@ -94,7 +94,7 @@ class Declared:
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of config/findings/NAME.yaml, with the registered kinds and the grid keys."""
-    found = copy.deepcopy(configuration.named_schema("findings"))
+    found = copy.deepcopy(checked.named_schema("findings"))
     found["properties"]["kind"]["enum"] = list(KINDS)
     keys = {name: schemas.several(PARAMETERS[name].kind.schema()) for name in schemas.separating()}
     found["properties"]["points"]["properties"] = keys

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import read_json
 from study.report.findings.outcome import VERDICTS, Outcome
 from study.report.page.files import FINDINGS
@@ -16,5 +16,5 @@ def read(folder: Path) -> list[Outcome]:
     if not path.exists():
         return []
     content = read_json(path)
-    configuration.check(content, "study_findings", str(path))
+    checked.check(content, "study_findings", str(path))
     return [Outcome(**entry) for entry in content["findings"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import read_json
 
 COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
@@ -73,10 +73,10 @@ def _provenances(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> lis
         found = {str(file): read_json(file) for file in files}
     else:
         loads = [folder / record for record in dict.fromkeys(loading.get("record", []))]
-        found = {str(file): configuration.load_json(file, LOADED)["provenance"] for file in loads}
+        found = {str(file): checked.load_json(file, LOADED)["provenance"] for file in loads}
     for file, facts in found.items():
-        configuration.check(facts, {**configuration.named_schema("provenance"), "required": []}, file)
-        configuration.check(facts, SHOWN, file)
+        checked.check(facts, {**checked.named_schema("provenance"), "required": []}, file)
+        checked.check(facts, SHOWN, file)
     return list(found.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import configuration
+from study.core import checked
 from study.core.files import number_or_none, write_json, written_aside
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
@@ -66,7 +66,7 @@ def assemble(folder: Path, members: int) -> None:
     """
     ranks = folder / "ranks"
     found = {n: path for n in range(members) if (path := ranks / f"results-{n:05d}.json").exists()}
-    contents = {rank: configuration.load_json(path, "metrics") for rank, path in found.items()}
+    contents = {rank: checked.load_json(path, "metrics") for rank, path in found.items()}
     everyone = [each for content in contents.values() for each in content["ranks"]]
     finished = [each["rank"] for each in everyone if each["member"]["failure"] is None]
     if not finished:
@@ -93,7 +93,7 @@ def write_members(folder: Path, run: RunDefinition) -> None:
     """
     if not is_ensemble(run.parameters) or not (folder / "metrics.json").exists():
         return
-    metrics = configuration.load_json(folder / "metrics.json", "metrics")
+    metrics = checked.load_json(folder / "metrics.json", "metrics")
     everyone, lost = metrics["ranks"], metrics.get("members_lost", [])
     gpus = {each["rank"]: each["gpu"] for each in everyone}
     energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)

@@ -1,0 +1,249 @@
+"""Read YAML and JSON files and check them by a schema; errors name file, line, key and the nearest valid key."""
+
+import contextlib
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+from jsonschema.exceptions import ValidationError
+
+from study.core.errors import StudyError
+from study.core.files import read_json
+from study.core.paths import CONFIG, ROOT
+
+NO_NAMES = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp")}  # as keys
+LARGEST = 1e300
+SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
+FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
+# What PyYAML raises for a value that is not of its tag, such as !!int of an empty text.
+NOT_OF_ITS_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+
+
+def _is_number(value: object) -> bool:
+    """Whether a YAML value is a finite number that fits a float; not NaN, infinity or a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _pattern(_: Any, pattern: str, value: object, __: Any) -> Iterator[ValidationError]:
+    """The keyword of JSON Schema, where ``$`` is the end of the text. Python's also stands before a last line break."""
+    if isinstance(value, str) and (not re.search(pattern, value) or ("$" in pattern and value.endswith("\n"))):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+# JSON Schema accepts 2.0 as an integer; run names and Python do not.
+VALIDATOR = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    {"pattern": _pattern},
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and _is_number(value)
+    ).redefine("number", lambda _, value: _is_number(value)),
+)
+
+
+@functools.cache
+def named_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema ``config/schemas/<name>.schema.yaml`` as a dict."""
+    with open(CONFIG / "schemas" / f"{name}.schema.yaml", encoding="utf-8") as handle:
+        return yaml.load(handle, FAST_LOADER)  # noqa: S506
+
+
+def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
+    """Read one YAML file and check it against a schema: its name in config/schemas, or the schema itself.
+
+    Returns the content as a dict. Raises `StudyError` for a missing file, invalid YAML, a duplicate key, an unknown key
+    or a value that violates the schema.
+    """
+    content, tree = read(Path(path))
+    check(content, schema, shown(path), tree)
+    return content
+
+
+def load_json(path: str | Path, schema: str | dict[str, Any]) -> Any:
+    """Read one JSON file and check it against a schema, as `load` does for YAML."""
+    content = read_json(path)
+    check(content, schema, str(path))
+    return content
+
+
+def load_yaml(path: str | Path) -> Any:
+    """The content of one YAML file; raises `StudyError` as `load`, but for a schema."""
+    return read(Path(path))[0]
+
+
+def read(path: Path) -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML file, and its node tree. Raises `StudyError` as `load`, but for a schema."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree, content = _parsed(text, path)
+    except OSError as error:
+        raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, *NOT_OF_ITS_TAG) as error:  # ValueError also for text that is not UTF-8
+        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
+    if content is None:
+        raise StudyError(f"{shown(path)}: the file is empty")
+    return content, tree
+
+
+def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
+    """The node tree and the content, parsed once: in C, which is ten times faster, but which deep nesting crashes.
+
+    What is wrong is told by PyYAML's own parser.
+    """
+    if len(text) <= SURELY_SHALLOW:
+        with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_OF_ITS_TAG):
+            return _parsed_by(FAST_LOADER, text, path)
+    return _parsed_by(yaml.SafeLoader, text, path)
+
+
+def _parsed_by(kind: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]:
+    loader = kind(text)
+    try:
+        tree = loader.get_single_node()
+        if _size(tree, {}) > MOST_VALUES:
+            why = f"its anchors refer to themselves, or stand for more than {MOST_VALUES} values"
+            raise StudyError(f"{shown(path)}: {why}; write the values out")
+        _refuse_repeated_keys(tree, path, set())
+        return tree, None if tree is None else loader.construct_document(tree)
+    finally:
+        loader.dispose()
+
+
+def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Node | None = None) -> None:
+    """Raise `StudyError` for the first violation of the schema in ``content``.
+
+    schema: its name in config/schemas, or itself. where: name of the source in the message. tree: its YAML node, for
+    line numbers.
+    """
+    validator = VALIDATOR(named_schema(schema) if isinstance(schema, str) else schema)
+    errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+    if errors:
+        error = _most_specific(errors[0])
+        path = list(error.absolute_path)
+        raise StudyError(f"{where}: {_line(tree, [*path, *_unknown_keys(error)])}{_describe(error, path)}")
+
+
+def shown(path: str | Path) -> str:
+    """``path`` as in messages: relative to the repository, or to the folder one works in, if it is inside."""
+    path = Path(path)
+    inside = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)
+    return str(path.relative_to(inside)) if inside else str(path)
+
+
+def nearest(word: Any, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the most similar of the words ``known``, or an empty string."""
+    matches = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+def _most_specific(error: ValidationError) -> ValidationError:
+    """Among the causes of an anyOf/oneOf error, the one that reached deepest into the content."""
+    while error.context:
+        error = max(error.context, key=_specificity)
+    return error
+
+
+def _specificity(cause: ValidationError) -> tuple[int, bool]:
+    """A branch that failed deeper, or for another reason than its type, is more likely to be the intended one."""
+    return len(cause.absolute_path), cause.validator not in ("const", "type")
+
+
+def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
+    """One line: the key, what was found and what was expected."""
+    key = _dotted(path) or "the file"
+    if error.validator == "additionalProperties":
+        known = list(error.schema.get("properties", {}))
+        (unknown,) = _unknown_keys(error)
+        place = _dotted([*path, unknown])
+        return f"{place}: unknown key{nearest(unknown, known)}; known keys: {', '.join(known)}"
+    if error.validator == "required":
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return f"{key}: the key '{missing}' is missing"
+    if error.validator == "enum":
+        known = [str(value) for value in error.validator_value]
+        meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
+        return f"{key}: {_short(repr(error.instance))} is not one of {', '.join(known)}{meant}"
+    if error.validator == "uniqueItems":
+        return f"{key}: {_short(str(error.instance))} has a value twice"
+    hint = error.schema.get("description")
+    return f"{key}: {_short(error.message)}" + (f" ({hint})" if hint else "")
+
+
+def _short(text: str) -> str:
+    """``text`` on one line; the middle of a very long text is left out."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
+
+
+def _unknown_keys(error: ValidationError) -> list[str]:
+    """The first unknown key, as a list; empty for other errors."""
+    if error.validator != "additionalProperties":
+        return []
+    return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _line(tree: yaml.Node | None, path: Sequence[str | int]) -> str:
+    """``line N: `` of the deepest node on ``path`` that is in the YAML, or an empty string without a tree."""
+    node = tree
+    for part in path:
+        child = _child(node, part)
+        if child is None:
+            break
+        node = child
+    return f"line {node.start_mark.line + 1}: " if node is not None else ""
+
+
+def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part]
+    return None
+
+
+def _size(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """The number of values in a node, where an alias counts as all that it stands for. known: sizes of nodes."""
+    if not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1  # if it refers to itself
+        pairs = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_size(each, known) for each in pairs)
+    return known[id(node)]
+
+
+def _refuse_repeated_keys(node: yaml.Node | None, path: Path, done: set[int]) -> None:
+    """Refuse duplicate keys; YAML itself lets a later key silently replace an earlier one. done: nodes behind us."""
+    if id(node) in done:
+        return
+    done.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: a key must be a plain name")
+            if key.tag in NO_NAMES:
+                line = key.start_mark.line + 1
+                raise StudyError(f"{shown(path)}: line {line}: the key {key.value} is not a text; put it in quotes")
+            if key.value in seen:
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
+            seen.add(key.value)
+            _refuse_repeated_keys(value, path, done)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path, done)
