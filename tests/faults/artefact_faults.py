@@ -10,6 +10,8 @@ import yaml
 from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
+from study.core.files import read_json, write_sealed
+
 
 def good_run(place, **changes):
     assert place.run(**changes)["status"] == "ok"
@@ -150,13 +152,13 @@ def older_record(place):
     """Refused by name of its version; it says to delete it, and it is made anew from the run."""
     folder = good_run(place)
     subprocess.run(record_line(folder), check=True, capture_output=True)
-    record = json.loads((folder / "record.json").read_text())
-    (folder / "record.json").write_text(json.dumps({**record, "schema_version": 3}))
+    record = read_json(folder / "record.json")
+    write_sealed(folder / "record.json", {**record, "schema_version": 3})
     place.injected()
     one_line_error(reading_line(folder), ["schema version 3", "delete it"])
     place.detected()
     subprocess.run(record_line(folder), check=True, capture_output=True)
-    assert json.loads((folder / "record.json").read_text()) == record
+    assert read_json(folder / "record.json") == record
 
 
 @fault("a run's definition of an older version", "artefact")

@@ -19,7 +19,7 @@ from study.instruments.power.sampler import COLUMNS, MEASURES
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
 STOP_S = 10
-NANOSECONDS, NAME, NUMBER = r"-?[0-9]{1,18}", r"[^,\0\ufffd]+", r"(-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?)?"
+NANOSECONDS, NAME, NUMBER = r"-?[0-9]{1,19}", r"[^,\0\ufffd]+", r"(-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?)?"
 WHOLE = re.compile(",".join([NANOSECONDS] * 2 + [NAME] * 4 + [NUMBER] * len(MEASURES)))  # a line that is not cut off
 
 
