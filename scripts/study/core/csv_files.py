@@ -36,7 +36,7 @@ def read_csv(
         kinds: {column: one of the kinds above} of columns that must be there.
         others: the kind of a column that need not be there; None to infer its type.
         remedy: what to do about a file that is refused.
-        may_be_empty: whether a file without a header is a table without columns.
+        may_be_empty: whether a file without rows, with a header or none, is a table without columns.
 
     Raises:
         StudyError: the file cannot be read, is empty, has lines of different lengths or two columns of one name, lacks
@@ -44,7 +44,7 @@ def read_csv(
     """
     try:
         text = path.read() if isinstance(path, io.TextIOBase) else _text(Path(str(path)))
-        if may_be_empty and not text.strip():
+        if may_be_empty and len(text.strip().splitlines()) < 2:
             return pd.DataFrame()
         names = _checked_names(text)
         missing = [name for name in kinds or {} if name not in names]

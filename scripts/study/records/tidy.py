@@ -57,6 +57,8 @@ def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | 
 
     runs, folder: as for `runs_frame`.
     """
+    if frame.empty:
+        return frame
     rows = []
     for run in runs:
         path = Path(paths.record(folder, run.directory))
