@@ -156,7 +156,7 @@ NOT_FUZZED = {
             "study.data.text_table:_line_feeds",
             "study.data.arrow_blocks:_without_plus",
             "study.instruments.calibration:measure",
-            "study.core.files:_seal",
+            "study.core.files:write_sealed",
             "study.instruments.power.telemetry:_start",
             "study.launch.spots:_told",
             "study.launch.spots:from_text",

@@ -88,7 +88,8 @@ def write_json(path: AnyPath, value: object) -> None:
 
 def write_sealed(path: AnyPath, value: dict[str, Any]) -> None:
     """As `write_json`, with a checksum of the content, by which `read_json` notices a change."""
-    write_json(path, {**value, SEAL: _seal(value)})
+    as_read = json.loads(json.dumps(value, allow_nan=False))  # whose keys are text
+    write_json(path, {**value, SEAL: _seal(as_read)})
 
 
 def _unsealed(content: Any, path: AnyPath) -> Any:
@@ -101,8 +102,7 @@ def _unsealed(content: Any, path: AnyPath) -> Any:
     return bare
 
 
-def _seal(value: dict[str, Any]) -> str:
-    as_read = json.loads(json.dumps(value, allow_nan=False))  # whose keys are text
+def _seal(as_read: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
