@@ -32,7 +32,7 @@ class OfConfiguration(Reader):
     def prepare(self, folder):
         root = folder / "project"
         shutil.copytree(SHIPPED, root / "config")
-        configuration.ROOT, configuration.CONFIG = root, root / "config"
+        checked.ROOT, configuration.CONFIG = root, root / "config"
         published.CONFIG = published_times.CONFIG = root / "config"
         os.chdir(root)
         return root / "config" / self.file

@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import yaml
+from damage import places
 from hypothesis import HealthCheck, given, settings
 
 from study import plan
@@ -33,14 +34,6 @@ ODD = st.sampled_from(
      1, 7, 2.0, 2.5, 10**9, 10**400, -(10**18), math.nan, math.inf, [], [[]], [1, 1], [None], {}, {"a": 1}, {"": []},
      b"\xff\x00", datetime.date(2019, 8, 5), [1, "two", 3.0], {"benchmark": "nt3"}, "NaN", "1e3", "0x10", "yes"]
 )  # fmt: skip
-
-
-def places(value, path=()):
-    """Every path in a nested value, the value's own first."""
-    yield path
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from places(child, (*path, key))
 
 
 @st.composite
@@ -88,8 +81,8 @@ def own_config(tmp_path_factory):
     """A copy of config/ that the code reads instead; a text that it has parsed once is not parsed again."""
     root = tmp_path_factory.mktemp("broken")
     shutil.copytree(SHIPPED, root / "config")
-    before = configuration.ROOT, configuration.CONFIG, Path.cwd()
-    configuration.ROOT, configuration.CONFIG = root, root / "config"
+    before = checked.ROOT, configuration.CONFIG, Path.cwd()
+    checked.ROOT, configuration.CONFIG = root, root / "config"
     os.chdir(root)
     with pytest.MonkeyPatch.context() as patch:
         parsed = functools.cache(checked._parsed)
@@ -98,9 +91,9 @@ def own_config(tmp_path_factory):
             tree, content = parsed(text, path)
             return tree, copy.deepcopy(content)
 
-        patch.setattr(configuration, "_parsed", again)
+        patch.setattr(checked, "_parsed", again)
         yield root / "config"
-    configuration.ROOT, configuration.CONFIG, folder = before
+    checked.ROOT, configuration.CONFIG, folder = before
     os.chdir(folder)
 
 
