@@ -13,7 +13,7 @@ import time
 import pynvml
 import pytest
 
-from study.core.configuration import ROOT
+from study.core.paths import ROOT
 from study.instruments.power import energy
 from study.instruments.power.gpus import visible
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from study.core.configuration import ROOT
+from study.core.paths import ROOT
 from study.instruments.power import sampler, telemetry
 
 MODEL = '{"idle_w": 10, "peak_w": 20}'

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from study.core.configuration import ROOT
+from study.core.paths import ROOT
 
 HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
 

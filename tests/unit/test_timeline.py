@@ -13,7 +13,7 @@ import timelines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.core.configuration import ROOT
+from study.core.paths import ROOT
 from study.instruments.timeline.events import Events
 from study.instruments.timeline.intervals import Intervals
 from study.instruments.timeline.summary import summarize

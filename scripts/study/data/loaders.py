@@ -212,8 +212,8 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
     parsed, values = Form.of(form), [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
     try:
-        if is_raw and (size := Path(path).stat().st_size) != described["source"]["bytes"]:
-            raise StudyError(f"has {size} bytes, {described['source']['bytes']} were converted")
+        if is_raw:
+            _check_size(Path(path), described["source"]["bytes"])
         found = LOADERS[loader].load(Path(path), parsed, values)
         matrix = parsed.matrix(found, values) if isinstance(found, pd.DataFrame) else found
     except (StudyError, ValueError, LookupError) as error:  # the last two are what libraries raise for a wrong table
@@ -225,6 +225,11 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
             f"{path}: {matrix.shape} {matrix.dtype} was loaded, {sidecar} says {described['shape']} float32"
         )
     return matrix
+
+
+def _check_size(path: Path, converted_bytes: int) -> None:
+    if path.is_file() and (size := path.stat().st_size) != converted_bytes:  # a pipe is no regular file, has no size
+        raise StudyError(f"has {size} bytes, {converted_bytes} were converted")
 
 
 def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> None:
