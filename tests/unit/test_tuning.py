@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -167,12 +168,27 @@ def test_the_forest_plot_has_a_row_per_arm_and_the_control_apart(runs_of, tmp_pa
     data = drawn(runs)
     assert [title for title, _ in data.panels] == ["NT3, 1 rank", "NT3, 2 ranks"]
     figure = tuning_drawing.draw(data)
-    left, right = figure.axes
-    assert [tick.get_text() for tick in left.get_yticklabels()] == ["arrays", "sharded", "same (A/A)"]
-    assert left.get_yticks()[2] - left.get_yticks()[1] > 1
-    low, high = left.get_xlim()
-    assert low < 0.9 < 1.2 < high and right.get_xlim() == (low, high)
-    assert [text.get_text() for text in left.texts] == ["1 failed"] and not right.texts
+    upper, lower = figure.axes
+    assert [tick.get_text() for tick in upper.get_yticklabels()] == ["arrays", "sharded", "same (A/A)"]
+    assert upper.get_yticks()[2] - upper.get_yticks()[1] > 1
+    low, high = upper.get_xlim()
+    assert low < 0.9 < 1.2 < high and lower.get_xlim() == (low, high)
+    _, arrays, sharded = (text.get_text() for text in upper.texts)
+    assert re.fullmatch(r"1\.2\d \(1\.\d\d to 1\.\d\d\)", arrays)
+    assert sharded.endswith("), 1 failed") and not any("failed" in text.get_text() for text in lower.texts)
+
+
+def test_a_panel_has_only_its_own_arms(runs_of):
+    runs = runs_of({"arrays": 1.2, "same": 1.0}, gpus=[1, 2])
+    runs = runs[(runs["gpus"] == 2) | (runs["input_pipeline"] != "keras_arrays")]
+    upper, lower = tuning_drawing.draw(drawn(runs)).axes
+    assert [tick.get_text() for tick in upper.get_yticklabels()] == ["same (A/A)"]
+    assert [tick.get_text() for tick in lower.get_yticklabels()] == ["arrays", "same (A/A)"]
+
+
+def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
+    data = drawn(runs_of({"same": 1.0, "arrays": 1.2, "sharded": 0.9}))
+    figure = tuning_drawing.draw(data)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()][:3] == ["faster", "slower", "no difference shown"]
     tuning_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")

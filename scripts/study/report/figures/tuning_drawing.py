@@ -21,12 +21,12 @@ from study.report.figures.drawing import save
 from study.report.tables.summary import IDENTITY
 from study.report.tables.tuning import tuning
 
-COLUMNS = 2
 ROW_HEIGHT = 0.2  # inches, as all lengths here
-AROUND = 0.75  # title, tick labels and axis label of a panel
-HEADING = 0.75  # title of the figure and legend
+AROUND = 0.3  # title of a panel and the space above it
+HEADING = 1.2  # title of the figure, axis label and legend
+NUMBERS = 1.1  # the ratios with their intervals
 NAMES = 0.065  # width of a character of the arms' names
-WRAP = 110  # characters of the heading
+WRAP = 90  # characters of the heading
 GAP = 0.6  # between the arms and the control, in rows
 BAND = "#E4E4E4"
 COLOUR_OF = {FASTER: style.COLOURS[0], SLOWER: style.COLOURS[1], NO_DIFFERENCE: style.COLOURS[2], None: style.GREY}
@@ -83,30 +83,26 @@ def write(data: TuningData, svg: AnyPath, pdf: AnyPath) -> None:
 
 
 def draw(data: TuningData) -> Figure:
-    """The Matplotlib figure: two panels in a row, which share names and axis, and one legend."""
+    """The Matplotlib figure: a panel per baseline, one below the other, with one axis and one legend."""
     with matplotlib.rc_context(style.RC):
-        places = _places([rows for _, rows in data.panels])
-        columns = min(COLUMNS, len(data.panels))
-        lines = -(-len(data.panels) // columns)
-        height = lines * (AROUND + ROW_HEIGHT * (max(places.values()) + 1)) + HEADING
-        width = columns * style.PANEL_WIDTH + NAMES * max(map(len, places))
-        figure = Figure(figsize=(width, height), layout="constrained")
+        together = pd.concat([rows for _, rows in data.panels])
+        places = [_places(rows) for _, rows in data.panels]
+        heights = [ROW_HEIGHT * (max(each.values()) + 1.2) for each in places]
+        names = NAMES * max(map(len, together["arm"]))
+        size = (style.PANEL_WIDTH + names + NUMBERS, sum(heights) + AROUND * len(heights) + HEADING)
+        figure = Figure(figsize=size, layout="constrained")
         figure.suptitle("\n".join([data.title, *textwrap.wrap(data.subtitle, WRAP)]))
-        all_axes = figure.subplots(lines, columns, sharey=True, sharex=True, squeeze=False).ravel()
-        for axes, (title, rows) in zip(all_axes, data.panels, strict=False):
-            _draw_panel(axes, title, rows, places)
-        for axes in all_axes[len(data.panels) :]:
-            axes.set_axis_off()
-        all_axes[0].set_ylim(max(places.values()) + 0.6, -0.6)
-        _scale(all_axes[0], pd.concat([rows for _, rows in data.panels]))
-        handles = _legend(pd.concat([rows for _, rows in data.panels]))
-        figure.legend(handles=handles, loc="outside lower center", ncols=2 * columns, frameon=False)
+        all_axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
+        for axes, (title, rows), of_rows in zip(all_axes, data.panels, places, strict=True):
+            _draw_panel(axes, title, rows, of_rows)
+        _scale(all_axes[0], together)
+        all_axes[-1].set_xlabel("steady throughput, arm / baseline")
+        figure.legend(handles=_legend(together), loc="outside lower center", ncols=2, frameon=False)
         return figure
 
 
-def _places(frames: list[pd.DataFrame]) -> dict[str, float]:
+def _places(rows: pd.DataFrame) -> dict[str, float]:
     """Where each arm stands, from above; those that only set control are apart, below the others."""
-    rows = pd.concat(frames)
     is_control = rows["switch"] == "control"
     names, controls = (list(dict.fromkeys(rows.loc[which, "arm"])) for which in (~is_control, is_control))
     places = {name: float(index) for index, name in enumerate(names)}
@@ -114,31 +110,39 @@ def _places(frames: list[pd.DataFrame]) -> dict[str, float]:
 
 
 def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, float]) -> None:
-    axes.set_title(title)
+    axes.set_title(title, loc="left")
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8, zorder=2)
-    labels = dict.fromkeys(places, "")
+    controls = set(rows.loc[rows["switch"] == "control", "arm"])
     for row in rows.to_dict("records"):
         _draw_row(axes, row, places[row["arm"]])
-        labels[row["arm"]] = "(A/A)" if row["switch"] == "control" else ""
-    first_control = min((place for name, place in places.items() if labels[name]), default=0.0)
-    if first_control:
-        axes.axhline(first_control - (1 + GAP) / 2, color=style.GREY, linewidth=0.6, linestyle=(0, (4, 2)))
-    axes.set_yticks(list(places.values()), [f"{name} {labels[name]}".strip() for name in places])
+        _write_numbers(axes, row, places[row["arm"]])
+    if controls and len(controls) < len(places):
+        border = min(places[name] for name in controls) - (1 + GAP) / 2
+        axes.axhline(border, color=style.GREY, linewidth=0.6, linestyle=(0, (4, 2)))
+    axes.set_yticks(list(places.values()), [f"{name} (A/A)" if name in controls else name for name in places])
+    axes.set_ylim(max(places.values()) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_xlabel("steady throughput, arm / baseline")
+
+
+def _write_numbers(axes: Axes, row: dict[str, object], place: float) -> None:
+    """The ratio with its interval and the number of failed runs, right of the panel."""
+    ratio, *ends = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
+    interval = f" ({ends[0]:.2f} to {ends[1]:.2f})" if np.isfinite(ends).all() else ""
+    numbers = "" if np.isnan(ratio) else f"{ratio:.2f}{interval}"
+    failed = f"{row['repeats_failed']} failed" if row["repeats_failed"] else ""
+    text = ", ".join(each for each in (numbers, failed) if each)
+    axes.annotate(
+        text, (1, place), (4, 0), xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="center",
+        fontsize=style.SMALL,
+    )  # fmt: skip
 
 
 def _draw_row(axes: Axes, row: dict[str, object], place: float) -> None:
     """An arm: its ratio and interval over the differences that are too small to be found."""
     verdict = row["verdict"] if isinstance(row["verdict"], str) else None
     ratio, low, high = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
-    if row["repeats_failed"]:
-        axes.annotate(
-            f"{row['repeats_failed']} failed", (1, place), xycoords=axes.get_yaxis_transform(), ha="right", va="center",
-            fontsize=style.SMALL, color=style.GREY,
-        )  # fmt: skip
     if np.isnan(ratio):
         return
     detectable = 1 + float(row["detectable_pct"]) / 100  # type: ignore[arg-type]
