@@ -26,7 +26,7 @@ report:  ## where the report of the study STUDY on MACHINE is, one HTML page; st
 	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 test: setup  ## all tests but those marked full; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
-	$(BIN)/python -m pytest -n 3 $(BY_FILE)
+	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
 quick: setup  ## the unit tests that are not marked slow; a minute
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/unit
