@@ -10,6 +10,7 @@ from pathlib import Path
 from study.core import command_line, configuration, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
+from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.prediction import extra_p, goals
@@ -58,8 +59,8 @@ def main() -> None:
 
 
 def _told(missing: int, left_out: dict[str, int]) -> list[str]:
-    lines = [f"{number} runs left out: {reason}" for reason, number in left_out.items()]
-    return lines + ([f"{missing} runs of the study have no record yet"] if missing else [])
+    lines = [f"{counted(number, 'run')} left out: {reason}" for reason, number in left_out.items()]
+    return lines + ([f"{counted(missing, 'run')} of the study without a record yet"] if missing else [])
 
 
 def _write(table: Table, study: str, folder: Path) -> None:

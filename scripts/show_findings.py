@@ -7,6 +7,7 @@ from pathlib import Path
 from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
+from study.core.wording import counted
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
@@ -54,7 +55,7 @@ def _print_failures(runs_csv: Path, results: str) -> None:
     if not failed:
         print("\nNo run failed.")
         return
-    print(f"\n{len(failed)} runs failed:")
+    print(f"\n{counted(len(failed), 'run')} failed:")
     for row in failed[:MOST_FAILURES]:
         expected = " (expected)" if row["may_fail"] else ""
         print(f"  {row['failure_kind']} in {row['failure_phase']}{expected}: {row['failure_message']}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from study.core import checked, command_line, paths
 from study.core.errors import StudyError, exit_with_message
+from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
 
@@ -24,7 +25,7 @@ def main() -> None:
     told = ", ".join(
         f"{counts[state]} {state}" for state in ("done", "running", "silent", "failed", "to do") if counts[state]
     )
-    print(f"study {study.name} on {arguments.machine}: {len(found)} runs: {told}")
+    print(f"study {study.name} on {arguments.machine}: {counted(len(found), 'run')}: {told}")
     measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
+from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.records import tuner
@@ -44,7 +45,8 @@ def main() -> None:
     for line in [line for answer in found for line in sentences(answer, found)]:
         print(f"- {line}")
     if left:
-        print(f"- {len(left)} runs of baselines and arms have no record yet; --needed lists those of the next stage")
+        missing = counted(len(left), "run")
+        print(f"- {missing} of baselines and arms without a record yet; --needed lists those of the next stage")
     print(f"Table: {folder}/tuner.md")
 
 

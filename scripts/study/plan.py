@@ -9,6 +9,7 @@ from typing import Any
 from study.core import checked
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import noted_checksum, was_changed
+from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
@@ -26,7 +27,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
     components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
     `study.machines.packing`. expected: lines of `study.prediction.forecast`.
     """
-    lines = [f"Study {study.name} on machine {machine['name']}: {len(study.runs)} runs. {study.description}"]
+    lines = [f"Study {study.name} on machine {machine['name']}: {counted(len(study.runs), 'run')}. {study.description}"]
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
         groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)
@@ -34,7 +35,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
         ranks = sorted({run.gpus for run in chosen})
         loaders = dict.fromkeys(run["loader"] for run in chosen)
         lines.append(
-            f"  {benchmark} {scaling} scaling: {len(chosen)} runs on {', '.join(map(str, ranks))} ranks, "
+            f"  {benchmark} {scaling} scaling: {counted(len(chosen), 'run')} on {_ranks_named(ranks)}, "
             f"loaders {', '.join(loaders)}{_staged(chosen)}{_expected_failures(chosen)}"
         )
     lines += _parts(study)
@@ -60,7 +61,7 @@ def _parts(study: Study) -> list[str]:
         keys = {run.key for run in runs}
         again = len(keys & seen)
         told = f" ({again} of them in an earlier part)" if again else ""
-        lines.append(f"  {part}: {len(keys)} runs{told}{_expected_failures(list(runs))}")
+        lines.append(f"  {part}: {counted(len(keys), 'run')}{told}{_expected_failures(list(runs))}")
         seen |= keys
     return lines
 
@@ -130,7 +131,7 @@ def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:
     ranks: dict[str, set[int]] = {}
     for run, _ in runs:
         ranks.setdefault(f"{run['benchmark']} {run['scaling']} scaling", set()).add(run.gpus)
-    points = "; ".join(f"{kind} on {', '.join(map(str, sorted(counts)))} ranks" for kind, counts in ranks.items())
+    points = "; ".join(f"{kind} on {_ranks_named(sorted(counts))}" for kind, counts in ranks.items())
     return (
         f"{len(runs)} runs ({points}) are too long: by the published times per epoch, training alone takes up to "
         f"{max(seconds for _, seconds in runs) / 3600:.1f} h"
@@ -174,7 +175,7 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
             lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
     for strategy, number in sorted(collections.Counter(run["strategy"] for run in study.runs).items()):
         if reason := launchers.strategy_refusal(strategy, machine):
-            lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({number} runs): {reason}")
+            lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({counted(number, 'run')}): {reason}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
     for ranks in sorted(set(_ranks(study))):
         too_many = launchers.refusal(ranks, machine)
@@ -195,7 +196,7 @@ def _refused_values(study: Study, machine: Machine) -> list[str]:
         for name, parameter in PARAMETERS.items():
             if parameter.refuse_on and (reason := parameter.refuse_on(run, machine)):
                 found[name, reason] += 1
-    return [f"{name} ({number} runs): {reason}" for (name, reason), number in found.items()]
+    return [f"{name} ({counted(number, 'run')}): {reason}" for (name, reason), number in found.items()]
 
 
 def check_deployment(methods: Iterable[str]) -> None:
@@ -308,3 +309,8 @@ def check_downloads(study: Study, data_dir: str) -> None:
                         f"{found[kind]}, not {expected[kind]}: delete the file and {noted} to download it again, or "
                         "correct the value"
                     )
+
+
+def _ranks_named(numbers: Iterable[int]) -> str:
+    *others, last = map(str, numbers)
+    return ", ".join([*others, counted(last, "rank")])

@@ -287,7 +287,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
     show_findings.main()
     said = capsys.readouterr().out
     assert "chunked is faster: yes\n    Shorter by 20 % (95 % interval 20 to 20 %, 3 blocks)." in said
-    assert "1 runs failed" in said and "oom in train: no memory" in said
+    assert "1 run failed" in said and "oom in train: no memory" in said
     assert "findings.md" in said and "report.html" in said
     assert max(len(line.replace(str(tmp_path), "")) for line in said.splitlines()) < 120 and "|" not in said
 

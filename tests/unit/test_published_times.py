@@ -66,5 +66,5 @@ def test_the_plan_warns_of_runs_that_are_too_long():
 
 def test_a_limit_below_the_queue_s_can_be_raised():
     (line,) = warnings("summit", time_limit_s=3600)
-    assert "14 runs (nt3 strong scaling on 1 ranks)" in line
+    assert "14 runs (nt3 strong scaling on 1 rank)" in line
     assert "time_limit_s is 3600: raise it in config/machines/summit.yaml above 3,955 s" in line

@@ -148,12 +148,12 @@ def refused(on, **point):
 @pytest.mark.parametrize(
     ("on", "point", "reason"),
     [
-        ("local", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): horovodrun starts the ranks ove"),
-        ("local_mpi", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): it needs NCCL within a node"),
-        ("summit", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 runs): 2 ranks are on one node"),
-        ("local", {"lustre_stripes": 4}, "lustre_stripes (1 runs): local has no file_system: lustre in its file"),
-        ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 runs): 1 of a rank's 1 cores"),
-        ("lab", {"binding": "numa"}, "binding (1 runs): the laboratory's hosts share one machine's cores"),
+        ("local", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): horovodrun starts the ranks ove"),
+        ("local_mpi", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): it needs NCCL within a node"),
+        ("summit", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): with 2 ranks on one node"),
+        ("local", {"lustre_stripes": 4}, "lustre_stripes (1 run): local has no file_system: lustre in its file"),
+        ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 run): 1 of a rank's 1 cores"),
+        ("lab", {"binding": "numa"}, "binding (1 run): the laboratory's hosts share one machine's cores"),
     ],
 )
 def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason):

@@ -312,10 +312,11 @@ def test_there_is_no_pick_and_no_verdict_before_a_stage_has_ended(tuned):
     """Who stops as soon as a difference shows finds too many."""
     study, runs = tuned({"arrays": 1.5, "same": 1.0}, blocks=7)
     answer, told = answer_of(study, runs[runs["block"] <= 3])
-    assert answer.pick is None and told.endswith("not enough blocks: 3 runs of the screening blocks have no record yet")
+    told_of = "not enough blocks: 3 runs of the screening blocks without a record yet"
+    assert answer.pick is None and told.endswith(told_of)
     answer, told = answer_of(study, runs[runs["block"] <= 6])
     assert (answer.confirmed, answer.verdict) == (None, tuner.NOT_ENOUGH)
-    assert told.endswith("not enough blocks: arrays is picked, 3 runs of the held-out blocks have no record yet")
+    assert told.endswith("not enough blocks: arrays is picked, 3 runs of the held-out blocks without a record yet")
 
 
 def test_the_tuner_s_table_has_a_row_per_baseline(tuned):

@@ -58,7 +58,7 @@ def test_a_folder_with_a_configuration_is_enough(folder):
     again = called(folder, "snakemake", *LINES, "-n")
     assert "Nothing to be done" in again.stdout + again.stderr
     told = called(folder, "python", ROOT / "scripts" / "show_status.py")
-    assert told.stdout == "study mine on mine: 1 runs: 1 done\n", told.stderr
+    assert told.stdout == "study mine on mine: 1 run: 1 done\n", told.stderr
 
 
 def test_what_a_queue_forbids_is_refused_in_a_module_too(folder):

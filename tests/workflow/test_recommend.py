@@ -24,7 +24,7 @@ def measured(finished, tmp_path_factory):
 
 def test_the_dry_run_says_what_is_expected(measured):
     output = measured.planned(study="counts")[1]
-    assert "Expected for the 1 runs to do" in output
+    assert "Expected for 1 run to do" in output
     assert "1 within 2 times the largest measured count" in output
     assert " node-hours" in output.partition("Expected")[2]
 
@@ -40,7 +40,7 @@ def test_snakemake_recommends_and_trains_nothing(measured):
     assert strong["recommended"].sum() == 1
     shown = (measured.root / GOAL / "recommendation.md").read_text()
     assert "recommended: " in shown
-    assert "1 runs of the study have no record yet" in shown
+    assert "1 run of the study without a record yet" in shown
     assert (measured.root / GOAL / "prediction_curves.svg").stat().st_size > 1000
     assert measured.plan(f"{GOAL}/recommendation.md", study="counts") == {}
 

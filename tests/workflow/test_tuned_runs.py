@@ -115,7 +115,7 @@ def test_striped_copies_are_made_where_the_machine_has_lustre(fresh, monkeypatch
     fresh.add_study("striped", STRIPED)
     done = fresh.snakemake(study="striped", check=False)
     assert done.returncode != 0
-    assert "lustre_stripes (1 runs): local has no file_system: lustre in its file; use 0" in done.stdout + done.stderr
+    assert "lustre_stripes (1 run): local has no file_system: lustre in its file; use 0" in done.stdout + done.stderr
     fresh.change("config/machines/local.yaml", "gpus_per_rank: 0", "gpus_per_rank: 0\nfile_system: lustre")
     tool = fresh.root / "bin" / "lfs"
     tool.parent.mkdir()

@@ -3,6 +3,7 @@
 import math
 
 from study.core.errors import StudyError
+from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 
@@ -42,6 +43,6 @@ def _check_batch(run: PlannedRun, place: str) -> None:
     if samples is not None and run.batch_size_per_rank > samples:
         share = "" if run["sharding"] == "none" else " of a rank's part (sharding: by_rank)"
         raise StudyError(
-            f"{place}.batch_size: {run.batch_size_per_rank} on {run.trained_ranks} ranks "
+            f"{place}.batch_size: {run.batch_size_per_rank} on {counted(run.trained_ranks, 'rank')} "
             f"is larger than the {samples} training samples{share}"
         )

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from study.core.wording import counted
 from study.experiment.study import PlannedRun
 
 FINISHED = "job_finished"  # Snakemake's event, see snakemake_interface_logger_plugins.common.LogEvent
@@ -26,7 +27,7 @@ class Progress:
         self._left.remove(run)
         self._done.append((run, seconds))
         left = f", about {_words(sum(map(self._expected, self._left)))} left" if self._left else ""
-        return f"{self._total - len(self._left)} of {self._total} runs{left}"
+        return f"{self._total - len(self._left)} of {counted(self._total, 'run')}{left}"
 
     def _expected(self, run: PlannedRun) -> float:
         """Seconds of a run: the mean of those that are most like it, the repeats of its point first."""

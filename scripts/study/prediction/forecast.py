@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
+from study.core.wording import counted
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
@@ -59,7 +60,7 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
         if "energy_job_j" in draws:
             energies.append(draws["energy_job_j"][0] / 3.6e6)
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
-    yield f"  Expected for the {len(left)} runs to do, predicted from {len(found)} of their workloads: {told}"
+    yield f"  Expected for {counted(len(left), 'run')} to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
         yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh" if energies else "")
 

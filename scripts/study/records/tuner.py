@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.core.wording import counted
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
 from study.records import arms, pairing
 from study.records.arms import Compared
@@ -137,7 +138,7 @@ def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names:
 def _why_not(arm: Compared) -> str | None:
     """Why an arm cannot be picked."""
     if failed := int((arm.runs["status"] != "ok").sum()):
-        return f"{failed} of {len(arm.runs)} runs failed in the screening blocks"
+        return f"{failed} of {counted(len(arm.runs), 'run')} failed in the screening blocks"
     if arm.speed.pairing == pairing.UNPAIRED:
         return "its screening blocks did not run one after the other"
     if arm.speed.blocks < arms.LEAST_BLOCKS:

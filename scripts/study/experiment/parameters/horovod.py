@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from study.core.wording import counted
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
 from study.experiment.parameters.registry import at_default, declare, of_all_papers
@@ -29,7 +30,8 @@ def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if machine["gpus_per_rank"] == 0:
         return "it needs NCCL within a node, and the machine's ranks have no GPUs"
     if launchers.nodes(run.gpus, dict(machine)) == 1:
-        return f"{run.gpus} ranks are on one node, so there is nothing between nodes; give more ranks, or use false"
+        ranks = counted(run.gpus, "rank")
+        return f"with {ranks} on one node, there is nothing between nodes; give more ranks, or use false"
     return None
 
 

@@ -14,6 +14,7 @@ from study.core import checked
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
+from study.core.wording import counted
 from study.instruments import phases
 from study.instruments.power import energy
 from study.instruments.power.readings import MODELLED
@@ -143,7 +144,7 @@ def _title(row: pd.Series, labels: Labels) -> str:
     way = "" if row["staging"] == "none" else f", {labels.get('staging', {}).get(row['staging'], row['staging'])}"
     mode = row.get("memory_mode", NO_MODE)
     told = "" if mode == NO_MODE else f", memory mode {mode}"
-    ranks = "1 rank" if row["gpus"] == 1 else f"{row['gpus']} ranks"
+    ranks = counted(row["gpus"], "rank")
     if row.get("ensemble", 1) > 1:
         sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
         ranks = f"{row['ensemble']} members, {sharing}"

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath
+from study.core.wording import counted
 from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
 from study.report.figures.description import Description
@@ -67,13 +68,13 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TuningDa
 def _title(point: dict[str, object], differing: list[str]) -> str:
     """The benchmark and ranks of a baseline, and what else tells it from the others."""
     others = [name for name in differing if name not in ("benchmark", "gpus", "dataset")]
-    ranks = f"{point['gpus']} rank" + ("" if point["gpus"] == 1 else "s")
+    ranks = counted(point["gpus"], "rank")
     return ", ".join([str(point["benchmark"]).upper(), ranks, *(f"{name} {point[name]}" for name in others)])
 
 
 def _blocks(numbers: pd.Series) -> str:
     low, high = int(numbers.min()), int(numbers.max())
-    return f"{low} blocks" if low == high else f"{low} to {high} blocks"
+    return counted(low, "block") if low == high else f"{low} to {high} blocks"
 
 
 def write(data: TuningData, svg: AnyPath, pdf: AnyPath) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from study.core import paths
 from study.core.files import number_or_none
+from study.core.wording import counted
 from study.experiment.study import PlannedRun, Study
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
@@ -178,7 +179,7 @@ def markdown(study: Study, machine: str, found: Iterable[Outcome]) -> str:
         shown = [f"figure `{each.figure}`" if each.figure else "", f"table `{each.table}`" if each.table else ""]
         if told := " and ".join(filter(None, shown)):
             parts.append(f"See {told}." + (f" Look for: {each.look_for}" if each.look_for else ""))
-        parts.append(f"Estimate: {each.quantity}, in {each.unit}, from {each.runs} runs:")
+        parts.append(f"Estimate: {each.quantity}, in {each.unit}, from {counted(each.runs, 'run')}:")
         parts.append("\n".join(f"- {record}" for record in each.records) or "- none")
         if each.left_out:
             listed = "\n".join(f"- {one['record']}: {one['reason']}" for one in each.left_out)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.errors import StudyError
+from study.core.wording import counted
 from study.experiment import schemas
 from study.records.record import read_record
 from study.report.page import tables
@@ -75,5 +76,5 @@ def _profiled(path: Path) -> dict[str, Any]:
 
 def _profile(run: dict[str, Any], records: Records, folder: Path) -> Profile:
     top = pd.DataFrame(_profiled(folder / run["record"])["top"])
-    title = f"{run['benchmark']}, {run['scaling']} scaling, {run['gpus']} ranks, {run['loader']}"
+    title = f"{run['benchmark']}, {run['scaling']} scaling, {counted(run['gpus'], 'rank')}, {run['loader']}"
     return Profile(title, records.link(run["record"]), [*map(str, top.columns)], tables.plain(top))

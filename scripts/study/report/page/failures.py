@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from study.core.wording import counted
+
 COLUMNS = ["what", "kind", "phase", "message", "expected because", "record"]
 
 
@@ -16,7 +18,8 @@ def _failed(frame: pd.DataFrame) -> list[dict]:
 
 
 def _run(run: dict) -> dict:
-    what = f"{run['benchmark']}, {run['scaling']} scaling, {run['gpus']} ranks, {run['loader']}, repeat {run['repeat']}"
+    ranks = counted(run["gpus"], "rank")
+    what = f"{run['benchmark']}, {run['scaling']} scaling, {ranks}, {run['loader']}, repeat {run['repeat']}"
     return dict(zip(COLUMNS, (what, run["failure_kind"], run["failure_phase"], run["failure_message"],
                               run["may_fail"], run["record"]), strict=True))  # fmt: skip
 

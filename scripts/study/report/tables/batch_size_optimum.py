@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
 from study.report.tables.layout import Table
@@ -97,7 +98,7 @@ def _findings(table: pd.DataFrame) -> list[str]:
             if known.empty:
                 continue
             best = known.loc[known[measure].idxmin()]
-            where = f"{best['benchmark']}, {best['gpus']} ranks: {what}"
+            where = f"{best['benchmark']}, {counted(best['gpus'], 'rank')}: {what}"
             edge = ", the largest tried" if best["batch_size"] == known["batch_size"].max() else ""
             if best[f"{what}_verdict"] is None:
                 lines.append(f"{where}: no verdict, which needs interleaved repeats")

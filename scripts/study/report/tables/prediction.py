@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.prediction import published, versions
 from study.prediction.answers import Answer
@@ -123,7 +124,8 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             following = next_measurement(result.candidates)
             if following is not None:
                 notes.append(
-                    f"{where}: next, measure on {following['ranks']} ranks ({following['predicted_node_hours']:.3g} "
+                    f"{where}: next, measure on {counted(following['ranks'], 'rank')} "
+                    f"({following['predicted_node_hours']:.3g} "
                     f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
                     f"{following['narrows_interval_by']:.0%}"
                 )
@@ -219,7 +221,8 @@ def _errors(frame: pd.DataFrame) -> list[str]:
             f"{name} beyond the fit: RMS error {np.sqrt((rows['error'] ** 2).mean()):.1%}, worst {worst['error']:+.1%}"
         )
         if name != published.GIVEN:
-            told += f" on {worst['ranks']} ranks, {int(rows['within_interval'].sum())} of {len(rows)} in the interval"
+            told += f" on {counted(worst['ranks'], 'rank')}, "
+            told += f"{int(rows['within_interval'].sum())} of {len(rows)} in the interval"
         notes.append(told)
     return notes
 

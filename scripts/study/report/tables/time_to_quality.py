@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.wording import counted
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.names import runs_of
@@ -98,7 +99,7 @@ def olympic_mean(values: Iterable[float]) -> float:
 def _remarks(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     found = notes(table, "values")
     if missed := int(table["repeats_not_reached"].sum()):
-        found.insert(0, f"{missed} runs ended without reaching the target: failures to converge, in no plain mean")
+        found.insert(0, f"{counted(missed, 'run')} missed the target: failures to converge, in no plain mean")
     without = runs.loc[runs["quality_target"].isna(), "benchmark"].unique()
     if len(without):
         found.append(f"no target quality is known for {', '.join(without)}")

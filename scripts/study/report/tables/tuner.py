@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.statistics import Sample
+from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import tuner
 from study.records.arms import SLOWER, Compared
@@ -94,7 +95,7 @@ def _verdict(answer: Answer) -> str:
     if answer.missing:
         stage, number = "held-out" if answer.pick else "screening", len(answer.missing)
         picked = f"{answer.pick.arm} is picked, " if answer.pick else ""
-        return f"{tuner.NOT_ENOUGH}: {picked}{number} runs of the {stage} blocks have no record yet"
+        return f"{tuner.NOT_ENOUGH}: {picked}{counted(number, 'run')} of the {stage} blocks without a record yet"
     if not answer.screened:
         return f"{tuner.NOT_ENOUGH}: no arm has the screening blocks that it needs"
     if pick is None:

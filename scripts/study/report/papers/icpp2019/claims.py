@@ -6,6 +6,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core import configuration
+from study.core.wording import counted
 from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
 from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
@@ -137,7 +138,7 @@ def _missing(claim: pd.Series, case: Case) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
     batch = "" if claim["batch_scaling"] == "none" else f", batch_scaling: {claim['batch_scaling']}"
     batch += f", batch_size: {claim['batch_size']}" if claim["batch_size"] else ""
-    where = f" on {claim['gpus']} ranks" if claim["gpus"] else ""
+    where = f" on {counted(claim['gpus'], 'rank')}" if claim["gpus"] else ""
     there = case.points[case.points["gpus"] == claim["gpus"]] if claim["gpus"] else case.points
     loaders = quantities.loaders(claim)
     absent = [loader for loader in loaders or (BASE, OPTIMIZED) if loader not in set(there["loader"])]
