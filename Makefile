@@ -22,10 +22,11 @@ study: setup  ## run the study STUDY on this machine, the default one if none is
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
 	@$(BIN)/python scripts/show_findings.py $(call option,--study,STUDY)
 
-report:  ## where the report of the study STUDY on MACHINE is, one HTML page; starts no run
+report:  ## print the path of the report of the study STUDY on MACHINE, one HTML page; starts no run
 	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
-test: setup  ## all tests but those marked full; three workers for two cores, as some tests wait; timed tests run alone; twenty minutes
+# Three workers for two cores, because some tests wait.
+test: setup  ## all tests that are not marked full, by three workers; timed tests run alone; twenty minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
 quick: setup  ## the unit tests that are not marked slow; a minute
@@ -35,60 +36,60 @@ ifneq ($(value study)$(value machine)$(value goal),)
 $(error write STUDY=, MACHINE= and GOAL= in capitals)
 endif
 
-status:  ## how far the study STUDY is on MACHINE, the configured ones by default
+status:  ## show the progress of the study STUDY on MACHINE, by default the configured ones
 	@$(HERE) scripts/show_status.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
 	@$(HERE) scripts/recommend.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call option,--goal,GOAL)
 
-tune:  ## which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
+tune:  ## print which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
 	@$(HERE) scripts/tune.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
 	@$(BIN)/python scripts/check.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(if $(value ACCEPT),--accept)
 
-bench: setup  ## what our own loaders and measurements gain and cost
+bench: setup  ## measure what this project's own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
 
-aa: setup  ## A/A test of the comparison of arms, and a slow-down of known size; resumes where it stopped; planned for an hour
+aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; planned for an hour
 	$(BIN)/python performance/aa.py
 
 faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
 
-fuzz: setup  ## damage every file that a step reads, in CASES ways, 5,000 by default; each must be refused or read right
+fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
 
-chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each, resumes
+chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)
 
-load: setup  ## a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
+load: setup  ## run a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
-setup:  ## the environment in .venv, and bytecode: Python keeps none where PYTHONDONTWRITEBYTECODE is set
+setup:  ## make the environment in .venv, and bytecode
 	@scripts/setup.sh
-	@$(BIN)/python -m compileall -q scripts
+	@$(BIN)/python -m compileall -q scripts  # where PYTHONDONTWRITEBYTECODE is set, Python writes none itself
 
-lock: setup  ## envs/requirements.lock, anew from envs/requirements.in
+lock: setup  ## write envs/requirements.lock from envs/requirements.in
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 envs/requirements.in --output-file envs/requirements.lock
 
-format: setup  ## put code and rules into their standard form
+format: setup  ## format code and rules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile rules
 
-reference: setup  ## docs/reference, from the declarations in the code
+reference: setup  ## write docs/reference from the declarations in the code
 	$(BIN)/python scripts/make_reference.py
 
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
 
-docs: setup  ## the documentation site, docs/_build/html/index.html; warnings are errors
+docs: setup  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html
 
-docs-links: setup  ## check the links of the documentation that lead elsewhere; needs the network
+docs-links: setup  ## check the external links of the documentation; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d docs/_build/trees docs docs/_build/links

@@ -28,7 +28,7 @@ def main() -> None:
         nargs="+",
         type=_given,
         metavar="[LABEL=]FOLDER",
-        help="results/<machine>/studies/<study>, each with runs.csv and loading.csv; the label stands for the machine",
+        help="results/<machine>/studies/<study> with runs.csv and loading.csv; a label replaces the machine's name",
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for the tables")
     arguments = parser.parse_args()

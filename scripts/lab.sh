@@ -7,7 +7,7 @@
 #   scripts/lab.sh on HOST COMMAND run a command on a host
 #   scripts/lab.sh rate RATE       limit every host's link, both directions: 1000mbit, 20mbit, ...; none for no limit
 #   scripts/lab.sh status          the hosts and the rate of their links
-#   scripts/lab.sh down            end everything that runs on the hosts, and the hosts; leaves nothing behind
+#   scripts/lab.sh down            end the hosts and all that runs on them; leaves nothing behind
 #
 # Each host has its own network, host name, address, sshd, ~/.ssh, and an empty file system on /mnt. All are connected to
 # a bridge in h0's network namespace, so this machine's own network is not touched. All else, such as the project's

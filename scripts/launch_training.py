@@ -25,10 +25,12 @@ def main() -> None:
     given.add_argument("--definition", type=json.loads, help="the run, as JSON")
     given.add_argument("--run", type=Path, help="the run.yaml of an earlier run")
     parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
-    parser.add_argument("--stall-limit-s", type=float, default=LIMIT_S, help="seconds without a heartbeat, likewise")
-    parser.add_argument("--jobs-lost", type=int, default=0, help="earlier batch jobs of this run that were lost")
-    parser.add_argument("--calibrated", type=int, choices=[0, 1], default=0, help="1: time the host beside the run")
-    parser.add_argument("--outcome", required=True, type=Path, help="written last; its folder is emptied first")
+    parser.add_argument(
+        "--stall-limit-s", type=float, default=LIMIT_S, help="seconds without a heartbeat after which the run is ended"
+    )
+    parser.add_argument("--jobs-lost", type=int, default=0, help="number of lost batch jobs of this run")
+    parser.add_argument("--calibrated", type=int, choices=[0, 1], default=0, help="1: time the calibration too")
+    parser.add_argument("--outcome", required=True, type=Path, help="outcome.json; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
         raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")

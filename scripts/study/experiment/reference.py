@@ -16,8 +16,8 @@ This page is written by `make reference` from `scripts/study/experiment/paramete
 TAIL = """| `repeats` | integer, at least 1, at most 1000 | `1` | How often each point is run, with other seeds \
 each time. Repeats are blocks: all points of a repeat run before the next repeat. | |
 | `tuning` | `NAME: {KEY: VALUE, ...}` | | Arms: alternatives to the grid's points, see [Tuning](../tuning.md). | |
-| `part` | text | | What the grid is of, such as a figure of a paper. The plan lists the runs of each part. | |
-| `may_fail` | text | | Why these points are expected to fail; they are run all the same. | |
+| `part` | text | | What the grid is for, such as a figure of a paper. The plan lists the runs of each part. | |
+| `may_fail` | text | | Why these points are expected to fail; they run nevertheless. | |
 
 A default never changes once released. Runs that finished before a key existed count as runs with its default.
 """

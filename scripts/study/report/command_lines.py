@@ -16,6 +16,9 @@ SETTINGS = {  # variables of make that are no program's
     "MACHINE": "a file name in `config/machines/` without `.yaml`",
     "GOAL": "a file name in `config/prediction/goals/` without `.yaml`",
     "ACCEPT": "`1`: make the latest repeats the reference",
+    "CASES": "number of cases of `make fuzz`",
+    "ROUNDS": "number of rounds of `make chaos`",
+    "SEED": "random seed of `make fuzz` and `make chaos`",
     "PYTHON": "the interpreter for the set-up, `python3.11` by default",
 }
 OPTIONS = "| argument | meaning |\n|---|---|\n"

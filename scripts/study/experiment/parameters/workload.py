@@ -25,7 +25,7 @@ def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
     return given["ensemble"] * given.get("member_ranks", 1) if "ensemble" in given else None
 
 
-declare(Parameter("benchmark", Name(), "The CANDLE benchmark: a file name in config/benchmarks without .yaml."))
+declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
 
 declare(
     Parameter(
