@@ -14,6 +14,7 @@ UNITS = {
     "mbit_per_s": "Mbit/s",
     "gb_per_s": "GB/s",
     "mb_per_step": "MB",
+    "threshold_mb": "MiB",  # of Horovod's fusion buffer, as Horovod counts
     "pct": "%",
     "js": "J s",
     "ns": "ns",
