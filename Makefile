@@ -6,7 +6,7 @@ HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environm
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS ONLY SINCE SLOWED
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -55,8 +55,9 @@ bench: setup  ## what our own loaders and measurements gain and cost
 aa: setup  ## A/A test of the comparison of arms, and a slow-down of known size; resumes where it stopped; planned for an hour
 	$(BIN)/python performance/aa.py
 
-faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
-	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
+faults: setup  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py \
+	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(if $(value SLOWED),--slowed)
 
 fuzz: setup  ## damage every file that a step reads, in CASES ways, 5,000 by default; each must be refused or read right
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
