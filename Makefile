@@ -6,7 +6,7 @@ HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environm
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS ONLY SINCE SLOWED
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -56,8 +56,9 @@ bench: setup  ## measure what this project's own loaders and measurements gain a
 aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; planned for an hour
 	$(BIN)/python performance/aa.py
 
-faults: setup  ## inject dozens of faults into real runs, files and downloads; each must end as expected
-	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py
+faults: setup  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py \
+	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(if $(value SLOWED),--slowed)
 
 fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \

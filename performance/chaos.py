@@ -9,11 +9,11 @@ import argparse
 import contextlib
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import commits
 import pandas as pd
 import rounds
 
@@ -64,11 +64,10 @@ def _played(seed, reference, folder, keep):
 
 
 def _row(done):
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return {
         "seed": done.seed, "start": done.plan.start, "strikes": "; ".join(map(str, done.plan.blows)),
         "happened": "; ".join(done.told), "outcome": "FAIL" if done.wrong else "pass",
-        "wrong": "; ".join(done.wrong)[:2000], "seconds": round(done.seconds, 1), "commit": commit.stdout.strip(),
+        "wrong": "; ".join(done.wrong)[:2000], "seconds": round(done.seconds, 1), "commit": commits.current(),
         "host": platform.node(),
     }  # fmt: skip
 

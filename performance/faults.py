@@ -1,8 +1,9 @@
 """Put faults into real runs, files and downloads, one after the other, and check that each ends as expected.
 
-Prints a table (fault, outcome, seconds from the fault to its detection) and writes it to performance/faults.csv, which
-keeps its lines of faults that were not tried. Exits with 1 if one did not. The faults are in
-tests/faults/.
+Each fault's result is a row of performance/faults.csv (outcome, seconds from the fault to its detection, commit), which
+is written after each fault, with the page docs/faults.md. Faults that passed since the last commit that changed more
+than results and documents are not tried again, so all of them can be tried in several parts. Exits with 1 if one
+failed. The faults are in tests/faults/.
 """
 
 import argparse
@@ -14,60 +15,99 @@ import time
 import traceback
 from pathlib import Path
 
-import artefact_faults  # noqa: F401  these register their faults
+import commits
 import data_faults
-import download_faults  # noqa: F401
-import host_faults  # noqa: F401
-import network_faults  # noqa: F401
+import faults_page
 import pandas as pd
-import run_faults  # noqa: F401
-import workflow_faults  # noqa: F401
+from catalogue import FAULTS
+from control_groups import slowed
 from place import Place, make_data
-from registry import FAULTS
+
+from study.core.files import write_text, written_aside
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "performance" / "faults.csv"
+PAGE = ROOT / "docs" / "faults.md"
+COLUMNS = ["group", "fault", "must", "speed", "cores", "outcome", "detected_s", "message", "commit"]
+SHARE = 0.25  # of the machine's CPU time, on a slowed machine
 
 
 def main():
     """Read the command line and do it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only",
-        default="",
-        help="faults with this in their name or group",
-    )
-    arguments = parser.parse_args()
+    arguments = _parser().parse_args()
     chosen = [each for each in FAULTS.values() if arguments.only in f"{each.group}: {each.name}"]
     if not chosen:
         raise SystemExit(f"error: no fault has {arguments.only!r} in its name or group")
-    begun, rows = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="faults.") as folder:
-        data = make_data(str(Path(folder) / "data"))
-        for number, fault in enumerate(chosen, start=1):
-            rows.append(_tried(fault, Path(folder) / f"{number:02d}", data))
-            shown = f"{rows[-1]['detected_s']:6.1f} s" if rows[-1]["detected_s"] is not None else " " * 8
-            print(
-                f"{number:2d}/{len(chosen)}  {rows[-1]['outcome']:9s} {shown}  {fault.group}: {fault.name}", flush=True
-            )
-    table = pd.DataFrame(rows)
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in table["outcome"].value_counts().items())
-    print(f"{len(chosen)} faults in {time.monotonic() - begun:.0f} s on {platform.node()}: {counts}")
-    _write(table, ROOT / "performance" / "faults.csv")
-    sys.exit(0 if set(table["outcome"]) <= {"pass", "skipped"} else 1)
+    speed, rows = "slowed" if arguments.slowed else "full", read(TABLE)
+    since = arguments.since or commits.last_change()
+    due = [each for each in chosen if arguments.again or not has_passed(rows, each, speed, since)]
+    begun, outcomes = time.monotonic(), []
+    with contextlib.ExitStack() as stack:
+        try:
+            cores = stack.enter_context(slowed(SHARE)) if arguments.slowed else None
+        except data_faults.NotHere as error:
+            raise SystemExit(f"error: {error}") from None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults.")))
+        data = make_data(str(folder / "data")) if due else None
+        for number, fault in enumerate(due, start=1):
+            row = _tried(fault, folder / f"{number:02d}", data)
+            rows = with_row(rows, {**row, "speed": speed, "cores": cores, "commit": commits.current()})
+            write(rows)
+            outcomes.append(row["outcome"])
+            _tell(row, number, len(due))
+    counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
+    print(f"{len(chosen)} faults, {len(due)} of them now, in {time.monotonic() - begun:.0f} s on {platform.node()}"
+          + (f": {counts}" if counts else ""))  # fmt: skip
+    sys.exit(0 if set(outcomes) <= {"pass", "skipped"} else 1)
 
 
-def _write(table, path):
-    """Write the table; of faults that were not tried this time an earlier one's lines stay."""
-    if path.exists():
-        before = pd.read_csv(path)
-        table = pd.concat([table, before[~before["fault"].isin(table["fault"])]])
-    order = [fault.name for fault in FAULTS.values()]
-    table = table[table["fault"].isin(order)].sort_values("fault", key=lambda names: names.map(order.index))
-    table.to_csv(path, index=False)
+def _parser():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="faults with this in their name or group")
+    parser.add_argument("--since", help="faults that passed at this commit or a later one are not tried again")
+    parser.add_argument("--again", action="store_true", help="also those that have passed")
+    parser.add_argument("--slowed", action="store_true", help="on a quarter of the machine's CPU time; needs root")
+    return parser
+
+
+def read(path):
+    """The rows of earlier results."""
+    if not path.exists():
+        return pd.DataFrame(columns=COLUMNS)
+    return pd.read_csv(path, dtype={"commit": str, "message": str}).reindex(columns=COLUMNS)
+
+
+def has_passed(rows, fault, speed, since):
+    """Whether a fault passed at a speed as it is now, at the commit ``since`` or a later one."""
+    row = faults_page.latest(rows, speed).get(fault.name)
+    if not row or (row["outcome"], row["must"]) != ("pass", fault.truth) or pd.isna(row["commit"]):
+        return False
+    return commits.is_since(row["commit"], since)
+
+
+def with_row(rows, row):
+    """The rows with one of a fault in place of its earlier one at that speed, in the order of the faults."""
+    others = rows[(rows["fault"] != row["fault"]) | (rows["speed"] != row["speed"])]
+    found = [*others[others["fault"].isin(list(FAULTS))].to_dict("records"), row]
+    names, speeds = list(FAULTS), list(faults_page.SPEEDS)
+    found.sort(key=lambda each: (names.index(each["fault"]), speeds.index(each["speed"])))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def write(rows):
+    """Write the table and the page."""
+    with written_aside(TABLE) as aside:
+        rows.to_csv(aside, index=False)
+    write_text(PAGE, faults_page.page(FAULTS, rows))
+
+
+def _tell(row, number, faults):
+    shown = f"{row['detected_s']:6.1f} s" if row["detected_s"] is not None else " " * 8
+    print(f"{number:2d}/{faults}  {row['outcome']:9s} {shown}  {row['group']}: {row['fault']}", flush=True)
 
 
 def _tried(fault, folder, data):
-    """A row of the table."""
+    """What a row of the table says of the fault."""
     folder.mkdir()
     place, message = Place(folder, data), ""
     try:

@@ -23,7 +23,8 @@ code=0
   "${@/#/--requirement=}" >"$folder/log" 2>&1 || code=$?
 # It ends with 1 if it found something, and also if it could not ask about each package (--strict).
 [ -e "$folder/found" ] || [ "$code" = 0 ] ||
-  fail "the advisories cannot be asked for, which needs the network: $(tail -n 1 "$folder/log" | cut -c1-300)"
+  fail "the advisories cannot be asked for, which needs the network, and PyPI itself, no mirror of its files:" \
+    "$(tail -n 1 "$folder/log" | cut -c1-300)"
 [ ! -s "$folder/found" ] || cat "$folder/found"
 [ "$code" = 0 ] || exit 1
 echo "advisories: none is known of the packages in $*"

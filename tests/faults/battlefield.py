@@ -11,6 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
+import control_groups
 import psutil
 from data_faults import NotHere, SmallDisk
 from project import BIN, WAIT_S, copy_of_project
@@ -179,18 +180,15 @@ class Memory:
     def or_none(cls, name, stack):
         """A new group, removed when the stack ends; None where this user may not make one."""
         for root, limit, usage, unlimited in cls.ROOTS:
-            group = cls(root / name, limit, usage, unlimited)
-            with contextlib.suppress(OSError):
-                group._folder.mkdir()
-                if group._limit.exists() and group._usage.exists():
-                    stack.callback(group._remove)
-                    return group
-                group._folder.rmdir()
+            if folder := control_groups.made(root, name, [limit, usage]):
+                group = cls(folder, limit, usage, unlimited)
+                stack.callback(group._remove)
+                return group
         return None
 
     def enter(self):
         """Put this process into the group, and what it starts later."""
-        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+        control_groups.enter(self._folder, os.getpid())
 
     def limit(self, more):
         """No more memory than it has now and ``more`` bytes."""

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import control_groups
 import psutil
 from data_faults import NotHere
 from place import ROOT, WAIT_S, Place
@@ -92,13 +93,9 @@ class Freezer:
 
     def __init__(self, name):
         for root, file, self._stop, self._go_on in FREEZERS:
-            self._root, self._folder = root, root / name
-            with contextlib.suppress(OSError):
-                self._folder.mkdir()
-                self._state = self._folder / file
-                if self._state.exists():
-                    return
-                self._folder.rmdir()
+            if folder := control_groups.made(root, name, [file]):
+                self._folder, self._state = folder, folder / file
+                return
         raise NotHere("no cgroup that freezes processes can be made here")
 
     def __enter__(self):
@@ -106,8 +103,7 @@ class Freezer:
 
     def freeze(self, processes):
         for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                (self._folder / "cgroup.procs").write_text(str(process.pid))
+            control_groups.enter(self._folder, process.pid)
         self._state.write_text(self._stop)
 
     def thaw(self):
@@ -115,11 +111,7 @@ class Freezer:
 
     def __exit__(self, *_):
         self.thaw()
-        while inside := (self._folder / "cgroup.procs").read_text().split():
-            for number in inside:
-                with contextlib.suppress(ProcessLookupError):
-                    (self._root / "cgroup.procs").write_text(number)
-        self._folder.rmdir()
+        control_groups.dissolve(self._folder)
 
 
 class LabPlace(Place):

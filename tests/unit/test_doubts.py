@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from study.core.files import write_json
 from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART
 from study.instruments.power.energy import Series, between
-from study.instruments.power.kinds import KINDS
+from study.instruments.power.kinds import KINDS, OF_SENSORS, most_w
 from study.instruments.power.readings import Counter
 from study.prediction.settings import measured
 from study.records.record import make_record, read_record
@@ -26,11 +26,11 @@ DISAGREE = "doubtful: energy counter and power of a gpu disagree by more than 10
 OF_NODE = DISAGREE.replace("gpu", "node")
 
 
-def series(power=None, energy=None, freshness=None, kind="gpu", seconds=SECONDS):
+def series(power=None, energy=None, freshness=None, kind="gpu", seconds=SECONDS, sensor="nvml"):
     """A device with the given functions of time (s)."""
     columns = [np.full(len(seconds), np.nan) if of is None else np.array([float(of(t)) for t in seconds])
                for of in (power, energy, freshness)]  # fmt: skip
-    return Series("n1", "nvml", kind, "GPU-0", seconds, *columns)
+    return Series("n1", sensor, kind, "GPU-0", seconds, *columns)
 
 
 def test_a_counter_that_freezes_is_doubtful_with_both_figures():
@@ -79,11 +79,18 @@ def test_one_impossible_reading_makes_the_window_doubtful(watts, why):
         assert between(spoilt, 2.0, 8.0, RATE).best_j == pytest.approx(600), "before it all is well"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_a_limit_that_its_devices_reach_but_do_not_pass(kind):
-    assert between(series(lambda t: KINDS[kind], kind=kind), 2.0, 18.0, RATE).reason is None
-    found = between(series(lambda t: KINDS[kind] + 1, kind=kind), 2.0, 18.0, RATE)
-    assert found.reason == f"doubtful: a {kind} read more than {KINDS[kind]:,.0f} W"
+@pytest.mark.parametrize(("sensor", "kind"), [*(("nvml", kind) for kind in KINDS), *OF_SENSORS])
+def test_each_kind_has_a_limit_that_its_devices_reach_but_do_not_pass(sensor, kind):
+    most = most_w(sensor, kind)
+    assert between(series(lambda t: most, kind=kind, sensor=sensor), 2.0, 18.0, RATE).reason is None
+    found = between(series(lambda t: most + 1, kind=kind, sensor=sensor), 2.0, 18.0, RATE)
+    assert found.reason == f"doubtful: a {kind} read more than {most:,.0f} W"
+
+
+def test_a_counter_of_all_gpus_of_a_node_may_read_more_than_one_gpu():
+    """Four GB200 of 1,200 W, with a short peak."""
+    assert most_w("cray", "gpu") >= 3 * 4 * 1200 > most_w("nvml", "gpu")
+    assert most_w("cray", "node") == KINDS["node"]
 
 
 def _counted(raw, largest):

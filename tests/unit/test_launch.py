@@ -219,16 +219,36 @@ def test_the_phase_of_a_failure_is_told(run, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "ranks").exists()
 
 
-def test_a_lost_host_without_a_rank_s_tag_is_told_with_its_first_rank_and_its_phase(run, tmp_path, monkeypatch):
-    """As mpirun prints it: what it runs besides ranks has no tag."""
+def entered(*of_ranks):
+    """A shell line as whose ranks on these hosts have entered these phases, one after the other; (host, phase) each."""
     edges = [
         {"phase": phase, "edge": "begin", "rank": rank, "host": host, "wall_ns": rank, "monotonic_ns": 1}
-        for rank, (host, phase) in enumerate([("a", "broadcast"), ("b", "load"), ("b", "startup")])
+        for rank, (host, phase) in enumerate(of_ranks)
     ]
-    lines = "".join(f"echo '{json.dumps(edge)}' >> $FOLDER/ranks/phases-{edge['rank']}.jsonl; " for edge in edges)
+    return "".join(f"echo '{json.dumps(edge)}' >> $FOLDER/ranks/phases-{edge['rank']}.jsonl; " for edge in edges)
+
+
+def test_a_lost_host_without_a_rank_s_tag_is_told_with_its_first_rank_and_its_phase(run, tmp_path, monkeypatch):
+    """As mpirun prints it: what it runs besides ranks has no tag."""
+    lines = entered(("a", "broadcast"), ("b", "load"), ("b", "startup"))
     failure = outcome_of(run, tmp_path, monkeypatch, lines + "echo 'error: lost contact with b: x'; exit 1")["failure"]
     found = [failure[key] for key in ("kind", "rank", "host", "phase")]
     assert found == ["host_lost", 1, "b", "load"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[0]<stderr>:error: no room", ("error", 0, "a", "train")),
+        ("[0]<stderr>:MemoryError: no more", ("oom", 0, "a", "train")),
+        ("an error of the launcher", ("error", 1, "b", "evaluate")),
+    ],
+)
+def test_the_phase_is_that_of_the_rank_that_failed(run, tmp_path, monkeypatch, line, expected):
+    """Another one was in a later phase by then; its phase is told only where no rank is known."""
+    script = entered(("a", "train"), ("b", "evaluate")) + f"echo '{line}'; exit 1"
+    failure = outcome_of(run, tmp_path, monkeypatch, script)["failure"]
+    assert tuple(failure[key] for key in ("kind", "rank", "host", "phase")) == expected
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,26 @@ def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait(
     assert has_ended(child)
 
 
+@pytest.mark.timed
+def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more():
+    """The kernel goes on with what was left of its wait when it was frozen."""
+    silence_s = 8
+    it = Guard(silence_s)
+    child = it.child()
+    time.sleep(0.5)  # so that it waits
+    it.process.send_signal(signal.SIGSTOP)
+    time.sleep(silence_s)
+    assert not has_ended(child)
+    it.process.send_signal(signal.SIGCONT)
+    assert it.process.wait(silence_s / 2) == -signal.SIGKILL
+    assert has_ended(child)
+
+
+def test_a_guard_waits_for_longer_than_it_takes_until_the_next_byte():
+    assert guard._wait_s(20.0, 20.0) > 20.0 / remote.BEATS
+    assert guard._wait_s(-1.0, 20.0) == 0
+
+
 def test_a_guard_that_is_killed_takes_its_child_along():
     it = Guard(silence_s=WAIT_S * 2)
     child = it.child()

@@ -27,6 +27,13 @@ LOG = [
 ]
 
 
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*p\.jsonl'"):
+        phases.PhaseLog(path, 0, "n1").edge("load", "begin")
+
+
 def test_both_edges_are_logged_once_with_rank_host_and_clocks(tmp_path):
     log = phases.PhaseLog(tmp_path / "ranks" / "p.jsonl", 3, "n7")
     with log("load"):

@@ -32,18 +32,26 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     lock = os.open(aside, os.O_CREAT | os.O_RDWR, 0o666)
     try:
-        _is_locked(lock)
-        yield aside
-        with open(aside, "rb") as handle:
-            os.fsync(handle.fileno())
-        os.replace(aside, path)
-    except OSError as error:
-        if error.filename is None and error.errno is not None:  # such as from a full disk
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise
+        with naming(path):
+            _is_locked(lock)
+            yield aside
+            with open(aside, "rb") as handle:
+                os.fsync(handle.fileno())
+            os.replace(aside, path)
     finally:
         os.close(lock)
         aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: AnyPath) -> Iterator[None]:
+    """Around writing ``path``: an `OSError` that names no file, such as from a full disk, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def _remove_abandoned(path: Path) -> None:

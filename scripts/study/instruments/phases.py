@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, parsed_json, write_text
+from study.core.files import AnyPath, naming, parsed_json, write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
@@ -48,7 +48,7 @@ class PhaseLog:
             "wall_ns": wall,
             "monotonic_ns": monotonic,
         }
-        with open(self._path, "a", encoding="utf-8") as handle:
+        with naming(self._path), open(self._path, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
 
     @property

@@ -88,12 +88,15 @@ def _of_process(
 def described(
     folder: Path, kind: str, message: str, rank: int | None = None, log: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """A failure with phase, rank (by the phases if ``rank`` is None), host, and the last lines of the log."""
+    """A failure with phase, rank (by the phases if ``rank`` is None), host, and the last lines of the log.
+
+    The phase is that of the rank if it is known and has entered one; the others may be in a later one.
+    """
     edges = phases.read(folder / "phases.jsonl")
     phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
     if phase is None:
         of_rank = [edge for edge in edges if edge["rank"] == rank]
-        phase, open_rank = phases.last(of_rank if kind == "host_lost" and of_rank else edges)
+        phase, open_rank = phases.last(of_rank or edges)
     told = [line[:500] for line in log if line.strip()][-TOLD_LINES:]
     rank = open_rank if rank is None else rank
     host = next((edge["host"] for edge in edges if edge["rank"] == rank), None)

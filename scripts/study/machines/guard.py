@@ -32,6 +32,9 @@ from pathlib import Path
 
 TEMPORARY = "study-ranks-"  # begin of the name of a folder for temporary files; the guard's process id follows
 ORDER_S = 30.0  # within which the order comes
+# The longest wait at once, as a share of the longest silence. A wait in which the host was frozen goes on with the rest
+# of it, so it must be short. On a good connection bytes come sooner.
+WAIT_SHARE = 1 / 4
 MOST = 254  # the highest exit code through ssh, whose own is 255
 SET_CHILD_SUBREAPER = 36  # of prctl: descendants whose parent has ended become children of this process
 
@@ -97,7 +100,7 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
             _kill_descendants()
             remove(temporary_folder(os.getpid(), os.environ))
             return status
-        left = None if silence_s is None else max(0.0, heard + silence_s - _now())
+        left = None if silence_s is None else _wait_s(heard + silence_s - _now(), silence_s)
         ready, _, _ = select.select([0, child_ended], [], [], left)
         if silence_s is not None and _now() - heard >= silence_s:
             _give_up()  # also if bytes wait: then this host was frozen, and they are old
@@ -107,6 +110,10 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
             if not os.read(0, 4096):
                 _give_up()
             heard = _now()
+
+
+def _wait_s(left_s: float, silence_s: float) -> float:
+    return min(max(0.0, left_s), WAIT_SHARE * silence_s)
 
 
 def _now() -> float:

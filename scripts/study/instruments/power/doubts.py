@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.files import number_or_none
-from study.instruments.power.kinds import KINDS
+from study.instruments.power.kinds import most_w
 
 if TYPE_CHECKING:
     from study.instruments.power.energy import Series
@@ -59,7 +59,7 @@ def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:
 
 def _impossible(series: "Series", window: tuple[float, float]) -> str | None:
     """What no device of this kind can do: of the readings in the window, and of those that its edges are between."""
-    most = KINDS.get(series.kind, np.inf)
+    most = most_w(series.sensor, series.kind)
     _, power = _within(series.seconds, series.power_w, window)
     seconds, counted = _within(series.seconds, series.energy_j, window)
     steps, times = np.diff(counted), np.diff(seconds)

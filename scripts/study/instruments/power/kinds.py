@@ -4,10 +4,20 @@ Apart from the sensors: the sampler does not need it, so a limit that changes is
 """
 
 # {kind: W}. What a device's power covers; node includes the others. Each limit is about three times the most that was
-# on sale in 2025, by its maker's data sheet, so that no short peak reaches it; a broken reading is mostly far above.
+# on sale in 2025, so that no short peak reaches it; a broken reading is mostly far above.
 KINDS = {
     "gpu": 5_000.0,  # AMD MI355X 1,400 W; also the three GPUs of 300 W that POWER9's sensor of a socket covers
-    "cpu": 5_000.0,  # Xeon 6980P and EPYC 9965 500 W each; also the sockets of a node, which Cray's counter covers
+    "cpu": 5_000.0,  # Xeon 6980P 500 W; also the sockets of a node, which Cray's counter covers
     "memory": 2_000.0,  # 32 DIMMs of 20 W
-    "node": 50_000.0,  # DGX B200 14,300 W
+    "node": 50_000.0,  # DGX B200 14,300 W (docs.nvidia.com/dgx/dgxb200-user-guide)
 }
+# {(sensor, kind): W}: where one device stands for more than elsewhere.
+OF_SENSORS = {
+    # One counter for all accelerators of a node, such as the four GPUs of a GB200 NVL4 board of 5,400 W in all.
+    ("cray", "gpu"): 15_000.0,
+}
+
+
+def most_w(sensor: str, kind: str) -> float:
+    """The most power (W) that a device of this kind can draw, by what this sensor's devices cover."""
+    return OF_SENSORS.get((sensor, kind), KINDS.get(kind, float("inf")))
