@@ -31,6 +31,7 @@ from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
 from study.training import checkpoints
 from study.training.ensemble import results
+from study.training.ensemble.halving import Halving
 
 EPOCHS = 3
 START = run_files.EPOCHS_NS
@@ -572,6 +573,24 @@ class MemberResults(FileOfARank):
     def expect(self, path):
         told = json.loads(path.read_text())["ranks"]
         return told if any(each["member"]["failure"] is None for each in told) else None
+
+
+@reader("decision-000001.json", "json", "study.training.ensemble.halving:_content")
+class HalvingDecision(Reader):
+    def prepare(self, folder):
+        self.halving = Halving(folder, folder, [1], members=3, own=0)
+        self.halving._decide(1, {0: 0.5, 1: None, 2: 0.25})
+        return folder / "decision-000001.json"
+
+    def damage(self, content):
+        return damage.json_files(content)
+
+    def read(self, path):
+        self.halving.has_stopped(1)
+        return self.halving._staying(1)
+
+    def expect(self, path):
+        return json.loads(path.read_text())["staying"]
 
 
 @reader("a checkpoint", "npz", "study.training.checkpoints:_read")

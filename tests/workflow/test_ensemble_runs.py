@@ -18,12 +18,15 @@ members:
   three: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
   diverging: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{learning_rate: 1.0e+38}}]
   second: [{{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}]
+  first_is_worst: [{{model: {{l2: 1.0}}}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
 runs:
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, input_sharing: all_shared}}
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: single_broadcast}}
   - {{{COMMON}, ensemble: 3, members: diverging, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: multi_broadcast, on_member_failure: [continue, end], may_fail: a member diverges}}
+  - {{{COMMON}, ensemble: 3, members: first_is_worst, share_block_samples: 8, input_sharing: all_shared,
+     halving_epochs: 1}}
   - {{{COMMON}, ensemble: 1, members: second}}
   - {{{COMMON}, ensemble: 1, compute: simulated, simulated_samples_per_s: 200}}
   - {{{COMMON}, ensemble: 1, measure: peak_throughput, core_limit: 1}}
@@ -100,8 +103,9 @@ def members(run):
 
 
 def finished(runs):
-    """All but the run that a member with a loss that is not finite ends."""
-    return runs[~(runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end"))]
+    """All in which each member trains to the end, unless it fails and the others go on."""
+    diverging = runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end")
+    return runs[~diverging & runs.halving_epochs.eq("none")]
 
 
 def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
@@ -133,6 +137,22 @@ def test_samples_and_bytes_are_those_of_the_formulas(ensembles):
         assert run.shared_mb == pytest.approx((RANKS - 1) * EPOCHS_MB, rel=0.01), run.input_sharing
     pair = row(runs, ensemble=2, input_sharing="duplicated")
     assert (pair.samples_preprocessed, pair.shared_mb) == (2 * EPOCHS * SAMPLES, 0)
+
+
+def test_the_survivors_of_a_halving_have_unchanged_weights(ensembles):
+    """The first member stops after the first epoch, and its rank goes on making samples for the others."""
+    _, runs = ensembles
+    run, whole = row(runs, halving_epochs="1"), row(runs, ensemble=RANKS, input_sharing="single_broadcast")
+    assert (run.status, run.members_failed) == ("ok", 0), run.failure_message
+    found = members(run)
+    assert found.ended_after_epoch.fillna(0).tolist() == [1, 0, 0]
+    assert found.epochs.tolist() == [1, EPOCHS, EPOCHS]
+    assert found.failure.isna().all() and found.test_loss.notna().all()
+    assert found.weights_crc32.tolist()[1:] == members(whole).weights_crc32.tolist()[1:]
+    assert found.weights_crc32.nunique() == RANKS
+    assert run.final_weights_crc32 == found.weights_crc32[1], "the run's numbers are those of the first survivor"
+    assert len(pd.read_csv(run.folder / "history.csv")) == EPOCHS
+    assert (run.samples_preprocessed, run.shared_mb) == (EPOCHS * SAMPLES, pytest.approx((RANKS - 1) * EPOCHS_MB))
 
 
 def test_what_trains_nothing_says_so(ensembles):

@@ -9,7 +9,7 @@ from study.experiment.parameters import observing
 from study.experiment.study import BASELINE, Arm, PlannedRun
 
 # Keys that an arm cannot set: its runs would train something else than the baseline's.
-WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "member_ranks", "members")
+WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "member_ranks", "members", "halving_epochs")
 Arms = Mapping[str, Mapping[str, Any]]  # name -> {grid key: value}
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from study import models
 from study.core import checked
 from study.core.errors import StudyError
-from study.experiment.ensemble import OF_SAMPLES, UNNAMED, is_ensemble, members_of
-from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
+from study.experiment.ensemble import NEVER, OF_SAMPLES, UNNAMED, halving_epochs, is_ensemble, members_of
+from study.experiment.parameter import Choice, Count, EpochList, MemberList, Number, Parameter
 from study.experiment.parameters.registry import PARAMETERS, declare
 
 if TYPE_CHECKING:
@@ -177,6 +177,30 @@ def _on_member_failure(run: PlannedRun) -> str | None:
     return None
 
 
+def _halving_epochs(run: PlannedRun) -> str | None:
+    text, members, last = run["halving_epochs"], run["ensemble"], run.epochs_per_rank
+    if text == NEVER:
+        return None
+    try:
+        epochs = halving_epochs(run.parameters)
+    except ValueError:
+        epochs = []
+    if not epochs or epochs != sorted(set(epochs)) or epochs[0] < 1:
+        return f"{text!r}: expected epochs from 1 on in ascending order, separated by blanks, such as 1 3"
+    if members == 1:
+        return f"{text}: one member has no worse half; use none, or a larger ensemble"
+    if run["measure"] != "train" or run["compute"] != "measured":
+        return f"{text}: members are compared by their loss, and this run trains nothing; use none"
+    if run["input_sharing"] == "tf_data_service":
+        return f"{text}: with tf_data_service members may get other samples than the others; use another input_sharing"
+    if epochs[-1] >= last:
+        return f"{epochs[-1]} is not before the last of {last} epochs; give epochs from 1 to {last - 1}"
+    most = (members - 1).bit_length()
+    if len(epochs) > most:
+        return f"{text}: {len(epochs)} halvings, but {members} members can be halved {most} times at most"
+    return None
+
+
 declare(
     Parameter(
         "ensemble",
@@ -334,5 +358,17 @@ declare(
         "read_alone: from then on it preprocesses for itself, and the others no longer wait for it.",
         default="wait",
         refuse=_on_member_lag,
+    )
+)
+
+declare(
+    Parameter(
+        "halving_epochs",
+        EpochList(),
+        "Successive halving: the epochs after which the worse half of the members stops, by validation loss, such as "
+        "1 3. Of an odd number, the larger part trains on. none: all members train to the end.",
+        default=NEVER,
+        papers={"pittman2018": NEVER},
+        refuse=_halving_epochs,
     )
 )

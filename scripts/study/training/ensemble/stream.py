@@ -250,6 +250,8 @@ class Stream(SampleSource):
     def _share_all(self) -> None:
         way, buffer = self._way, self._buffer
         for blocks in way.place.order.rounds(way.readers):
+            if self._has_ended and not way.has_others:
+                break
             has_own = way.reader is not None and way.reader < len(blocks)
             own = self._made(self._own) if has_own else None
             begun = time.thread_time()
