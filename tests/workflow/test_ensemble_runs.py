@@ -41,6 +41,7 @@ runs:
   - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
      input_sharing: shared_memory, on_member_failure: continue}}
 tables: [scaling]
+figures: [pittman2018_figure2, pittman2018_figure3]
 """
 # The first rank of ensembles of two that share is killed when it takes a block of its second epoch.
 KILLED = """import os, signal, sys
@@ -153,6 +154,23 @@ def test_the_survivors_of_a_halving_have_unchanged_weights(ensembles):
     assert run.final_weights_crc32 == found.weights_crc32[1], "the run's numbers are those of the first survivor"
     assert len(pd.read_csv(run.folder / "history.csv")) == EPOCHS
     assert (run.samples_preprocessed, run.shared_mb) == (EPOCHS * SAMPLES, pytest.approx((RANKS - 1) * EPOCHS_MB))
+
+
+def test_queues_and_cores_over_time_are_those_of_the_whole_run(ensembles):
+    project, runs = ensembles
+    for run in finished(runs[runs.ensemble.gt(1) & runs.members_failed.eq(0)]).itertuples():
+        rows = pd.read_csv(run.folder / "usage.csv")
+        assert sorted(set(rows["rank"])) == list(range(run.ensemble))
+        assert rows.queue_fill.dropna().between(0, 1).all() and rows.cores_used.ge(0).all()
+        # Each rank's rows follow one another without a gap, from the begin of its training on.
+        for rank, own in rows.groupby("rank"):
+            ends = own.begin_wall_ns + 1e9 * own.seconds
+            assert (ends.shift()[1:] - own.begin_wall_ns[1:]).abs().max() < 1e6 or len(own) == 1, rank
+        assert (rows.cores_used * rows.seconds).sum() == pytest.approx(run.ranks_cpu_s, rel=0.05)
+        filled = rows.dropna(subset="queue_fill").groupby("rank").queue_fill
+        assert (filled.min().mean() - 1e-9) <= run.queue_fill <= (filled.max().mean() + 1e-9)
+    for number, axis in ((2, "full share of the queue"), (3, "cores used")):
+        assert axis in (project.made / "figures" / f"pittman2018_figure{number}.svg").read_text()
 
 
 def test_what_trains_nothing_says_so(ensembles):

@@ -41,14 +41,17 @@ class MemberJob(Job):
         communicator: Communicator,
         stream: Stream,
         halving: Halving,
-        resumed: int = 0,
+        ranks: Path,
+        resumed: int,
     ) -> None:
         """run, benchmark, communicator: of the member alone. stream: of its training samples.
 
-        halving: of the ensemble. resumed: the most epochs that an earlier attempt has trained, of any member.
+        halving: of the ensemble. ranks: the folder of the ranks' files. resumed: the most epochs that an earlier
+        attempt has trained, of any member.
         """
         super().__init__(run, benchmark, communicator)
         self._member, self._stream, self._halving, self._resumed = member, stream, halving, resumed
+        self._ranks = ranks
         self._ended_after: int | None = None
         self._failure: str | None = None
         self._rates: dict[str, float | None] = {}
@@ -71,6 +74,12 @@ class MemberJob(Job):
 
     def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
+        trained = self._trained(model, fit)
+        number = self._member.number
+        self._stream.usage.write(self._ranks / f"usage-{number:05d}.csv", number)
+        return trained
+
+    def _trained(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         with self._stream.flowing():
             if not consumption.trains(self.run):
                 taken = consumption.take(model, self._stream, self.run)
@@ -127,7 +136,8 @@ def enter(
     folder: the run's directory. The stream begins with the first epoch that a member has not trained yet.
     """
     read, member = dataclasses.replace(data), members_of(run.parameters)[communicator.rank]
-    own, halving = alone(run, member), _halving(run, Path(folder), member)
+    own, ranks = alone(run, member), Path(folder) / "ranks"
+    halving = _halving(run, Path(folder), member)
     trained = _epochs_trained(own, checkpoints.folder_of(folder, member.number))
     halving.begin()
     told = communicator.gather((trained, halving.has_stopped(trained)))
@@ -136,7 +146,8 @@ def enter(
     found = stream(run, communicator, data.train, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
     model = models.get(own.benchmark["name"], own.benchmark)
-    return MemberJob(member, own, model, Alone(communicator), found, halving, max(epochs for epochs, _ in told))
+    most = max(epochs for epochs, _ in told)
+    return MemberJob(member, own, model, Alone(communicator), found, halving, ranks, most)
 
 
 def _halving(run: RunDefinition, folder: Path, member: Member) -> Halving:
