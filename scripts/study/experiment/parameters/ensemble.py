@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from study import models
 from study.core import checked
@@ -116,6 +117,15 @@ def _input_sharing(run: PlannedRun) -> str | None:
             return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
+    return None
+
+
+def _input_sharing_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    if run["input_sharing"] == "concurrent_broadcast" and machine["launcher"] == "horovodrun":
+        return (
+            "concurrent_broadcast: horovodrun starts ranks without MPI; use a machine with another launcher, such as "
+            "local_mpi, or multi_broadcast"
+        )
     return None
 
 
@@ -242,16 +252,28 @@ declare(
 declare(
     Parameter(
         "input_sharing",
-        Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory", "tf_data_service")),
+        Choice(
+            (
+                "duplicated",
+                "all_shared",
+                "single_broadcast",
+                "multi_broadcast",
+                "shared_memory",
+                "tf_data_service",
+                "concurrent_broadcast",
+            )
+        ),
         "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
         "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
         "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
         "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
         "their node's shared memory, from which all its ranks read. tf_data_service: TensorFlow's tf.data service on "
         "rank 0, for comparison, with all ranks on one host; its order of samples is not deterministic, and members "
-        "that are too slow skip samples.",
+        "that are too slow skip samples. concurrent_broadcast: as multi_broadcast, with the broadcasts at the same "
+        "time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
         default="duplicated",
         refuse=_input_sharing,
+        refuse_on=_input_sharing_on,
     )
 )
 

@@ -20,7 +20,7 @@ from study.instruments import cpu_time, heartbeats
 from study.instruments.traffic import Traffic
 from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
-from study.training.communicator import Communicator, Members
+from study.training.communicator import Broadcast, Communicator, Members
 from study.training.ensemble import consumption
 from study.training.ensemble.content import Form
 from study.training.ensemble.halving import Halving
@@ -275,6 +275,10 @@ class Alone:
     def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
         """The member's own."""
         return list(contents.values())
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """The member's own."""
+        return self.broadcast_bytes
 
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Refused: there is no other rank."""
