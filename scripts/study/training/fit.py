@@ -213,8 +213,8 @@ def _epoch_times(
 ) -> Any:
     """The Keras callback that acts at the ends of epochs and keeps the rows of the history.
 
-    measured: gives further columns, of an epoch that has just ended. goes_on: as of `fit`. validate: loss and metrics of the validation set,
-    if Keras does not validate.
+    measured: gives further columns, of an epoch that has just ended. goes_on: as of `fit`. validate: loss and metrics
+    of the validation set, if Keras does not validate.
     """
     import tf_keras as keras
 

@@ -67,7 +67,8 @@ def run_rank(
     started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns a
     `study.training.communicator.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a
     watchdog is running. Rank 0 writes ``history.csv`` and ``metrics.json``, in an ensemble the first rank whose member
-    has trained all epochs. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
+    has trained all epochs. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or
+    ranks are not as planned.
     """
     limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")

@@ -204,7 +204,7 @@ def _halving_epochs(run: PlannedRun) -> str | None:
     if run["input_sharing"] == "tf_data_service":
         return f"{text}: with tf_data_service members may get other samples than the others; use another input_sharing"
     if epochs[-1] >= last:
-        return f"{epochs[-1]} is not before the last of {last} epochs; give epochs from 1 to {last - 1}"
+        return f"{epochs[-1]} is not before the last of {last} epochs; give smaller ones, or more epochs"
     most = (members - 1).bit_length()
     if len(epochs) > most:
         return f"{text}: {len(epochs)} halvings, but {members} members can be halved {most} times at most"

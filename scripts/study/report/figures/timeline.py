@@ -261,7 +261,7 @@ def _used(column: str, label: str) -> Callable[[pd.Series, Path, int, float], tu
     def read(row: pd.Series, directory: Path, started: int, end: float) -> tuple[tuple[Line, ...], str]:
         path = directory / usage.FILE
         if not path.exists():
-            return (), f"no {usage.FILE}: only ensembles have it, since it exists"
+            return (), f"no {usage.FILE}: the run is no ensemble, or older than this file"
         grid = np.linspace(0, end, POINTS)
         sampled = np.array([_in_rows(rows, column, started, grid) for _, rows in usage.read(path).groupby("rank")])
         known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
