@@ -38,7 +38,7 @@ class _Row(NamedTuple):
     blocks: int
 
     def and_then(self, later: _Row) -> _Row:
-        """This interval and the one that follows it as one."""
+        """One interval: this one and the one that follows it."""
         return _Row(later.end_s, later.cpu_s, self.fills + later.fills, self.blocks + later.blocks)
 
 

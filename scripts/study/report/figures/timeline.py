@@ -128,9 +128,7 @@ def select(
     drawn = tuple(_run(row, Path(folder), description, drawn_as) for _, row in shown[:MOST_RUNS].iterrows())
     subtitle = f"study {study}, machine {', '.join(chosen['machine'].unique())}"
     notes = _notes(chosen, shown, kind, drawn_as)
-    return TimelineData(
-        description.name, description.title, subtitle, notes, description.caption, drawn_as.axis, drawn
-    )
+    return TimelineData(description.name, description.title, subtitle, notes, description.caption, drawn_as.axis, drawn)
 
 
 def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str, quantity: Quantity) -> tuple[str, ...]:
