@@ -50,6 +50,7 @@ def test_a_number_and_a_text_are_one_run():
         ({"halving_epochs": 0}, "'0': expected epochs from 1 on in ascending order"),
         ({**FOUR, "halving_epochs": "3 1"}, "'3 1': expected epochs from 1 on in ascending order"),
         ({**FOUR, "halving_epochs": "2 2"}, "'2 2': expected epochs from 1 on in ascending order"),
+        ({"halving_epochs": 1, "tuning": {"a": {"prefetch_blocks": 2}}}, "arms are compared by steady throughput"),
         ({"halving_epochs": 2}, "2 is not before the last of 2 epochs; give smaller ones, or more epochs"),
         ({**FOUR, "halving_epochs": "1 2 3"}, "1 2 3: 3 halvings, but 4 members can be halved 2 times at most"),
         ({"ensemble": 1, "halving_epochs": 1}, "1: one member has no worse half; use none, or a larger ensemble"),

@@ -15,7 +15,6 @@ import pandas as pd
 from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
-from study.experiment.ensemble import NEVER
 from study.experiment.study import BASELINE
 from study.records import pairing
 from study.records.ensemble import with_lost_as_failed
@@ -107,12 +106,10 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
 
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what is compared, as far as they have a steady throughput."""
+    """The runs with what is compared; a run with one epoch has no steady throughput."""
     runs = with_lost_as_failed(runs)
     number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step"]].astype(float)
-    # Nothing is steady with one epoch, or where members stop one after the other.
-    is_steady = (runs["epochs_per_rank"] > 1) & runs["halving_epochs"].eq(NEVER)
-    seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(is_steady)
+    seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
     sent = number["tcp_sent_mb_per_step"] * number["steps_per_epoch"]
     return runs.assign(**{SPEED: number["samples_per_rank"] * runs["gpus"] / seconds, SENT: sent})
 
