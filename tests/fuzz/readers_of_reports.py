@@ -285,7 +285,7 @@ class OfAFigure(OfTheReport):
 
     def read(self, path):
         labels = type("Labels", (), {"labels": {}})
-        run = timeline._run(self.row, self.machine, labels)
+        run = timeline._run(self.row, self.machine, labels, timeline.QUANTITIES["power"])
         return run.end > 0
 
     def expect(self, path):

@@ -21,7 +21,7 @@ from study.core.files import sha256, write_json
 from study.data.images.formats import INDEX  # noqa: F401  imports the formats before the clock of a case runs
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
-from study.instruments import calibration, phases
+from study.instruments import calibration, phases, usage
 from study.instruments.power import energy, summary, telemetry
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline.run import communication_of
@@ -29,8 +29,10 @@ from study.instruments.timeline.summary import summarize
 from study.launch import failure, launch, processes
 from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
+from study.report.figures.timeline import QUANTITIES
 from study.training import checkpoints
 from study.training.ensemble import results
+from study.training.ensemble.halving import Halving
 
 EPOCHS = 3
 START = run_files.EPOCHS_NS
@@ -572,6 +574,48 @@ class MemberResults(FileOfARank):
     def expect(self, path):
         told = json.loads(path.read_text())["ranks"]
         return told if any(each["member"]["failure"] is None for each in told) else None
+
+
+@reader("usage-00000.csv", "csv", "study.instruments.usage:read")
+class UsageOfARank(FileOfARank):
+    file = "usage-00000.csv"
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        rows = [f"0,n1,{START + place * 10**9},1.0,{fill},1.5\n" for place, fill in enumerate(("0.25", "", "1.0"))]
+        path.write_text("rank,host,begin_wall_ns,seconds,queue_fill,cores_used\n" + "".join(rows))
+        return path
+
+    def damage(self, content):
+        return damage.csv_files(content)
+
+    def read(self, path):
+        folder = path.parents[1]
+        usage.merge(path.parent, folder / usage.FILE, {"n1": 5})
+        for name in ("queue_fill", "cores_used"):
+            QUANTITIES[name].read({}, folder, START, 3.0)
+        return len(usage.read(folder / usage.FILE))
+
+    def expect(self, path):
+        return len(rows_of(path))
+
+
+@reader("decision-000001.json", "json", "study.training.ensemble.halving:_content")
+class HalvingDecision(Reader):
+    def prepare(self, folder):
+        self.halving = Halving(folder, folder, [1], members=3, own=0)
+        self.halving._decide(1, {0: 0.5, 1: None, 2: 0.25})
+        return folder / "decision-000001.json"
+
+    def damage(self, content):
+        return damage.json_files(content)
+
+    def read(self, path):
+        self.halving.has_stopped(1)
+        return self.halving._staying(1)
+
+    def expect(self, path):
+        return json.loads(path.read_text())["staying"]
 
 
 @reader("a checkpoint", "npz", "study.training.checkpoints:_read")

@@ -87,6 +87,11 @@ class FakeCommunicator:
         assert all(each.dtype == np.uint8 for each in contents.values())
         return list(contents.values())
 
+    def concurrent_broadcasts(self):
+        """The same, one after another."""
+        self._check()
+        return self.broadcast_bytes
+
     def time_allreduce(self, size, repeats):
         """A hundred megabytes per second."""
         self._check()

@@ -1,5 +1,6 @@
 """Ensembles without Horovod: their keys, the order of samples, and every way of sharing between threads as ranks."""
 
+import ctypes
 import dataclasses
 import itertools
 import json
@@ -22,7 +23,7 @@ from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
 from study.instruments import cpu_time
-from study.training import rank
+from study.training import mpi, rank
 from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
 from study.training.ensemble.buffer import Lost
@@ -111,6 +112,21 @@ def test_what_cannot_run_is_refused(changed, words):
     with pytest.raises(StudyError) as refused:
         planned(**changed)
     assert words in str(refused.value)
+
+
+def test_broadcasts_by_mpi_are_refused_where_there_is_none():
+    (run,) = planned(input_sharing="concurrent_broadcast", preprocessing_ranks=1)
+    refuse = PARAMETERS["input_sharing"].refuse_on
+    assert refuse(run, {"launcher": "horovodrun"}).startswith("concurrent_broadcast: horovodrun starts ranks without")
+    assert refuse(run, {"launcher": "mpirun"}) is refuse(planned()[0], {"launcher": "horovodrun"}) is None
+    ranks = Horovod.__new__(Horovod)
+    ranks.libraries = {"mpi": "Some MPI 1.0"}
+    for supported, enabled, words in ((None, False, "talk over Gloo"), (False, True, "Some MPI 1.0 is not built for")):
+        ranks._hvd = SimpleNamespace(mpi_enabled=lambda: enabled, mpi_threads_supported=lambda: supported)  # noqa: B023
+        with pytest.raises(StudyError, match=f"input_sharing: concurrent_broadcast needs .*{words}"):
+            ranks.concurrent_broadcasts()
+    with pytest.raises(StudyError, match=r"knows Open MPI only, and this is Some MPI 1.0; use multi_broadcast"):
+        mpi.Broadcasts(ctypes.CDLL("libm.so.6"), "Some MPI 1.0")
 
 
 def test_the_grid_key_has_every_way_of_sharing():
@@ -210,6 +226,7 @@ CASES = [
     ("single_broadcast", 2, 2, 4),
     ("multi_broadcast", 3, 1, 20),
     ("multi_broadcast", 3, 2, 4),
+    ("concurrent_broadcast", 3, 2, 4),
     ("shared_memory", 3, 1, BATCH),
     ("shared_memory", 3, 2, 4),
 ]

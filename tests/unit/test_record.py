@@ -257,8 +257,11 @@ def _without(value, key):
     return {name: each for name, each in value.items() if name != key} | {"unknown": 1}
 
 
-def test_a_member_that_failed_gives_no_number_of_the_whole_run(make_run):
-    """Member 0 diverged; the epochs and the weights are those of member 1, which has a batch size of its own."""
+@pytest.mark.parametrize(
+    ("end", "failed"), [({"failure": "the loss is not finite from step 1 on"}, 1), ({"ended_after_epoch": 1}, 0)]
+)
+def test_a_member_that_ended_early_gives_no_number_of_the_whole_run(make_run, end, failed):
+    """Member 0 did; the epochs and the weights are those of member 1, which has a batch size of its own."""
     (run,) = expand(scaling="weak", epochs=2, gpus=3, ensemble=3, learning_rate_scaling="none")
     folder = make_run(run, times=[3.0, 1.0])
     history = pd.read_csv(folder / "history.csv").assign(steps_s=[3.0, 1.0])
@@ -270,8 +273,8 @@ def test_a_member_that_failed_gives_no_number_of_the_whole_run(make_run):
     ) | {"affinity": [0]}  # fmt: skip
     for number, rank in enumerate(metrics["ranks"]):
         rank["final_weights_crc32"] = 7 + number
-        failure = "the loss is not finite from step 1 on" if number == 0 else None
-        rank["member"] = member | {"number": number, "batch_size": 10 + 15 * number, "failure": failure}
+        ended = end if number == 0 else {}
+        rank["member"] = member | {"number": number, "batch_size": 10 + 15 * number, "failure": None} | ended
     write_json(folder / "metrics.json", metrics)
     outcome = json.loads((folder / "outcome.json").read_text())
     outcome["files"] |= {name: sha256(folder / name) for name in ("metrics.json", "history.csv")}
@@ -281,4 +284,5 @@ def test_a_member_that_failed_gives_no_number_of_the_whole_run(make_run):
     assert (training["steps_per_epoch"], training["time_per_step_s"]) == (4, 0.25), "100 samples, 25 in a batch"
     assert training["throughput_samples_per_s"] == pytest.approx(2 * 100 * 2 / 4), "of two members"
     assert model["final_weights_crc32"] == 8
-    assert record["ensemble"]["members_failed"] == 1
+    assert record["ensemble"]["members_failed"] == failed
+    assert record["ensemble"]["members"][0]["ended_after_epoch"] == end.get("ended_after_epoch")

@@ -358,7 +358,7 @@ def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     assert "missing power or energy: no power sensor here" in table.markdown()
     assert len(table.frame) == 5 and table.frame["published_energy_j"].notna().all()
     data = timeline.select(describe("sc18_figure3_4"), runs, "test", tmp_path / "theta", traced=False)
-    assert data.runs[0].power_reason == "no power sensor here"
+    assert data.runs[0].reason == "no power: no power sensor here"
     timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "no power: no power sensor here" in (tmp_path / "f.svg").read_text()
 
@@ -368,8 +368,8 @@ def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     data = timeline.select(describe("sc18_figure3_4"), measured(run), "test", tmp_path / "theta", traced=False)
     (drawn,) = data.runs
     assert drawn.title == "NT3, 1 rank, weak scaling, read_csv (base), memory mode cache"
-    assert [line.label for line in drawn.power] == ["node", "cpu", "memory"]
-    assert np.nanmean(drawn.power[0].mean) == pytest.approx(NODE, rel=1e-2)
+    assert [line.label for line in drawn.lines] == ["node", "cpu", "memory"]
+    assert np.nanmean(drawn.lines[0].mean) == pytest.approx(NODE, rel=1e-2)
     assert drawn.communication == {}
     timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "busy share" not in (tmp_path / "f.svg").read_text()

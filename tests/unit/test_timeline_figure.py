@@ -84,12 +84,12 @@ def test_all_is_on_the_clock_of_the_launch(tmp_path):
 def test_power_of_several_devices_and_of_a_counter(tmp_path):
     power = {"G0": ("gpu", 100, None), "G1": ("gpu", 200, None), "package": ("cpu", None, 50)}
     (run,) = selected(tmp_path, add_run(tmp_path, "a", power=power)).runs
-    gpu, cpu = run.power
+    gpu, cpu = run.lines
     middle = POINTS // 2
     assert (gpu.low[middle], gpu.mean[middle], gpu.high[middle]) == pytest.approx((100, 150, 200))
     assert cpu.mean[middle] == pytest.approx(50)
     assert np.isnan(gpu.mean[0])  # before the first reading
-    assert run.power_reason is None
+    assert run.reason is None
     assert gpu.label == "gpu (mean and range of 2)"
 
 
@@ -97,7 +97,7 @@ def test_power_that_is_doubtful_is_not_drawn(tmp_path):
     power = {"G0": ("gpu", 100, 50), "package": ("cpu", 50, None)}
     doubt = {"doubtful_energy": "gpu", "power_reason": "doubtful: energy counter and power of a gpu disagree"}
     data = selected(tmp_path, add_run(tmp_path, "a", power=power, **doubt))
-    assert [line.label for line in data.runs[0].power] == ["cpu"]
+    assert [line.label for line in data.runs[0].lines] == ["cpu"]
     assert "power of gpu is doubtful in some runs and not shown" in data.notes
 
 
@@ -112,7 +112,7 @@ def test_modelled_power_is_called_so(tmp_path):
     file = tmp_path / "a" / "telemetry.csv"
     file.write_text(file.read_text().replace("nvml", "modelled"))
     data = selected(tmp_path, row)
-    assert data.runs[0].power[0].label == "node, modelled"
+    assert data.runs[0].lines[0].label == "node, modelled"
     assert any("modelled" in note for note in data.notes)
 
 
@@ -121,7 +121,7 @@ def test_measured_and_modelled_power_are_not_averaged(tmp_path):
     telemetry = pd.read_csv(tmp_path / "a" / "telemetry.csv")
     telemetry.loc[telemetry["device"] == "other", "sensor"] = "modelled"
     telemetry.to_csv(tmp_path / "a" / "telemetry.csv", index=False)
-    lines = {line.label: line.mean[POINTS // 2] for line in selected(tmp_path, row).runs[0].power}
+    lines = {line.label: line.mean[POINTS // 2] for line in selected(tmp_path, row).runs[0].lines}
     assert lines == pytest.approx({"node": 100, "node, modelled": 70})
 
 

@@ -18,12 +18,15 @@ members:
   three: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
   diverging: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{learning_rate: 1.0e+38}}]
   second: [{{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}]
+  first_is_worst: [{{model: {{l2: 1.0}}}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
 runs:
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, input_sharing: all_shared}}
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: single_broadcast}}
   - {{{COMMON}, ensemble: 3, members: diverging, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: multi_broadcast, on_member_failure: [continue, end], may_fail: a member diverges}}
+  - {{{COMMON}, ensemble: 3, members: first_is_worst, share_block_samples: 8, input_sharing: all_shared,
+     halving_epochs: 1}}
   - {{{COMMON}, ensemble: 1, members: second}}
   - {{{COMMON}, ensemble: 1, compute: simulated, simulated_samples_per_s: 200}}
   - {{{COMMON}, ensemble: 1, measure: peak_throughput, core_limit: 1}}
@@ -38,6 +41,7 @@ runs:
   - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
      input_sharing: shared_memory, on_member_failure: continue}}
 tables: [scaling]
+figures: [pittman2018_figure2, pittman2018_figure3]
 """
 # The first rank of ensembles of two that share is killed when it takes a block of its second epoch.
 KILLED = """import os, signal, sys
@@ -100,8 +104,9 @@ def members(run):
 
 
 def finished(runs):
-    """All but the run that a member with a loss that is not finite ends."""
-    return runs[~(runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end"))]
+    """All in which each member trains to the end, unless it fails and the others go on."""
+    diverging = runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end")
+    return runs[~diverging & runs.halving_epochs.eq("none")]
 
 
 def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
@@ -133,6 +138,39 @@ def test_samples_and_bytes_are_those_of_the_formulas(ensembles):
         assert run.shared_mb == pytest.approx((RANKS - 1) * EPOCHS_MB, rel=0.01), run.input_sharing
     pair = row(runs, ensemble=2, input_sharing="duplicated")
     assert (pair.samples_preprocessed, pair.shared_mb) == (2 * EPOCHS * SAMPLES, 0)
+
+
+def test_the_survivors_of_a_halving_have_unchanged_weights(ensembles):
+    """The first member stops after the first epoch, and its rank goes on making samples for the others."""
+    _, runs = ensembles
+    run, whole = row(runs, halving_epochs="1"), row(runs, ensemble=RANKS, input_sharing="single_broadcast")
+    assert (run.status, run.members_failed) == ("ok", 0), run.failure_message
+    found = members(run)
+    assert found.ended_after_epoch.fillna(0).tolist() == [1, 0, 0]
+    assert found.epochs.tolist() == [1, EPOCHS, EPOCHS]
+    assert found.failure.isna().all() and found.test_loss.notna().all()
+    assert found.weights_crc32.tolist()[1:] == members(whole).weights_crc32.tolist()[1:]
+    assert found.weights_crc32.nunique() == RANKS
+    assert run.final_weights_crc32 == found.weights_crc32[1], "the run's numbers are those of the first survivor"
+    assert len(pd.read_csv(run.folder / "history.csv")) == EPOCHS
+    assert (run.samples_preprocessed, run.shared_mb) == (EPOCHS * SAMPLES, pytest.approx((RANKS - 1) * EPOCHS_MB))
+
+
+def test_queues_and_cores_over_time_are_those_of_the_whole_run(ensembles):
+    project, runs = ensembles
+    for run in finished(runs[runs.ensemble.gt(1) & runs.members_failed.eq(0)]).itertuples():
+        rows = pd.read_csv(run.folder / "usage.csv")
+        assert sorted(set(rows["rank"])) == list(range(run.ensemble))
+        assert rows.queue_fill.dropna().between(0, 1).all() and rows.cores_used.ge(0).all()
+        # Each rank's rows follow one another without a gap, from the begin of its training on.
+        for rank, own in rows.groupby("rank"):
+            ends = own.begin_wall_ns + 1e9 * own.seconds
+            assert (ends.shift()[1:] - own.begin_wall_ns[1:]).abs().max() < 1e6 or len(own) == 1, rank
+        assert (rows.cores_used * rows.seconds).sum() == pytest.approx(run.ranks_cpu_s, rel=0.05)
+        filled = rows.dropna(subset="queue_fill").groupby("rank").queue_fill
+        assert (filled.min().mean() - 1e-9) <= run.queue_fill <= (filled.max().mean() + 1e-9)
+    for number, axis in ((2, "full share of the queue"), (3, "cores used")):
+        assert axis in (project.made / "figures" / f"pittman2018_figure{number}.svg").read_text()
 
 
 def test_what_trains_nothing_says_so(ensembles):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 UNNAMED = "none"  # no list: the members differ in their seeds only
+NEVER = "none"  # no halving
 # Keys by which a run without several members is started as an ensemble all the same, and their values otherwise.
 ALONE = {"ensemble": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
 OF_SAMPLES = ("image_size", "resize", "channels", "classes", "flip")  # keys of a model that decide what a sample is
@@ -54,6 +55,12 @@ def members_of(parameters: Mapping[str, Any]) -> list[Member]:
     text = parameters.get("members", UNNAMED)
     given = [{}] * parameters.get("ensemble", 1) if text == UNNAMED else json.loads(text)
     return [Member(number, **{"seed": number, **each}) for number, each in enumerate(given)]
+
+
+def halving_epochs(parameters: Mapping[str, Any]) -> list[int]:
+    """The epochs after which the worse half of the members stops; raises ValueError for a text that lists none."""
+    text = parameters.get("halving_epochs", NEVER)
+    return [] if text == NEVER else [int(each) for each in text.split()]
 
 
 def preprocessing_ranks(parameters: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment import ensemble, feasibility, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
-from study.experiment.parameter import FromBenchmark, FromGrid, Number
+from study.experiment.parameter import EpochList, FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
 
@@ -209,9 +209,10 @@ def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
 
 
 def _values(name: str, given: Any) -> list:
-    """The values of a key; 1 and 1.0 are one number, so that they name one run."""
-    is_number = isinstance(PARAMETERS[name].kind, Number)
-    return [float(value) if is_number else value for value in _several(given)]
+    """The values of a key; 1 and 1.0 are one number, and 1 and '1' one list of epochs, so that they name one run."""
+    kind = PARAMETERS[name].kind
+    as_held: Any = float if isinstance(kind, Number) else str if isinstance(kind, EpochList) else lambda value: value
+    return [as_held(value) for value in _several(given)]
 
 
 def _references(entries: list[dict[str, Any]], where: str) -> tuple[Reference, ...]:

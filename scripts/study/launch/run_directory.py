@@ -13,7 +13,7 @@ from typing import Any
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
 from study.experiment import autotuning
-from study.instruments import calibration, phases
+from study.instruments import calibration, phases, usage
 from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
@@ -25,7 +25,7 @@ LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", "communication.json",
              "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log", LOG,
-             calibration.FILE, processes.FILE, autotuning.LOG, results.FILE}  # fmt: skip
+             calibration.FILE, processes.FILE, autotuning.LOG, results.FILE, usage.FILE}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -76,6 +76,7 @@ def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
     offsets = {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
     telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
+    usage.merge(ranks, folder / usage.FILE, offsets)
     _keep_timeline(folder)
     shutil.rmtree(ranks, ignore_errors=True)
 

@@ -75,5 +75,6 @@ def _member(rank: Mapping[str, Any]) -> dict[str, Any]:
         "received_mb": member["received_bytes"] / 1e6,
         "samples_preprocessed": member["samples_preprocessed"],
         "alone_from_block": member.get("alone_from_block"),
+        "ended_after_epoch": member.get("ended_after_epoch"),
         "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9,
     }

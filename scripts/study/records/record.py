@@ -24,6 +24,7 @@ from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
 from study.records import ensemble
 from study.training import placement, roles
+from study.training.ensemble import results
 
 SCHEMA_VERSION = 7
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
@@ -311,17 +312,19 @@ def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
 
 
 def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The rank whose epochs are in ``history.csv``: rank 0, or the first one whose member has not failed."""
-    found = next((rank for rank in metrics["ranks"] if not rank.get("member", {}).get("failure")), None)
+    """The rank whose epochs are in ``history.csv``: rank 0, or the first one whose member has trained all epochs."""
+    found = next(filter(results.trained_to_the_end, metrics["ranks"]), None)
     if found is None:
-        raise StudyError("metrics.json: all members have failed, in a run that is said to be ok; delete its folder")
+        raise StudyError(
+            "metrics.json: no member has trained all epochs, in a run that is said to be ok; delete its folder"
+        )
     return found
 
 
 def _trained_ranks(run: RunDefinition, metrics: dict[str, Any]) -> int:
-    """The number of ranks that went through all epochs: all, but those of members that failed."""
-    members = [rank["member"] for rank in metrics["ranks"] if "member" in rank]
-    return sum(member["failure"] is None for member in members) if members else run.ranks
+    """The number of ranks that went through all epochs: all, but those of members that failed or stopped early."""
+    is_of_members = "member" in metrics["ranks"][0]
+    return sum(map(results.trained_to_the_end, metrics["ranks"])) if is_of_members else run.ranks
 
 
 def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -431,7 +434,7 @@ def _sum(values: list) -> float | None:
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:
     """What a run trained, and checksums by which runs are compared: of rank 0's weights, and of all ranks' inputs.
 
-    Of an ensemble, the weights of the first member that has not failed.
+    Of an ensemble, the weights of the first member that has trained all epochs.
     """
     inputs = [rank.get("input_crc32") for rank in metrics["ranks"]]
     return {

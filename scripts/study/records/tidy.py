@@ -12,6 +12,7 @@ from study.core import checked, code_version, csv_files, paths, units
 from study.core.csv_files import FINITE, NAME, TEXT
 from study.core.errors import StudyError
 from study.data.tabular import paper_size
+from study.experiment.parameter import EpochList
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
@@ -279,7 +280,8 @@ def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataF
 
 def _kind_of(column: str) -> str | None:
     """The kind of a column of the tidy tables: one with a unit is a number."""
-    return TEXT if column == "arms" else FINITE if units.of_column(column) else None
+    is_text = column == "arms" or (column in PARAMETERS and isinstance(PARAMETERS[column].kind, EpochList))
+    return TEXT if is_text else FINITE if units.of_column(column) else None
 
 
 def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder: str | Path) -> pd.DataFrame:

@@ -14,11 +14,13 @@ import numpy as np
 from study.core.errors import StudyError
 from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
+from study.training import mpi
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3
 
 BLOCK = 1 << 24  # values of a matrix that are broadcast at once
 Members = tuple[int, ...]  # ranks, ascending: a process set
+Broadcast = Callable[[dict[int, np.ndarray]], list[np.ndarray]]  # of the arrays {rank: array} to all ranks
 
 
 class Communicator(Protocol):
@@ -71,6 +73,13 @@ class Communicator(Protocol):
         """The uint8 arrays of several members, {rank: array}, on all of them, in that order.
 
         The others give arrays of the same lengths, whose values do not matter.
+        """
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """A function as `broadcast_bytes` to all ranks, with all arrays on their way at once; all ranks must call.
+
+        Raises:
+            StudyError: the ranks have nothing that does so.
         """
 
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
@@ -212,6 +221,22 @@ class Horovod:
                 broadcast(tf.convert_to_tensor(content), root, process_set=self._process_set(members)).numpy()
                 for root, content in contents.items()
             ]
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """Broadcasts by MPI, which must have started the ranks."""
+        if not self._hvd.mpi_enabled():
+            raise StudyError(
+                "input_sharing: concurrent_broadcast needs ranks that MPI has started, and these talk over Gloo; use a "
+                "machine with a launcher of MPI and Horovod built with it, or multi_broadcast"
+            )
+        if not self._hvd.mpi_threads_supported():
+            raise StudyError(
+                f"input_sharing: concurrent_broadcast needs MPI for several threads (MPI_THREAD_MULTIPLE), which "
+                f"{self.libraries['mpi']} is not built for; use multi_broadcast"
+            )
+        from horovod.tensorflow import mpi_ops
+
+        return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
 
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""

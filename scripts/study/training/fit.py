@@ -1,5 +1,6 @@
 """Training: epochs, their times and order, the learning rate, and checkpoints."""
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,13 +64,15 @@ def fit(
     phases: PhaseLog,
     resumed: tuple[int, list[dict[str, Any]]],
     twin: Twin | None = None,
+    goes_on: Callable[[int, float], bool] = lambda epoch, loss: True,
 ) -> tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]:
     """Train; returns what this rank has seen of it.
 
     The columns of ``history.csv``, one row per epoch; the checkpoints that it has written; `StepMeasures.step_times`.
 
     folder: of the checkpoints. resumed: the result of `resume`. phases: the rank's log, for the phase ``checkpoint``.
-    twin: under one of TensorFlow's strategies.
+    twin: under one of TensorFlow's strategies. goes_on: whether to train on after an epoch (from 1) with a validation
+    loss; asked after each epoch but the last.
     """
     batch_size, number = run.derived.batch_size_per_rank, samples_of_rank(data, run)
     if batch_size > number:
@@ -94,13 +97,12 @@ def fit(
             return {}
         return measures.end_epoch(steps) | (of_input.end_epoch(steps) if of_input else {})
 
-    times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, validate)
+    times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, goes_on, validate)
     plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
     callbacks = [*learning_rate.schedule(run, ranks, steps, epochs), *_delay(run), times, *plateau]
-    if is_custom(run):
-        custom_loop.fit(model, **inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks)
-    else:
-        model.fit(**inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks, verbose=0)
+    train = functools.partial(custom_loop.fit, model) if is_custom(run) else functools.partial(model.fit, verbose=0)
+    if not rows or goes_on(epochs, rows[-1]["val_loss"]):
+        train(**inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks)
     if every:
         with phases("checkpoint"):
             writer.close()
@@ -206,12 +208,13 @@ def _epoch_times(
     phases: PhaseLog,
     measured: Callable[[], dict[str, float]],
     divergence: Divergence,
+    goes_on: Callable[[int, float], bool],
     validate: Callable[[], dict[str, float]] | None = None,
 ) -> Any:
     """The Keras callback that acts at the ends of epochs and keeps the rows of the history.
 
-    measured: gives further columns, of an epoch that has just ended. validate: loss and metrics of the validation set,
-    if Keras does not validate.
+    measured: gives further columns, of an epoch that has just ended. goes_on: as of `fit`. validate: loss and metrics
+    of the validation set, if Keras does not validate.
     """
     import tf_keras as keras
 
@@ -251,9 +254,13 @@ def _epoch_times(
                 order.set(epoch + 1)
             if communicator.rank == 0:
                 print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(quality)}", flush=True)
-            if writer.is_due(epoch + 1) and epoch + 1 < self.params["epochs"]:
+            if epoch + 1 == self.params["epochs"]:
+                return
+            if writer.is_due(epoch + 1):
                 with phases("checkpoint"):
                     writer.save(epoch + 1, [variable.numpy() for variable in state(self.model)], self.rows)
+            if not goes_on(epoch + 1, quality["val_loss"]):
+                self.model.stop_training = True
 
     return EpochTimes()
 

@@ -36,6 +36,10 @@ class Job:
         """A function that gives the number of steps made so far."""
         return model.optimizer.iterations.numpy
 
+    def goes_on(self, epoch: int, loss: float) -> bool:
+        """Whether it trains on after an epoch, from 1, that it has ended with this validation loss."""
+        return True
+
     def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         """Train; returns the history, the checkpoints written and the times of steps. fit: trains ``model``."""
         return fit()

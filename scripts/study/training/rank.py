@@ -66,8 +66,9 @@ def run_rank(
 
     started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns a
     `study.training.communicator.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a
-    watchdog is running. Only rank 0 writes ``history.csv`` and ``metrics.json``; each rank writes its own log of
-    phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
+    watchdog is running. Rank 0 writes ``history.csv`` and ``metrics.json``, in an ensemble the first rank whose member
+    has trained all epochs. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or
+    ranks are not as planned.
     """
     limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
@@ -154,7 +155,7 @@ def _train(
             heartbeat.busy_phases |= {"train"}
     with phases("train"), _reading(benchmark, data, reads):
         history, writes, steps = job.train(
-            model, lambda: fit.fit(model, data, run, kept, communicator, phases, resumed, twin)
+            model, lambda: fit.fit(model, data, run, kept, communicator, phases, resumed, twin, job.goes_on)
         )
     with phases("evaluate"), benchmark.reading_errors(data):
         test_metrics = job.evaluate(lambda: twin.evaluate(data.test) if twin else _evaluated(model, data.test, run))
@@ -371,7 +372,7 @@ def _write_results(
     found: _Results,
     bound: dict[str, list[int]] | None = None,
 ) -> None:
-    """Gather the results of all ranks; rank 0 writes them. Where ranks may be lost, each leaves its own.
+    """Gather the results of all ranks; one writes them. Where ranks may be lost, each leaves its own.
 
     bound: the cores to which the rank has bound its threads, see `study.training.binding.bind`.
     """
@@ -393,7 +394,7 @@ def _write_results(
         results.leave(Path(folder) / "ranks", communicator.rank, _metrics(communicator, found, [mine]), found.history)
         return
     everyone, processes = communicator.collect(mine)
-    if communicator.rank != 0:
+    if communicator.rank != (results.first_to_the_end(everyone) if found.member else 0):
         return
     with written_aside(Path(folder) / "history.csv") as aside:
         found.history.to_csv(aside, index=False)

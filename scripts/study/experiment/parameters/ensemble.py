@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from study import models
 from study.core import checked
 from study.core.errors import StudyError
-from study.experiment.ensemble import OF_SAMPLES, UNNAMED, is_ensemble, members_of
-from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
+from study.experiment.ensemble import NEVER, OF_SAMPLES, UNNAMED, halving_epochs, is_ensemble, members_of
+from study.experiment.parameter import Choice, Count, EpochList, MemberList, Number, Parameter
 from study.experiment.parameters.registry import PARAMETERS, declare
 
 if TYPE_CHECKING:
@@ -119,6 +120,15 @@ def _input_sharing(run: PlannedRun) -> str | None:
     return None
 
 
+def _input_sharing_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    if run["input_sharing"] == "concurrent_broadcast" and machine["launcher"] == "horovodrun":
+        return (
+            "concurrent_broadcast: horovodrun starts ranks without MPI; use a machine with another launcher, such as "
+            "local_mpi, or multi_broadcast"
+        )
+    return None
+
+
 def _preprocessing_ranks(run: PlannedRun) -> str | None:
     ranks, members, sharing = run["preprocessing_ranks"], run["ensemble"], run["input_sharing"]
     if sharing in WITHOUT_READERS:
@@ -177,6 +187,30 @@ def _on_member_failure(run: PlannedRun) -> str | None:
     return None
 
 
+def _halving_epochs(run: PlannedRun) -> str | None:
+    text, members, last = run["halving_epochs"], run["ensemble"], run.epochs_per_rank
+    if text == NEVER:
+        return None
+    try:
+        epochs = halving_epochs(run.parameters)
+    except ValueError:
+        epochs = []
+    if not epochs or epochs != sorted(set(epochs)) or epochs[0] < 1:
+        return f"{text!r}: expected epochs from 1 on in ascending order, separated by blanks, such as 1 3"
+    if members == 1:
+        return f"{text}: one member has no worse half; use none, or a larger ensemble"
+    if run["measure"] != "train" or run["compute"] != "measured":
+        return f"{text}: members are compared by their loss, and this run trains nothing; use none"
+    if run["input_sharing"] == "tf_data_service":
+        return f"{text}: with tf_data_service members may get other samples than the others; use another input_sharing"
+    if epochs[-1] >= last:
+        return f"{epochs[-1]} is not before the last of {last} epochs; give smaller ones, or more epochs"
+    most = (members - 1).bit_length()
+    if len(epochs) > most:
+        return f"{text}: {len(epochs)} halvings, but {members} members can be halved {most} times at most"
+    return None
+
+
 declare(
     Parameter(
         "ensemble",
@@ -218,16 +252,28 @@ declare(
 declare(
     Parameter(
         "input_sharing",
-        Choice(("duplicated", "all_shared", "single_broadcast", "multi_broadcast", "shared_memory", "tf_data_service")),
+        Choice(
+            (
+                "duplicated",
+                "all_shared",
+                "single_broadcast",
+                "multi_broadcast",
+                "shared_memory",
+                "tf_data_service",
+                "concurrent_broadcast",
+            )
+        ),
         "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
         "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
         "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
         "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
         "their node's shared memory, from which all its ranks read. tf_data_service: TensorFlow's tf.data service on "
         "rank 0, for comparison, with all ranks on one host; its order of samples is not deterministic, and members "
-        "that are too slow skip samples.",
+        "that are too slow skip samples. concurrent_broadcast: as multi_broadcast, with the broadcasts at the same "
+        "time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
         default="duplicated",
         refuse=_input_sharing,
+        refuse_on=_input_sharing_on,
     )
 )
 
@@ -334,5 +380,17 @@ declare(
         "read_alone: from then on it preprocesses for itself, and the others no longer wait for it.",
         default="wait",
         refuse=_on_member_lag,
+    )
+)
+
+declare(
+    Parameter(
+        "halving_epochs",
+        EpochList(),
+        "Successive halving: the epochs after which the worse half of the members stops, by validation loss, such as "
+        "1 3. Of an odd number, the larger part trains on. none: all members train to the end.",
+        default=NEVER,
+        papers={"pittman2018": NEVER},
+        refuse=_halving_epochs,
     )
 )

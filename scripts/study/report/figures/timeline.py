@@ -1,6 +1,9 @@
-"""The data of a figure over time: power, phases and communication of runs, on one clock. Nothing here draws."""
+"""The data of a figure over time: a quantity such as power, phases and communication of runs, on one clock.
 
-from collections.abc import Collection, Iterable
+Nothing here draws.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,7 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.core.wording import counted
-from study.instruments import phases
+from study.instruments import phases, usage
 from study.instruments.power import energy
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
@@ -46,8 +49,11 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class PowerLine:
-    """Power (W) over time (s since the launch) of all devices of one kind: arrays with mean, lowest and highest."""
+class Line:
+    """A quantity over time (s since the launch), of all devices of one kind or of all ranks.
+
+    Arrays with the mean, the lowest and the highest value.
+    """
 
     label: str
     seconds: Values
@@ -58,12 +64,12 @@ class PowerLine:
 
 @dataclass(frozen=True)
 class RunOverTime:
-    """One run. communication: {what: busy share from each of ``seconds`` to the next}."""
+    """One run. reason: why it has no lines. communication: {what: busy share from each of ``seconds`` to the next}."""
 
     title: str
     lanes: tuple[Lane, ...]
-    power: tuple[PowerLine, ...]
-    power_reason: str | None
+    lines: tuple[Line, ...]
+    reason: str | None
     seconds: Values
     communication: dict[str, Values]
     end: float
@@ -71,24 +77,46 @@ class RunOverTime:
 
 @dataclass(frozen=True)
 class TimelineData:
-    """Everything that is drawn, and the texts."""
+    """Everything that is drawn, and the texts. axis: of the lines' quantity, with its unit."""
 
     name: str
     title: str
     subtitle: str
     notes: tuple[str, ...]
     caption: str
+    axis: str
     runs: tuple[RunOverTime, ...]
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What a figure draws above the phases of each run.
+
+    Args:
+        axis: its name with the unit.
+        read: from (row of ``runs.csv``, the run's directory, its launch in ns since 1970, its end in s) to the lines,
+            and why there are none.
+        notes: from the rows that are shown to what a reader needs to know.
+    """
+
+    axis: str
+    read: Callable[[pd.Series, Path, int, float], tuple[tuple[Line, ...], str]]
+    notes: Callable[[pd.DataFrame], list[str]] = lambda shown: []
+
+
 def select(
-    description: Description, runs: pd.DataFrame, study: str, folder: AnyPath, traced: bool = True
+    description: Description,
+    runs: pd.DataFrame,
+    study: str,
+    folder: AnyPath,
+    traced: bool = True,
+    quantity: str = "power",
 ) -> TimelineData:
     """The `TimelineData` of a figure.
 
     runs: the tidy table of runs. study: its name. folder: to which the table's column ``record`` is relative. traced:
-    whether it shows traced runs, with their communication, or those that give timings. Raises `StudyError` if there is
-    no such run.
+    whether it shows traced runs, with their communication, or those that give timings. quantity: one of `QUANTITIES`.
+    Raises `StudyError` if there is no such run.
     """
     kind = "traced runs" if traced else "runs"
     chosen = selected(runs, partial(draws, description, traced=traced))
@@ -96,22 +124,21 @@ def select(
         raise StudyError(f"figure {description.name} needs {kind}{filters(description)}; the study has none")
     shown = chosen[(chosen["status"] == "ok") & (chosen["repeat"] == 1)]
     shown = shown.sort_values(["gpus", "scaling", "straggler_loads", "loader"], ascending=[True, True, True, False])
-    drawn = tuple(_run(row, Path(folder), description) for _, row in shown[:MOST_RUNS].iterrows())
+    drawn_as = QUANTITIES[quantity]
+    drawn = tuple(_run(row, Path(folder), description, drawn_as) for _, row in shown[:MOST_RUNS].iterrows())
     subtitle = f"study {study}, machine {', '.join(chosen['machine'].unique())}"
-    return TimelineData(
-        description.name, description.title, subtitle, _notes(chosen, shown, kind), description.caption, drawn
-    )
+    notes = _notes(chosen, shown, kind, drawn_as)
+    return TimelineData(description.name, description.title, subtitle, notes, description.caption, drawn_as.axis, drawn)
 
 
-def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, ...]:
+def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str, quantity: Quantity) -> tuple[str, ...]:
     notes = []
     failed = (chosen["status"] != "ok").sum()
     if failed:
         notes.append(f"{failed} {kind} failed and are not shown")
     if len(shown) > MOST_RUNS:
         notes.append(f"{len(shown) - MOST_RUNS} more {kind} are not shown")
-    notes += modelled_note(shown["power_source"], "power", "is")
-    notes += [f"power of {kind} is doubtful in some runs and not shown" for kind in _all_doubtful(shown)]
+    notes += quantity.notes(shown)
     several = shown["nodes"] > 1
     if (several & (shown["hosts"] == shown["host"])).any():
         notes.append("the nodes' clocks are taken as they are")
@@ -120,7 +147,7 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str) -> tuple[str, .
     return tuple(notes)
 
 
-def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
+def _run(row: pd.Series, folder: Path, description: Description, quantity: Quantity) -> RunOverTime:
     directory = (folder / row["record"]).parent
     started = checked.load_json(directory / "outcome.json", "outcome")["started_wall_ns"]
     lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
@@ -129,13 +156,13 @@ def _run(row: pd.Series, folder: Path, description: Description) -> RunOverTime:
         raise StudyError(
             f"{directory / 'phases.jsonl'}: no phase has ended after the start of the run; delete {directory}"
         )
-    power = _power(directory / "telemetry.csv", started, end, _doubtful(row))
+    lines, reason = quantity.read(row, directory, started, end)
     communication: dict[str, Values] = {}
     seconds = np.zeros(0)
     if row["trace"]:
         seconds, communication = _communication(directory / "activity.csv", started, end)
-    reason = None if power else row["power_reason"]
-    return RunOverTime(_title(row, description.labels), lanes, power, reason, seconds, communication, end)
+    title, why = _title(row, description.labels), None if lines else reason
+    return RunOverTime(title, lanes, lines, why, seconds, communication, end)
 
 
 def _title(row: pd.Series, labels: Labels) -> str:
@@ -174,8 +201,11 @@ def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
     )
 
 
-def _all_doubtful(runs: pd.DataFrame) -> list[str]:
-    return sorted({kind for _, row in runs.iterrows() for kind in _doubtful(row)})
+def _power_notes(shown: pd.DataFrame) -> list[str]:
+    """Whether power is modelled, and the kinds of devices whose power is not drawn."""
+    doubtful = sorted({kind for _, row in shown.iterrows() for kind in _doubtful(row)})
+    told = [f"power of {kind} is doubtful in some runs and not shown" for kind in doubtful]
+    return [*modelled_note(shown["power_source"], "power", "is"), *told]
 
 
 def _doubtful(row: pd.Series) -> set[str]:
@@ -184,25 +214,31 @@ def _doubtful(row: pd.Series) -> set[str]:
     return set(kinds.split(", ")) if isinstance(kinds, str) else set()
 
 
-def _power(path: Path, started: int, end: float, doubtful: Collection[str]) -> tuple[PowerLine, ...]:
-    """A `PowerLine` for each kind of device that is not ``doubtful``, measured and modelled apart.
+def _power(row: pd.Series, directory: Path, started: int, end: float) -> tuple[tuple[Line, ...], str]:
+    """Power of each kind of device that is not doubtful, measured and modelled apart; see `Quantity.read`.
 
     If a device has only an energy counter, its differences over time.
     """
+    path, reason = directory / "telemetry.csv", f"no power: {row['power_reason']}"
     if not path.exists():
-        return ()
+        return (), reason
     frame = energy.readings_in(path) if path.stat().st_size else pd.DataFrame(columns=list(energy.COLUMNS))
-    frame = frame[~frame["kind"].isin(doubtful)]
+    frame = frame[~frame["kind"].isin(_doubtful(row))]
     lines = []
     for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
         grid = np.linspace(0, end, POINTS)
         sampled = np.array([_device_power(device, started, grid) for _, device in rows.groupby(["host", "device"])])
         sampled = sampled[~np.isnan(sampled).all(axis=1)]
         if len(sampled):
-            label = f"{kind}, modelled" if is_modelled else kind
-            label += f" (mean and range of {len(sampled)})" if len(sampled) > 1 else ""
-            lines.append(PowerLine(label, grid, sampled.mean(axis=0), sampled.min(axis=0), sampled.max(axis=0)))
-    return tuple(lines)
+            lines.append(_line(f"{kind}, modelled" if is_modelled else kind, grid, sampled))
+    return tuple(lines), reason
+
+
+def _line(label: str, grid: Values, sampled: Values) -> Line:
+    """Mean and range of the rows of ``sampled``; values that are masked count in none."""
+    label += f" (mean and range of {len(sampled)})" if len(sampled) > 1 else ""
+    of_all = (sampled.mean(axis=0), sampled.min(axis=0), sampled.max(axis=0))
+    return Line(label, grid, *(np.ma.filled(values, np.nan) for values in of_all))
 
 
 def _device_power(rows: pd.DataFrame, started: int, grid: Values) -> Values:
@@ -215,6 +251,38 @@ def _device_power(rows: pd.DataFrame, started: int, grid: Values) -> Values:
     if known.sum() < 2:
         return np.full(len(grid), np.nan)
     return np.interp(grid, seconds[known], power[known], left=np.nan, right=np.nan)
+
+
+def _used(column: str, label: str) -> Callable[[pd.Series, Path, int, float], tuple[tuple[Line, ...], str]]:
+    """Reads a column of an ensemble's ``usage.csv``; see `Quantity.read`."""
+
+    def read(row: pd.Series, directory: Path, started: int, end: float) -> tuple[tuple[Line, ...], str]:
+        path = directory / usage.FILE
+        if not path.exists():
+            return (), f"no {usage.FILE}: the run is no ensemble, or older than this file"
+        grid = np.linspace(0, end, POINTS)
+        sampled = np.array([_in_rows(rows, column, started, grid) for _, rows in usage.read(path).groupby("rank")])
+        known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
+        return (_line(label, grid, known),) if known.count() else (), f"no rank took a block of samples ({usage.FILE})"
+
+    return read
+
+
+def _in_rows(rows: pd.DataFrame, column: str, started: int, grid: Values) -> Values:
+    """The value of a rank at each time of ``grid``: that of the row which has the time; NaN without one."""
+    rows = rows.sort_values("begin_wall_ns")
+    begins = (rows["begin_wall_ns"].to_numpy() - started) * NANO
+    places = np.searchsorted(begins, grid, side="right") - 1
+    is_within = (places >= 0) & (grid < (begins + rows["seconds"].to_numpy(dtype=float))[places])
+    return np.where(is_within, rows[column].to_numpy(dtype=float)[places], np.nan)
+
+
+# What a figure over time may draw, by the names that are kinds of figures too.
+QUANTITIES = {
+    "power": Quantity("power (W)", _power, _power_notes),
+    "queue_fill": Quantity("full share of the queue", _used("queue_fill", "queue of a rank")),
+    "cores_used": Quantity("cores used", _used("cores_used", "cores of a rank")),
+}
 
 
 def _communication(path: Path, started: int, end: float) -> tuple[Values, dict[str, Values]]:

@@ -1,4 +1,4 @@
-"""Draw runs over time: for each run its power above its phases and communication, all on one clock."""
+"""Draw runs over time: for each run its power or another quantity, its phases and communication, all on one clock."""
 
 import textwrap
 from collections.abc import Collection
@@ -17,8 +17,8 @@ from study.report.figures.drawing import TITLE_LINE, save
 from study.report.figures.timeline import RunOverTime, TimelineData
 
 WIDTH = 2 * style.PANEL_WIDTH  # inches, as all lengths here
-POWER_HEIGHT = 0.85
-NO_POWER_HEIGHT = 0.25
+LINES_HEIGHT = 0.85
+NO_LINES_HEIGHT = 0.25
 LANE_HEIGHT = 0.17
 AROUND_RUN = 0.5  # title and time axis
 LEGEND = 0.4
@@ -50,7 +50,7 @@ def draw(data: TimelineData) -> Figure:
         axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
         end = max(run.end for run in data.runs)
         for index, run in enumerate(data.runs):
-            _draw_power(axes[2 * index], run)
+            _draw_lines(axes[2 * index], run, data.axis)
             _draw_lanes(axes[2 * index + 1], run)
         axes[-1].set_xlabel("seconds since the launch")
         axes[-1].set_xlim(0, end)
@@ -59,26 +59,26 @@ def draw(data: TimelineData) -> Figure:
 
 
 def _heights(run: RunOverTime) -> tuple[float, float]:
-    """Heights of the power's axes and of the lanes below."""
+    """Heights of the lines' axes and of the lanes below."""
     lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
-    return POWER_HEIGHT if run.power else NO_POWER_HEIGHT, lanes
+    return LINES_HEIGHT if run.lines else NO_LINES_HEIGHT, lanes
 
 
-def _draw_power(axes: Axes, run: RunOverTime) -> None:
+def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
     axes.set_title(run.title, loc="left")
     axes.grid(axis="y")
     axes.tick_params(labelbottom=False)
-    for index, line in enumerate(run.power):
-        looks = style.line_style(index, 0, len(run.power)) | {"marker": ""}
+    for index, line in enumerate(run.lines):
+        looks = style.line_style(index, 0, len(run.lines)) | {"marker": ""}
         axes.plot(line.seconds, line.mean, label=line.label, **looks)
         axes.fill_between(line.seconds, line.low, line.high, color=looks["color"], alpha=0.2, linewidth=0)
-    if run.power:
-        axes.set_ylim(0, 1.1 * max(float(np.nanmax(line.high)) for line in run.power))
-        axes.set_ylabel("power (W)")
-        axes.legend(loc="upper left", frameon=False, ncols=len(run.power))
+    if run.lines:
+        axes.set_ylim(0, 1.1 * max(float(np.nanmax(line.high)) for line in run.lines) or 1.0)
+        axes.set_ylabel(label)
+        axes.legend(loc="upper left", frameon=False, ncols=len(run.lines))
         return
     axes.set_yticks([])
-    reason = textwrap.fill(f"no power: {run.power_reason}", REASON_CHARACTERS)
+    reason = textwrap.fill(run.reason or "", REASON_CHARACTERS)
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", fontsize=style.SMALL,
               color=style.GREY)  # fmt: skip
 

@@ -20,7 +20,8 @@ OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
 OF_SHARING = ("input_sharing", "preprocessing_ranks", *OF_BLOCKS)
 OF_LAG = ("on_member_lag",)  # which duplicated pipelines and the service do not have: nobody waits
 # What may differ between a run that trains and one that times a rate: the rate is of the same data and cores.
-OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members", "on_member_failure", "on_member_lag")
+OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members", "on_member_failure", "on_member_lag",
+             "halving_epochs")  # fmt: skip
 SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
 COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
 MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", "shared_mb", "data_memory_mb"]

@@ -15,14 +15,15 @@ from study.core import cores
 from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
-from study.experiment.ensemble import Member, members_of, preprocessing_ranks
-from study.instruments import cpu_time
+from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks
+from study.instruments import cpu_time, heartbeats
 from study.instruments.traffic import Traffic
 from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
-from study.training.communicator import Communicator, Members
+from study.training.communicator import Broadcast, Communicator, Members
 from study.training.ensemble import consumption
 from study.training.ensemble.content import Form
+from study.training.ensemble.halving import Halving
 from study.training.ensemble.order import Order
 from study.training.ensemble.sharing import WAYS, Place
 from study.training.ensemble.stream import Errors, Stream
@@ -39,14 +40,19 @@ class MemberJob(Job):
         benchmark: Benchmark,
         communicator: Communicator,
         stream: Stream,
-        resumed: int = 0,
+        halving: Halving,
+        ranks: Path,
+        resumed: int,
     ) -> None:
         """run, benchmark, communicator: of the member alone. stream: of its training samples.
 
-        resumed: the most epochs that an earlier attempt has trained, of any member.
+        halving: of the ensemble. ranks: the folder of the ranks' files. resumed: the most epochs that an earlier
+        attempt has trained, of any member.
         """
         super().__init__(run, benchmark, communicator)
-        self._member, self._stream, self._resumed = member, stream, resumed
+        self._member, self._stream, self._halving, self._resumed = member, stream, halving, resumed
+        self._ranks = ranks
+        self._ended_after: int | None = None
         self._failure: str | None = None
         self._rates: dict[str, float | None] = {}
 
@@ -58,8 +64,22 @@ class MemberJob(Job):
         """The number of batches taken."""
         return lambda: self._stream.batches_taken
 
+    def goes_on(self, epoch: int, loss: float) -> bool:
+        """Whether the member trains on after an epoch; its rank goes on sharing in any case."""
+        if self._halving.goes_on(epoch, loss):
+            return True
+        self._ended_after = epoch
+        print(f"member {self._member.number} stops after epoch {epoch}: it is in the worse half", flush=True)
+        return False
+
     def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
+        trained = self._trained(model, fit)
+        number = self._member.number
+        self._stream.usage.write(self._ranks / f"usage-{number:05d}.csv", number)
+        return trained
+
+    def _trained(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         with self._stream.flowing():
             if not consumption.trains(self.run):
                 taken = consumption.take(model, self._stream, self.run)
@@ -71,6 +91,7 @@ class MemberJob(Job):
                 if self.run["on_member_failure"] == "end" or self._stream.has_failed:
                     raise
                 self._failure = str(error)
+                self._halving.fail()
                 print(f"error: member {self._member.number}: {error}; the others go on", flush=True)
                 return pd.DataFrame(), [], None
 
@@ -88,6 +109,7 @@ class MemberJob(Job):
             "batch_size": self.run.derived.batch_size_per_rank,
             "steps_per_epoch": -(-len(self._stream) // self.run.derived.batch_size_per_rank),
             "failure": self._failure,
+            "ended_after_epoch": self._ended_after,
             "resumed_after": self._resumed,
             "affinity": cores.allowed(),
             **_of_core_limit(),
@@ -114,12 +136,32 @@ def enter(
     folder: the run's directory. The stream begins with the first epoch that a member has not trained yet.
     """
     read, member = dataclasses.replace(data), members_of(run.parameters)[communicator.rank]
-    own = alone(run, member)
-    resumed = communicator.gather(_epochs_trained(own, checkpoints.folder_of(folder, member.number)))
+    own, ranks = alone(run, member), Path(folder) / "ranks"
+    halving = _halving(run, Path(folder), member)
+    trained = _epochs_trained(own, checkpoints.folder_of(folder, member.number))
+    halving.begin()
+    told = communicator.gather((trained, halving.has_stopped(trained)))
+    # A member that has stopped needs no more samples: as if it had trained all epochs.
+    resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in told]
     found = stream(run, communicator, data.train, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
     model = models.get(own.benchmark["name"], own.benchmark)
-    return MemberJob(member, own, model, Alone(communicator), found, max(resumed))
+    most = max(epochs for epochs, _ in told)
+    return MemberJob(member, own, model, Alone(communicator), found, halving, ranks, most)
+
+
+def _halving(run: RunDefinition, folder: Path, member: Member) -> Halving:
+    """The halvings of a run, whose files are kept for a restart where its checkpoints are. folder: the run's."""
+    ranks = folder / "ranks"
+    kept = checkpoints.folder_of(folder) / f"halving-{run.fingerprint}"
+    return Halving(
+        kept if run["checkpoint_epochs"] else ranks / "halving",
+        ranks,
+        halving_epochs(run.parameters),
+        run["ensemble"],
+        member.number,
+        heartbeats.limit_s() / 2 if run["on_member_failure"] == "continue" else None,
+    )
 
 
 def _epochs_trained(run: RunDefinition, folder: Path) -> int:
@@ -233,6 +275,10 @@ class Alone:
     def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
         """The member's own."""
         return list(contents.values())
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """The member's own."""
+        return self.broadcast_bytes
 
     def time_allreduce(self, size: int, repeats: int) -> list[float]:
         """Refused: there is no other rank."""

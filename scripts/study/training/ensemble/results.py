@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from study.instruments.power import summary
 FILE = "members.csv"  # in the run's directory
 # Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
 FIRST = ("member", "rank", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
-LAST = ("samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32", "gpu_energy_j",
-        "gpu_energy_reason", "failure")  # fmt: skip
-WHOLE = ("seed", "batch_size", "epochs", *LAST[:4])  # integers, which may be missing
+LAST = ("ended_after_epoch", "samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32",
+        "gpu_energy_j", "gpu_energy_reason", "failure")  # fmt: skip
+WHOLE = ("seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
 WAITED = "input_wait_per_step_s"
 
 
@@ -59,8 +59,22 @@ def leave(ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFr
     write_json(ranks / f"results-{rank:05d}.json", content)
 
 
+def trained_to_the_end(rank: Mapping[str, Any]) -> bool:
+    """Whether the member of a rank has trained all epochs: it has neither failed nor stopped early.
+
+    rank: of ``metrics.json``; true if the run is no ensemble.
+    """
+    member = rank.get("member", {})
+    return member.get("failure") is None and member.get("ended_after_epoch") is None
+
+
+def first_to_the_end(everyone: Sequence[Mapping[str, Any]]) -> int:
+    """The first rank whose member has trained all epochs, which writes the run's files; rank 0 if there is none."""
+    return next((each["rank"] for each in everyone if trained_to_the_end(each)), 0)
+
+
 def assemble(folder: Path, members: int) -> None:
-    """Write the run's files from what the ranks have left in ``folder``'s ``ranks``; nothing if no member has finished.
+    """Write the run's files from what the ranks have left in ``folder``'s ``ranks``; nothing if no member is left.
 
     members: of the ensemble. A rank that left nothing is lost: its member has failed in the phase in which it ended.
     """
@@ -68,7 +82,7 @@ def assemble(folder: Path, members: int) -> None:
     found = {n: path for n in range(members) if (path := ranks / f"results-{n:05d}.json").exists()}
     contents = {rank: checked.load_json(path, "metrics") for rank, path in found.items()}
     everyone = [each for content in contents.values() for each in content["ranks"]]
-    finished = [each["rank"] for each in everyone if each["member"]["failure"] is None]
+    finished = [each["rank"] for each in everyone if trained_to_the_end(each)]
     if not finished:
         return
     lost = [
@@ -114,6 +128,7 @@ def _row(rank: Mapping[str, Any], energy_j: float | None, reason: str | None) ->
         **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
         "losses": " ".join(map(str, member["losses"])),
         **member["quality"],
+        "ended_after_epoch": member.get("ended_after_epoch"),
         **{name: member[name] for name in ("samples_preprocessed", "alone_from_block")},
         "weights_crc32": None if member["failure"] else rank["final_weights_crc32"],
         "initial_weights_crc32": rank["initial_weights_crc32"],

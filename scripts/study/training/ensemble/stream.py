@@ -14,6 +14,7 @@ import numpy as np
 from study.data.input_measures import InputMeasures
 from study.data.samples import Can, SampleSource
 from study.instruments import cpu_time
+from study.instruments.usage import Usage
 from study.training.ensemble.buffer import Buffer, Lost, Queue
 from study.training.ensemble.content import Content, bytes_of
 from study.training.ensemble.sharing import Way
@@ -56,7 +57,7 @@ class Stream(SampleSource):
         self._most_used = 0  # bytes of the largest block that training had out of the buffer
         self._used = 0  # samples of the block that are in batches already
         self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
-        self._fills: list[float] = []
+        self.usage = Usage()
         self._counting = threading.Lock()
         self._samples_preprocessed = self._begun_wall_ns = self._ended_wall_ns = 0
         self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
@@ -101,10 +102,13 @@ class Stream(SampleSource):
     def flowing(self) -> Iterator[None]:
         """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
         self._begun_wall_ns, cpu, library = time.time_ns(), cpu_time.of_process_s(), self._of_library()
+        self.usage.begin()
         self._start()
         yield
         self._ended_wall_ns = time.time_ns()
+        self.usage.end()
         self._finish()
+        self.usage.end()
         self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, self._of_library() - library
 
     @contextlib.contextmanager
@@ -178,7 +182,7 @@ class Stream(SampleSource):
             "cpu_s": self._cpu_s,
             "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
             "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
-            "queue_fill": float(np.mean(self._fills)) if self._fills else None,
+            "queue_fill": self.usage.queue_fill,
             "alone_from_block": self._alone_from,
             "memory_bytes": sum(each.memory_bytes for each in {self._way.buffer, self._buffer}) + self._most_used,
             "begun_wall_ns": self._begun_wall_ns,
@@ -195,7 +199,7 @@ class Stream(SampleSource):
             self._taken()
         while number:
             if self._block is None:
-                self._fills.append(self._buffer.fill)
+                self.usage.took(self._buffer.fill)
                 self._block, self._used = self._taken(), 0
                 self._most_used = max(self._most_used, bytes_of(self._block))
             left = len(self._block[0]) - self._used
@@ -250,6 +254,8 @@ class Stream(SampleSource):
     def _share_all(self) -> None:
         way, buffer = self._way, self._buffer
         for blocks in way.place.order.rounds(way.readers):
+            if self._has_ended and not way.has_others:
+                break
             has_own = way.reader is not None and way.reader < len(blocks)
             own = self._made(self._own) if has_own else None
             begun = time.thread_time()

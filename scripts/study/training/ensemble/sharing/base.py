@@ -52,6 +52,7 @@ class Place:
 class Way(ABC):
     """A way of sharing, seen from one rank; all ranks make theirs together."""
 
+    has_others = True  # whether other members need what this rank does
     knows_threads = True  # whether the threads that preprocess are those of the rank's own blocks
 
     def __init__(self, place: Place) -> None:

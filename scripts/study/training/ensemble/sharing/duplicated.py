@@ -11,6 +11,7 @@ class Duplicated(Way):
     """Every rank is the only reader of its own blocks."""
 
     readers, reader = 1, 0
+    has_others = False
 
     @staticmethod
     def process_sets(ranks: int, readers: int) -> list[Members]:

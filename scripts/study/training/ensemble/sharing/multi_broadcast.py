@@ -1,7 +1,7 @@
 """Each of the first p ranks broadcasts its part to all ranks (pittman2018, section IV-E).
 
 In the paper the broadcasts are asynchronous. Here they follow one another: Horovod's one thread per process would carry
-them out one after the other in any case.
+them out one after the other in any case. `concurrent_broadcast` has them at the same time.
 """
 
 import numpy as np
@@ -27,6 +27,10 @@ class MultiBroadcast(ByMessages):
         contents = {root: np.empty(self._bytes(block), np.uint8) for root, block in enumerate(blocks)}
         if own:
             contents[rank] = form.packed(own)
-        received = self.place.communicator.broadcast_bytes(contents)
+        received = self._broadcast(contents)
         self.received_bytes += sum(len(each) for root, each in enumerate(received) if root != rank)
         return [(block, form.unpacked(each, block.samples)) for block, each in zip(blocks, received, strict=True)]
+
+    def _broadcast(self, contents: dict[int, np.ndarray]) -> list[np.ndarray]:
+        """The arrays {root: array} on all ranks, in that order."""
+        return self.place.communicator.broadcast_bytes(contents)

@@ -1,4 +1,4 @@
-"""Figures of power over time, of the runs that give timings (sc18, Figures 3, 4, 5 and 7)."""
+"""Figures of a quantity over time, of the runs that give timings (sc18, Figures 3, 4, 5, 7; pittman2018, 2 and 3)."""
 
 from typing import Any
 
@@ -8,12 +8,16 @@ from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs
 
 
-class PowerFigure:
-    """Power and phases of runs over time; several machines' runs stand on one time axis."""
+class OverTime:
+    """A quantity and phases of runs over time; several machines' runs stand on one time axis."""
 
     reads_timelines = False
     uses_loading = False
     reads_further = True
+
+    def __init__(self, quantity: str) -> None:
+        """quantity: one of `study.report.figures.timeline.QUANTITIES`."""
+        self._quantity = quantity
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -31,8 +35,11 @@ class PowerFigure:
         """Draw the figure and write both files."""
         from study.report.figures import timeline, timeline_drawing
 
-        data = timeline.select(description, inputs.runs, inputs.study, inputs.folder, traced=False)
+        data = timeline.select(
+            description, inputs.runs, inputs.study, inputs.folder, traced=False, quantity=self._quantity
+        )
         timeline_drawing.write(data, svg, pdf)
 
 
-KINDS.add("power", PowerFigure())
+for each in ("power", "queue_fill", "cores_used"):
+    KINDS.add(each, OverTime(each))

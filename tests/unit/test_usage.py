@@ -1,0 +1,163 @@
+"""The fill of queues and the cores used over time: few rows, none lost, and a figure of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_ensembles import each_in_a_thread, streams, taken
+from test_timeline_figure import STARTED_NS, add_run
+
+from study.instruments import usage
+from study.instruments.usage import MOST_ROWS, SHORTEST_S, Usage
+from study.report.figures import timeline, timeline_drawing
+from study.report.figures.description import describe
+
+ENSEMBLE = {
+    "trace": False, "ensemble": 2, "input_sharing": "duplicated", "core_limit": 0, "measure": "train",
+}  # fmt: skip
+
+
+class Clock:
+    """Seconds that a test sets; the rank uses one and a half cores all the time."""
+
+    def __init__(self):
+        self.s = 0.0
+
+    def made(self):
+        found = Usage(lambda: self.s, lambda: 1.5 * self.s)
+        found.begin()
+        return found
+
+
+def rows_of(found, tmp_path, rank=0):
+    found.write(tmp_path / f"usage-{rank:05d}.csv", rank)
+    return usage.read(tmp_path / f"usage-{rank:05d}.csv")
+
+
+def test_each_interval_has_its_fill_and_cores(tmp_path):
+    clock = Clock()
+    found = clock.made()
+    for second, fill in ((0.1, 0.5), (0.3, 1.0), (0.4, 0.25), (5.4, 0.75)):
+        clock.s = second
+        found.took(fill)
+    clock.s = 7.4
+    found.end()
+    rows = rows_of(found, tmp_path)
+    assert rows.seconds.tolist() == pytest.approx([0.3, 5.1, 2.0])
+    assert rows.queue_fill.tolist() == pytest.approx([0.75, 0.5, np.nan], nan_ok=True)
+    assert rows.cores_used.tolist() == pytest.approx([1.5] * 3)
+    assert np.diff(rows.begin_wall_ns).tolist() == pytest.approx([0.3e9, 5.1e9])
+    assert found.queue_fill == pytest.approx(2.5 / 4)
+
+
+def test_a_short_rest_counts_to_the_interval_before_it(tmp_path):
+    clock = Clock()
+    found = clock.made()
+    clock.s = 1.0
+    found.took(0.5)
+    clock.s += 0.01
+    found.took(1.0)
+    found.end()
+    found.end()
+    rows = rows_of(found, tmp_path)
+    assert rows.seconds.tolist() == pytest.approx([1.01])
+    assert rows.queue_fill.tolist() == pytest.approx([0.75])
+
+
+def test_a_long_run_has_few_rows_and_the_same_means(tmp_path):
+    clock, blocks = Clock(), 10_000
+    found = clock.made()
+    fills = np.linspace(0, 1, blocks)
+    for fill in fills:
+        clock.s += SHORTEST_S
+        found.took(float(fill))
+    found.end()
+    rows = rows_of(found, tmp_path)
+    assert MOST_ROWS / 2 <= len(rows) <= MOST_ROWS
+    assert rows.seconds.sum() == pytest.approx(blocks * SHORTEST_S)
+    assert rows.queue_fill.is_monotonic_increasing
+    assert (rows.queue_fill * rows.seconds).sum() / rows.seconds.sum() == pytest.approx(fills.mean())
+    assert found.queue_fill == pytest.approx(fills.mean())
+    assert rows.cores_used.tolist() == pytest.approx([1.5] * len(rows))
+
+
+def test_a_rank_that_takes_no_block_has_no_fill(tmp_path):
+    clock = Clock()
+    found = clock.made()
+    assert found.queue_fill is None
+    clock.s = 3.0
+    found.end()
+    rows = rows_of(found, tmp_path)
+    assert rows.queue_fill.isna().all() and rows.cores_used.tolist() == pytest.approx([1.5])
+
+
+def test_the_rows_of_all_ranks_are_on_one_clock(tmp_path):
+    clock = Clock()
+    for rank in (0, 1):
+        found = clock.made()
+        clock.s += 2.0
+        found.end()
+        rows_of(found, tmp_path, rank)
+    (host,) = set(usage.read(tmp_path / "usage-00000.csv")["host"])
+    usage.merge(tmp_path, tmp_path / usage.FILE, {host: 50, "another": 70})
+    merged = usage.read(tmp_path / usage.FILE)
+    assert merged["rank"].tolist() == [0, 1]
+    own = [usage.read(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
+    assert merged.begin_wall_ns.tolist() == [begin - 50 for begin in own]
+
+
+def test_without_ranks_that_have_left_rows_there_is_no_file(tmp_path):
+    usage.merge(tmp_path, tmp_path / usage.FILE, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_measures_its_queue_and_all_of_its_time(tmp_path):
+    found = streams("all_shared", 2, 2, 4)
+    each_in_a_thread(taken, found)
+    for rank, stream in enumerate(found):
+        rows = rows_of(stream.usage, tmp_path, rank)
+        assert 0 <= stream.measures()["queue_fill"] <= 1
+        assert rows.seconds.sum() > 0 and rows.queue_fill.dropna().between(0, 1).all()
+
+
+# The figures
+
+
+def drawn(tmp_path, name, rows):
+    row = add_run(tmp_path, "a", **ENSEMBLE)
+    table = [[rank, "n1", STARTED_NS + int(begin * 1e9), *values] for rank, begin, *values in rows]
+    if table:
+        pd.DataFrame(table, columns=list(usage.COLUMNS)).to_csv(tmp_path / "a" / usage.FILE, index=False)
+    data = timeline.select(
+        describe(name), pd.DataFrame([row]), "test", tmp_path, traced=False, quantity=describe(name).kind
+    )
+    timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    return data
+
+
+# (rank, begin, seconds, fill, cores); the run ends after 18 s
+ROWS = [(0, 4, 4, 1.0, 0.5), (0, 8, 4, 0.5, 1.5), (1, 4, 4, 0.0, 1.0), (1, 8, 8, None, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("figure", "at_6", "at_10", "at_14"),
+    [
+        ("pittman2018_figure2", (0.0, 0.5, 1.0), (0.5, 0.5, 0.5), (np.nan, np.nan, np.nan)),
+        ("pittman2018_figure3", (0.5, 0.75, 1.0), (0.25, 0.875, 1.5), (0.25, 0.25, 0.25)),
+    ],
+)
+def test_a_figure_has_mean_and_range_of_the_ranks(tmp_path, figure, at_6, at_10, at_14):
+    data = drawn(tmp_path, figure, ROWS)
+    ((line,),) = [run.lines for run in data.runs]
+    assert line.label.endswith("of a rank (mean and range of 2)")
+    for second, expected in ((6, at_6), (10, at_10), (14, at_14)):
+        place = int(np.searchsorted(line.seconds, second))
+        found = [values[place] for values in (line.low, line.mean, line.high)]
+        assert found == pytest.approx(list(expected), nan_ok=True), second
+    assert np.isnan([line.mean[0], line.mean[-1]]).all(), "nothing before the first row and after the last"
+    assert data.axis in (tmp_path / "f.svg").read_text()
+
+
+def test_a_run_without_rows_says_why(tmp_path):
+    (run,) = drawn(tmp_path, "pittman2018_figure2", []).runs
+    assert run.lines == () and run.reason.startswith("no usage.csv")
+    assert "no usage.csv" in (tmp_path / "f.svg").read_text()
