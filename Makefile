@@ -6,7 +6,7 @@ HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environm
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS ONLY SINCE SLOWED
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -16,7 +16,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test quick status recommend tune check bench aa faults fuzz chaos load setup lock format reference advisories docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults fuzz chaos load soak setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
@@ -26,7 +26,7 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup  ## all tests that are not marked full, by three workers; timed tests run alone; twenty minutes on two cores
+test: setup  ## all tests that are not marked full, by three workers; timed tests run alone; 45 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
 quick: setup  ## the unit tests that are not marked slow; a minute
@@ -53,7 +53,7 @@ check:  ## compare the latest runs of STUDY on MACHINE with its performance refe
 bench: setup  ## measure what this project's own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
 
-aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; planned for an hour
+aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; about an hour
 	$(BIN)/python performance/aa.py
 
 faults: setup  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
@@ -69,6 +69,10 @@ chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several 
 
 load: setup  ## run a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
+
+soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by SEED hit Slurm and Snakemake; needs root; resumes
+	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
+	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
 setup:  ## make the environment in .venv, and bytecode
 	@scripts/setup.sh

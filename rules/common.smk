@@ -26,7 +26,7 @@ from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, profile_files, queues, storage
+from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
 from study.records import gathered, read_tests, references, versions
@@ -213,6 +213,8 @@ onstart:
             if refused:
                 raise WorkflowError("\n".join(refused))
             plan.check_account(MACHINE, os.environ)
+            if workflow.is_main_process:
+                slurm_plugin.mend(workflow.scheduler._executor)
         if config.get("keep_versions") and workflow.is_main_process:
             versions.put_aside(STUDY, RESULTS)
         # Where runs start one after the other, how long the others take can be told.

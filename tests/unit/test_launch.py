@@ -429,3 +429,20 @@ def test_a_launch_leaves_the_signal_handlers_that_it_found(run, tmp_path, monkey
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     outcome_of(run, tmp_path, monkeypatch, WHOLE)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
+
+
+NO_ANSWER = "srun: error: Unable to create step for job 7: Unable to contact slurm controller (connect failure)"
+
+
+def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monkeypatch):
+    run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
+    with pytest.raises(StudyError, match="could not start the ranks: srun: error: Unable to create step"):
+        outcome_of(run, tmp_path, monkeypatch, f"echo '{NO_ANSWER}' >&2; exit 1")
+    assert list((tmp_path / "run").iterdir()) == []
+    assert not launch.give_up(run, tmp_path / "run", 2), "the next job trains"
+
+
+def test_a_run_that_had_begun_is_recorded_whatever_slurm_says(run, tmp_path, monkeypatch):
+    run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
+    script = f"echo begun > $FOLDER/ranks/begun; echo '{NO_ANSWER}' >&2; exit 1"
+    assert outcome_of(run, tmp_path, monkeypatch, script)["status"] == "failed"

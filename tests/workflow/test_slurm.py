@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import BIN, FOR_EVER, ROOT, WAIT_S, has_mpi, wait_for
+import virtual_slurm
+from project import BIN, FOR_EVER, WAIT_S, has_mpi, wait_for
 from test_clusters import ONE_OF_EACH, ONE_RUN
 
-NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "mpirun")
-MISSING = [program for program in NEEDED if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+MISSING = [*virtual_slurm.missing(), *(["mpirun"] if shutil.which("mpirun") is None else [])]
 pytestmark = [
     pytest.mark.skipif(
         bool(MISSING), reason=f"no Slurm here: {', '.join(MISSING)} missing (.ci/run installs it as root)"
@@ -41,17 +41,13 @@ def slurm():
     """SLURM_CONF of the running Slurm."""
     if not has_mpi():
         pytest.skip("this Horovod was built without MPI, which srun needs")
-    folder = Path(tempfile.mkdtemp(prefix="slurm."))  # a short path: munge's socket lies in it
-    scripts = ROOT / "tests" / "clusters" / "slurm"
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    folder = Path(tempfile.mkdtemp(prefix="slurm."))  # a short path: munge's socket is in it
+    virtual = virtual_slurm.VirtualSlurm(folder)
     try:
-        started = subprocess.run(
-            [scripts / "start.sh", folder], env={**os.environ, "PATH": path}, text=True, capture_output=True
-        )
-        assert started.returncode == 0, started.stdout + started.stderr
-        yield folder / "slurm.conf"
+        virtual.start()
+        yield virtual.configuration
     finally:
-        subprocess.run([scripts / "stop.sh", folder])
+        virtual.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -140,6 +140,7 @@ def _launch(
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
+    _refuse_unanswered(run, folder, ended.last_lines)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
     if links and (ended.stopped or failure.lost_host(ended.last_lines)):
@@ -154,6 +155,18 @@ def _launch(
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
+
+
+def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:
+    """Raise `StudyError` if the batch system did not let the launcher start any rank: nothing was trained.
+
+    Without its files the run does not count as launched, so the next job for it is not recorded as lost.
+    """
+    pattern = launchers.of(run.machine).unanswered
+    told = next((line for line in last_lines if pattern and pattern.search(line)), None)
+    if told and not any((folder / "ranks").iterdir()):
+        run_directory.empty(folder)
+        raise StudyError(f"{run.machine['launcher']} could not start the ranks: {told}; submit the job again")
 
 
 def _outlast_guards(stall_limit_s: float) -> None:

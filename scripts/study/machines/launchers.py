@@ -31,6 +31,7 @@ class Launcher(ABC):
     on_own_hosts = False  # whether it starts ranks on this host, or on the machine's ``hosts`` over ssh
     from_a_service_node = False  # whether a job's script runs on a node that has no ranks
     places_itself = False  # whether several in one batch job use different nodes
+    unanswered: re.Pattern[str] | None = None  # what it says if the batch system did not let it start the ranks
 
     @abstractmethod
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
@@ -189,6 +190,11 @@ class Srun(Launcher):
     """Slurm. ``--overlap``: the job's own step, in which Snakemake runs, already holds the cores."""
 
     places_itself = True
+    # slurmctld restarts, or is busy; or it is ending this job.
+    unanswered = re.compile(
+        r"^srun: error: .*(contact slurm controller|Socket timed out|ommunication connection failure|Connection refused"
+        r"|Zero Bytes were transmitted|Invalid job id specified|already completing or completed)"
+    )
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """The whole environment is exported, which is Slurm's default unless a site changed it."""

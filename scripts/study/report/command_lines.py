@@ -18,7 +18,8 @@ SETTINGS = {  # variables of make that are no program's
     "ACCEPT": "`1`: make the latest repeats the reference",
     "CASES": "number of cases of `make fuzz`",
     "ROUNDS": "number of rounds of `make chaos`",
-    "SEED": "random seed of `make fuzz` and `make chaos`",
+    "POINTS": "number of points of `make soak`",
+    "SEED": "random seed of `make fuzz`, `make chaos` and `make soak`",
     "PYTHON": "the interpreter for the set-up, `python3.11` by default",
 }
 OPTIONS = "| argument | meaning |\n|---|---|\n"

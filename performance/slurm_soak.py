@@ -1,0 +1,377 @@
+"""A study of many points on four virtual nodes of a real Slurm, while strike after strike hits Slurm and Snakemake.
+
+A stand-in of a few seconds trains in place of Horovod's ranks; Slurm, its plugin, Snakemake and the study's own
+processes are real. First an undisturbed study runs, then the same one under strikes. The seed fixes which strikes hit
+what, in which order and after which pauses; it does not fix how far the study is by then. In the end every point must
+be recorded exactly once, none good that was not trained to its end in that time, and the tables must be those of the
+undisturbed study but for what is measured. Writes a row to performance/slurm_soak.csv.
+
+The files are in a folder named after points and seed, in the system's temporary folder. An interrupted soak goes on
+there; it is removed after a soak that passed.
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import commits
+import pandas as pd
+import psutil
+import yaml
+from project import Project, copy_of_project
+from slurm_strikes import STRIKES
+from verdict import NOT_COMPARED, is_measured
+from virtual_slurm import VirtualSlurm
+
+from study.core import paths
+from study.core.files import write_json, written_aside
+from study.experiment import expansion
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "performance" / "slurm_soak.csv"
+EPOCHS, RANKS = [1, 2, 3], [1, 2]
+STUDY = {
+    "description": "a soak",
+    "datasets": {"nt3": {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}},
+    "tables": ["scaling"],
+}
+MACHINE = """
+description: four virtual nodes of a real Slurm
+scheduler: slurm
+launcher: srun
+nodes: 4
+ranks_per_node: 1
+cores_per_rank: 1
+gpus_per_rank: 0
+power_sensors: [nvml, rapl]
+time_limit_s: 300
+environment: {SLURM_CONF: FILE}
+"""
+# Columns of the tables that come from measured ones, or from which repeats one Snakemake has submitted.
+DERIVED = {"speedup", "speedup_low", "speedup_high", "efficiency", "pairing"}
+SILENCE_S, CREDENTIAL_S = 15, 10  # of the virtual Slurm
+LOOK_S = 0.5
+STARTS = 5  # of Snakemake that fail, before a soak gives up; four times as many under strikes
+QUIET_S = 120  # after the study's end, within which all jobs and processes have ended
+
+
+class Soak:
+    """The folder of one soak: its Slurm, and the two copies of the project."""
+
+    def __init__(self, folder, points, seed, options):
+        self.folder, self.points, self.seed, self.options = folder, points, seed, options
+        folder.mkdir(exist_ok=True)
+        self.strikes, self.undoings, self.snakemake, self.shown = self._told_before(), [], None, None
+        self.trained = folder / "trained.jsonl"  # what the ranks note
+        self.slurm = VirtualSlurm(folder / "slurm", silence_s=SILENCE_S, credential_s=CREDENTIAL_S)
+        self.slurm.stop()  # that of an interrupted soak, and its Snakemake
+        for process in _processes(folder):
+            process.kill()
+        shutil.rmtree(self.slurm.folder, ignore_errors=True)
+        self.variables = {
+            **self.slurm.variables,
+            "SOAK_LOG": str(self.trained), "SOAK_TRAINING_S": str(options.training_s),
+            "STUDY_ACCOUNT": "test", "PATH": f"{Path(sys.executable).parent}:{self.slurm.variables['PATH']}",
+        }  # fmt: skip
+
+    def _told_before(self):
+        file = self.folder / "strikes.json"
+        return json.loads(file.read_text()) if file.exists() else []
+
+    def study(self, name):
+        """A copy of the project with the study, made once; returns it and the study's runs."""
+        project, done = Project(self.folder / name), self.folder / f"{name}.copied"
+        text = yaml.safe_dump({**STUDY, "runs": [_grid(self.points)]})
+        if not done.exists():
+            shutil.rmtree(project.root, ignore_errors=True)
+            copy_of_project(project.root)
+            project.add_study("soak", text)
+            shutil.copy2(ROOT / "tests" / "clusters" / "soak" / "train.py", project.root / "scripts" / "train.py")
+            profile = project.root / "profiles" / "slurm" / "config.yaml"
+            site = ("- constraint", "- qos", "default-resources")
+            lines = [line for line in profile.read_text().splitlines() if not line.strip().startswith(site)]
+            profile.write_text("\n".join(lines).replace("latency-wait: 60", "latency-wait: 10") + "\n")
+            done.touch()
+        (project.root / "config" / "machines" / "virtual.yaml").write_text(
+            MACHINE.replace("FILE", str(self.slurm.configuration))
+        )
+        return project, expansion.expand("soak", yaml.safe_load(text), "soak").runs
+
+    def line(self, *arguments):
+        """Snakemake's command line."""
+        return [
+            Path(sys.executable).with_name("snakemake"), "--profile", "profiles/slurm", "--jobs",
+            str(self.options.jobs), "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks",
+            "4", "--config", "study=soak", "machine=virtual", *arguments,
+        ]  # fmt: skip
+
+    def start(self, project):
+        """Start Snakemake, after removing the lock of a killed one."""
+        variables = {**self.variables, "PYTHONPATH": project.variables["PYTHONPATH"]}
+        subprocess.run(self.line("--unlock"), cwd=project.root, env=variables, capture_output=True)
+        with open(self.folder / f"{project.root.name}.log", "ab") as log:
+            self.snakemake = subprocess.Popen(
+                self.line(), cwd=project.root, env=variables, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def undisturbed(self):
+        """The tables' folder of the undisturbed study, which runs if it has not."""
+        project, runs = self.study("undisturbed")
+        done = self.folder / "trained_undisturbed.jsonl"
+        if not done.exists():
+            self.run_to_the_end(project, runs)
+            self.trained.replace(done)
+        return _made(project)
+
+    def run_to_the_end(self, project, runs):
+        """Start Snakemake, again if it fails, until all is made; raises `SystemExit` if that does not help."""
+        for starts in itertools.count():
+            self.give_up_after(starts, STARTS, project)
+            self.start(project)
+            while self.snakemake.poll() is None:
+                self.show(project, runs)
+                time.sleep(LOOK_S)
+            if self.snakemake.returncode == 0:
+                return
+
+    def give_up_after(self, starts, most, project):
+        """Raise `SystemExit` if Snakemake was started so often in vain."""
+        if starts >= most:
+            last = (self.folder / f"{project.root.name}.log").read_text(errors="replace").splitlines()[-30:]
+            sys.exit("\n".join([f"Snakemake failed {starts} times:", *last, f"kept: {self.folder}"]))
+
+    def disturbed(self, project, runs):
+        """Strike until so many points have ended that a strike would miss; then undo all."""
+        chance = random.Random(f"{self.seed} {len(self.strikes)}")  # noqa: S311  it keeps no secret
+        self.start(project)
+        due = time.monotonic() + chance.expovariate(1 / self.options.pause_s)
+        starts, before = 0, 0
+        while (done := self.show(project, runs)) < len(runs) - self.options.jobs:
+            starts, before = (starts, before) if done == before else (0, done)
+            if self.snakemake.poll() is not None:
+                starts += 1
+                self.give_up_after(starts, 4 * STARTS, project)
+                self.start(project)
+            if time.monotonic() >= due:
+                self.strike(chance, done)
+                due = time.monotonic() + chance.expovariate(1 / self.options.pause_s)
+            self.undo(time.monotonic())
+            time.sleep(LOOK_S)
+        self.undo(float("inf"))
+        while self.snakemake.poll() is None:
+            self.show(project, runs)
+            time.sleep(LOOK_S)
+
+    def strike(self, chance, done):
+        """One strike; it is undone after a time that is shorter or longer than Slurm's patience."""
+        kind = chance.choice(sorted(self.options.kinds))
+        lasts_s = chance.uniform(0.2, 2.5) * SILENCE_S
+        struck = STRIKES[kind](self, chance)
+        what, undoing = struck or ("nothing was there", None)
+        if undoing:
+            self.undoings.append((time.monotonic() + lasts_s, undoing))
+        self.strikes.append({"strike": kind, "what": what, "hit": struck is not None, "points": done})
+        write_json(self.folder / "strikes.json", self.strikes)
+        lasting = f", for {lasts_s:.0f} s" if undoing else ""
+        print(f"{time.strftime('%H:%M:%S')} strike {len(self.strikes)}: {kind}: {what}{lasting}", flush=True)
+
+    def undo(self, now):
+        """Undo what is due."""
+        for each in [each for each in self.undoings if each[0] <= now]:
+            self.undoings.remove(each)
+            each[1]()
+
+    def show(self, project, runs):
+        """Show the progress; returns how many runs have ended."""
+        results = project.root / "results" / "virtual"
+        done = sum(Path(paths.run_folder(results, run.directory), "outcome.json").exists() for run in runs)
+        if self.shown != (project.root.name, done):
+            self.shown = (project.root.name, done)
+            print(f"{time.strftime('%H:%M:%S')} {project.root.name}: {done} of {len(runs)} points", flush=True)
+        return done
+
+    def left(self):
+        """Jobs and processes of the soak that are still there after a while."""
+        deadline, found = time.monotonic() + QUIET_S, ["?"]
+        while found and time.monotonic() < deadline:
+            found = [f"job {job} is {state}" for job, state in self.slurm.jobs()]
+            found += [f"process {process.pid} is left" for process in _processes(self.folder / "disturbed")]
+            time.sleep(LOOK_S)
+        return found
+
+
+def _grid(points):
+    repeats = -(-points // (len(EPOCHS) * len(RANKS)))
+    return {"benchmark": "nt3", "scaling": "weak", "epochs": EPOCHS, "gpus": RANKS, "loader": "npy", "repeats": repeats}
+
+
+def _made(project):
+    return Path(paths.study_folder(project.root / "results" / "virtual", "soak"))
+
+
+def _processes(folder):
+    """The processes that work in a folder or below."""
+    for process in psutil.process_iter(["cwd"]):
+        if folder in Path(process.info["cwd"] or "/", "below").parents:
+            yield process
+
+
+def records(runs):
+    """The names of the runs' records, as in the tables."""
+    return [paths.record("", run.directory).lstrip("/") for run in runs]
+
+
+def what_is_wrong(expected, runs, trained):
+    """What is wrong with the records, a list of texts.
+
+    expected: the records' names. runs: the table of all runs. trained: what the ranks noted, in any order.
+    """
+    counts = collections.Counter(runs["record"])
+    wrong = [f"{name}: recorded {counts[name]} times" for name in expected if counts[name] != 1]
+    wrong += [f"{name}: recorded, though it is no point" for name in counts if name not in set(expected)]
+    whole = trainings(trained)
+    for run in runs.itertuples():
+        name = str(Path(run.record).parent)
+        begun, ended = run.started_wall_ns, run.started_wall_ns + run.runtime_s * 1e9
+        within = [each for each in whole.get(name, []) if begun <= each[0] and each[1] <= ended]
+        if run.status == "ok" and len(within) != 1:
+            wrong.append(f"{name}: good, but {len(within)} trainings came to their end in that time")
+        if run.status != "ok" and run.failure_kind != "killed":
+            wrong.append(f"{name}: failed, {run.failure_kind}: {run.failure_message}")
+    for name, all_of_it in whole.items():
+        ordered = sorted(all_of_it)
+        if any(later[0] < earlier[1] for earlier, later in zip(ordered, ordered[1:], strict=False)):
+            wrong.append(f"{name}: two jobs trained it at the same time")
+    return wrong
+
+
+def trainings(trained):
+    """{run: [(begin, end) in ns of each training that all its ranks brought to their end]}."""
+    of_rank = {}
+    for note in sorted(trained, key=lambda note: note["wall_ns"]):
+        key = (note["run"].split("results/virtual/")[-1], note["job"], note["rank"])
+        if note["kind"] == "begin":
+            of_rank[key] = [*of_rank.get(key, []), [note["wall_ns"], None, note["ranks"]]]
+        else:
+            of_rank[key][-1][1] = note["wall_ns"]
+    found = collections.defaultdict(list)
+    for (run, job, rank), times in of_rank.items():
+        if rank:
+            continue
+        for number, (begun, ended, ranks) in enumerate(times):
+            others = [of_rank.get((run, job, each), [])[number : number + 1] for each in range(1, ranks)]
+            ends = [ended, *(each[0][1] if each else None for each in others)]
+            if None not in ends:
+                found[run].append((begun, max(ends)))
+    return dict(found)
+
+
+def wrong_tables(made, reference):
+    """Tables that are not those of the undisturbed study but for what is measured. Both are folders."""
+    wrong = []
+    for path in sorted(reference.rglob("*.csv")):
+        mine = made / path.relative_to(reference)
+        if not mine.exists():
+            wrong.append(f"{path.name} is missing")
+            continue
+        ours, theirs = (_compared(each) for each in (mine, path))
+        if list(ours.columns) != list(theirs.columns) or len(ours) != len(theirs):
+            wrong.append(f"{path.name} has {len(ours)} rows, the undisturbed one {len(theirs)}, or other columns")
+            continue
+        wrong += [f"{path.name}: {name} differs" for name in theirs if not ours[name].equals(theirs[name])]
+    return wrong
+
+
+def _compared(path):
+    table = pd.read_csv(path) if path.read_text().strip() else pd.DataFrame()
+    table = table[[name for name in table if not (is_measured(name) or name in NOT_COMPARED | DERIVED)]]
+    return table.sort_values(list(table.columns)[:1]).reset_index(drop=True) if len(table.columns) else table
+
+
+def soaked(soak):
+    """Do it; the table's row."""
+    begun = time.monotonic()
+    reference = soak.undisturbed()
+    project, runs = soak.study("disturbed")
+    soak.disturbed(project, runs)
+    soak.run_to_the_end(project, runs)
+    notes = [json.loads(line) for line in soak.trained.read_text().splitlines()]
+    table = pd.read_csv(_made(project) / "runs.csv")
+    wrong = what_is_wrong(records(runs), table, notes) + soak.left()
+    lost = table[table["status"] != "ok"]
+    for record in lost["record"]:  # recorded as lost, twice struck: the user deletes the folder and starts again
+        shutil.rmtree((project.root / "results" / "virtual" / record).parent)
+    if len(lost):
+        soak.run_to_the_end(project, runs)
+    wrong += wrong_tables(_made(project), reference)
+    hits = collections.Counter(each["strike"] for each in soak.strikes if each["hit"])
+    whole = trainings(notes)
+    return {
+        "points": len(runs), "seed": soak.seed, "strikes": sum(hits.values()),
+        "missed": sum(not each["hit"] for each in soak.strikes),
+        "of_kinds": "; ".join(f"{number} {name}" for name, number in sorted(hits.items())),
+        "recorded_lost": len(lost), "begun": sum(note["kind"] == "begin" and not note["rank"] for note in notes),
+        "trained_to_the_end": sum(map(len, whole.values())), "outcome": "FAIL" if wrong else "pass",
+        "wrong": "; ".join(wrong)[:2000], "minutes": round((time.monotonic() - begun) / 60, 1),
+        "commit": commits.current(), "host": platform.node(),
+    }  # fmt: skip
+
+
+def write(row):
+    """The row takes the place of one of the same points and seed."""
+    rows = pd.read_csv(TABLE, keep_default_na=False).to_dict("records") if TABLE.exists() else []
+    rows = [each for each in rows if (each["points"], each["seed"]) != (row["points"], row["seed"])] + [row]
+    with written_aside(TABLE) as aside:
+        pd.DataFrame(sorted(rows, key=lambda each: (each["points"], each["seed"])), columns=list(row)).to_csv(
+            aside, index=False
+        )
+
+
+def options(arguments=None):
+    """The command line, parsed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=300, help="at least so many")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=4, help="in the queue at a time")
+    parser.add_argument("--pause-s", type=float, default=20, help="mean time between two strikes")
+    parser.add_argument("--training-s", type=float, default=3, help="time that the stand-in for training takes")
+    parser.add_argument("--kinds", nargs="+", choices=sorted(STRIKES), default=sorted(STRIKES), help="of strikes")
+    return parser.parse_args(arguments)
+
+
+def main():
+    """Read the command line and do it."""
+    given = options()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that it ends what it started
+    folder = Path(tempfile.gettempdir()).resolve() / f"soak-{given.points}-{given.seed}"
+    soak = Soak(folder, given.points, given.seed, given)
+    try:
+        soak.slurm.start()
+        row = soaked(soak)
+    finally:
+        if soak.snakemake and soak.snakemake.poll() is None:
+            soak.snakemake.terminate()
+            soak.snakemake.wait()
+        soak.undo(float("inf"))
+        soak.slurm.stop()
+    write(row)
+    print("\n" + "\n".join(f"{name}: {value}" for name, value in row.items()))
+    if row["outcome"] == "pass":
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
+    sys.exit(row["outcome"] != "pass")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Mends what Snakemake's executor plugin for Slurm does wrong when something is killed or does not answer.
+
+In version 2.6.1 of snakemake-executor-plugin-slurm:
+
+1. A restarted Snakemake does not know the jobs of one that was killed. They go on, and it submits each once more.
+2. If neither squeue nor sacct answers, the jobs that were asked about are forgotten. So is none that Slurm itself has
+   forgotten, or has preempted for good: Snakemake waits for such a job for ever.
+3. A submission that raises an error ends in silence, and Snakemake waits for its job for ever. One that is refused,
+   because slurmctld restarts, counts as a lost job.
+
+`mend` replaces two methods of the executor and two functions of the plugin's module. All else stays the plugin's.
+"""
+
+import getpass
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from study.core.environment import SESSION
+from study.core.errors import StudyError
+
+PLUGIN = "snakemake_executor_plugin_slurm"
+TESTED = "2.6.1"
+PAUSES_S = (2, 4, 8, 16, 32)  # between the tries to submit
+ANSWER_S = 60  # time limit of squeue
+GRACE_POLLS = 5  # before a job that Slurm does not list counts as gone
+GRACE_S = 60
+ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+
+
+class NotSubmittedError(Exception):
+    """The plugin would report a job as failed, since its submission failed."""
+
+
+def mend(executor: Any) -> None:
+    """Mend Snakemake's executor if it is Slurm's; to be called before the first job is submitted.
+
+    Raises `StudyError` if squeue does not tell which jobs an earlier Snakemake left.
+    """
+    if type(executor).__module__ != PLUGIN:
+        return
+    found = metadata.version("snakemake-executor-plugin-slurm")
+    if found != TESTED:
+        print(
+            f"warning: snakemake-executor-plugin-slurm {found} is not the tested version {TESTED}, so its faults are "
+            "not mended: if Snakemake is killed, cancel its jobs (scancel) before you start it again",
+            file=sys.stderr,
+        )
+        return
+    Mended(executor).install()
+
+
+class Mended:
+    """The executor's methods and the module's functions that are replaced."""
+
+    def __init__(self, executor: Any) -> None:
+        self.executor = executor
+        self.module: Any = sys.modules[PLUGIN]
+        self.submit, self.check = executor.run_job, executor.check_active_jobs
+        self.report_error = executor._report_job_error_threadsafe
+        self.submit_line, self.ask = self.module.get_submit_command, self.module.query_job_status
+        self.states: dict[str, str] | None = None  # of Slurm's last answer; None if there was none
+        self.missing: dict[str, list[float]] = {}  # job's id to when it was not listed (s, monotonic)
+        self.left: dict[str, str] = {}  # job's key to the id of an earlier Snakemake's job
+        self.thread = threading.local()
+
+    def install(self) -> None:
+        """Replace them, and look which jobs an earlier Snakemake left."""
+        executor = self.executor
+        executor.run_uuid = _name(executor.workflow.executor_settings.jobname_prefix)
+        executor.run_job, executor.check_active_jobs = self.run_job, self.check_active_jobs
+        executor._report_job_error_threadsafe = self._not_submitted
+        self.module.get_submit_command, self.module.query_job_status = self._submit_line, self._ask
+        self.left = self._patiently_listed()
+        executor.logger.info(f"Slurm's jobs of this folder have the name {executor.run_uuid}.")
+
+    def run_job(self, job: Any) -> None:
+        """Submit a job, or wait for the one that an earlier Snakemake submitted for it. Never raises."""
+        self.thread.submits = True
+        said = self._run(job)
+        self.thread.submits = False
+        if said is not None:
+            self.report_error(self.module.SubmittedJobInfo(job), said)
+
+    def _run(self, job: Any) -> str | None:
+        """None, or why all tries to submit have failed."""
+        key, said = _key(job), ""
+        # Once only: if that job fails, the next is a new one.
+        listed: dict[str, str] | None = {name: self.left.pop(name, "") for name in (key, _completed(key))}
+        for pause_s in (*PAUSES_S, 0):
+            try:
+                if listed is None:  # the last try may have submitted it, though it got no answer
+                    listed = _listed(self.executor.run_uuid)
+                if job_id := self._already(job, listed):
+                    self._adopt(job, job_id)
+                else:
+                    self.submit(job)
+                return None
+            except Exception as error:  # whatever it is, Snakemake must hear of it
+                said, listed = str(error), None
+                self.executor.logger.warning(f"job {job.jobid} was not submitted: {said.strip()[:1000]}")
+                time.sleep(pause_s)
+        return said
+
+    async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncIterator[Any]:
+        """Yield the jobs that go on; those that the plugin would forget, too."""
+        self.states = None
+        kept = []
+        async for info in self.check(active_jobs):
+            kept.append(info)
+        if self.states is None:
+            kept = active_jobs  # no answer: nothing was reported, and nothing is known
+        for info in kept:
+            if not self._is_gone(info):
+                yield info
+            elif all(Path(file).exists() for file in _outputs(info.job)):  # written whole, and last
+                self.executor.report_job_success(info)
+            else:
+                told = f"Slurm does not list job {info.external_jobid} any more, and its output is missing. "
+                self.executor.report_job_error(info, msg=told)
+
+    def _is_gone(self, info: Any) -> bool:
+        """Whether a job was not listed, or as preempted, in so many answers that it will not come back."""
+        if self.states is None:
+            return False
+        names = self.module._status_lookup_ids(info.external_jobid)
+        if any(self.states.get(name, "PREEMPTED") != "PREEMPTED" for name in names):
+            self.missing.pop(info.external_jobid, None)
+            return False
+        times = self.missing.setdefault(info.external_jobid, [])
+        times.append(time.monotonic())
+        return len(times) >= GRACE_POLLS and times[-1] - times[0] >= GRACE_S
+
+    async def _ask(self, command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
+        """The plugin's question for the states, whose answer is kept."""
+        self.states, duration = await self.ask(command, logger)
+        return self.states, duration
+
+    def _submit_line(self, job: Any, params: dict[str, Any], *arguments: Any, **named: Any) -> str:
+        """The plugin's sbatch line; its comment names the job by its key."""
+        line: str = self.submit_line(
+            job, {**params, "comment_str": f"{params['comment_str']} {_key(job)}"}, *arguments, **named
+        )
+        return line
+
+    def _not_submitted(self, info: Any, msg: str) -> None:
+        """In `run_job`, an error instead of the plugin's report; arrays of jobs are reported as ever."""
+        if getattr(self.thread, "submits", False):
+            raise NotSubmittedError(msg)
+        self.report_error(info, msg)
+
+    def _patiently_listed(self) -> dict[str, str]:
+        said = ""
+        for pause_s in (*PAUSES_S, 0):
+            try:
+                return _listed(self.executor.run_uuid)
+            except (OSError, subprocess.SubprocessError) as error:
+                said = " ".join((getattr(error, "stderr", None) or str(error)).split())[:300]
+                time.sleep(pause_s)
+        raise StudyError(
+            f"squeue does not tell which jobs an earlier Snakemake left here ({said}); start again when it does, or "
+            "jobs would be submitted twice"
+        )
+
+    def _already(self, job: Any, listed: dict[str, str]) -> str | None:
+        """The id of a job of the same key that is not over, or has ended since this Snakemake began."""
+        key = _key(job)
+        if ended := listed.get(_completed(key)) if _are_new(_outputs(job)) else None:
+            return ended
+        return listed.get(key)
+
+    def _adopt(self, job: Any, job_id: str) -> None:
+        self.executor.logger.info(f"Job {job.jobid} was submitted by an earlier Snakemake as Slurm's job {job_id}.")
+        log = self.executor.slurm_logdir / f"{job_id}.log"  # not known: the plugin removes it if it is there
+        self.executor._report_job_submission_threadsafe(
+            self.module.SubmittedJobInfo(job, external_jobid=job_id, aux={"slurm_logfile": log})
+        )
+
+
+def _name(prefix: str | None) -> str:
+    """The name of all jobs of this folder, whichever Snakemake submits them: the plugin's own is new at each start."""
+    folder = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{getpass.getuser()} {Path.cwd().resolve()}"))
+    return f"{prefix}_{folder}" if prefix else folder
+
+
+def _listed(name: str) -> dict[str, str]:
+    """Key to id of each job of this name that is not over; for those that completed, the key is `_completed`.
+
+    The user is asked for by number, since a long name may be cut off. Raises an error if squeue does not answer.
+    """
+    line = ["squeue", "--noheader", "--states", "all", "--user", str(os.getuid()), "--name", name]
+    done = subprocess.run(
+        [*line, "--format", "%i|%T|%k"], capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=True
+    )
+    return jobs_of(done.stdout)
+
+
+def jobs_of(answer: str) -> dict[str, str]:
+    """What `_listed` gives. answer: lines ``id|state|comment``; arrays of jobs are passed over."""
+    found: dict[str, str] = {}
+    for row in answer.splitlines():
+        job_id, state, comment = ([each.strip() for each in row.split("|", 2)] + ["", ""])[:3]
+        key = comment.rpartition(" ")[2]
+        if job_id.isdigit() and key and state not in ENDED - {"COMPLETED"}:
+            found[_completed(key) if state == "COMPLETED" else key] = job_id
+    return found
+
+
+def _completed(key: str) -> str:
+    """The key under which a job that completed is listed."""
+    return f"COMPLETED {key}"
+
+
+def _key(job: Any) -> str:
+    """Tells jobs apart: a digest of what is made, and from which parameters."""
+    members = sorted(
+        ([str(file) for file in each.output], {name: str(value) for name, value in each.params.items()})
+        for each in _members(job)
+    )
+    return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _members(job: Any) -> list[Any]:
+    """The job, or the jobs of a group."""
+    return list(job.jobs) if job.is_group() else [job]
+
+
+def _outputs(job: Any) -> list[str]:
+    return [str(file) for each in _members(job) for file in each.output]
+
+
+def _are_new(files: list[str]) -> bool:
+    """Whether all files were written since this Snakemake began, so after it looked which are missing."""
+    began_s = int(os.environ[SESSION].split(".")[0]) / 1e9
+    return all(Path(file).exists() and Path(file).stat().st_mtime > began_s for file in files)

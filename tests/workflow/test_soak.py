@@ -1,0 +1,119 @@
+"""``make soak``: how it judges, and a small one for real: a killed Snakemake's jobs are not submitted again."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import virtual_slurm
+from project import ROOT
+
+RECORD, RUN = "runs/nt3/data/point/record.json", "runs/nt3/data/point"
+
+
+@pytest.fixture
+def soaks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "performance"))
+    import slurm_soak
+
+    return slurm_soak
+
+
+def row(**changes):
+    usual = {"record": RECORD, "status": "ok", "failure_kind": None, "failure_message": None}
+    return {**usual, "started_wall_ns": 1_000, "runtime_s": 9e-6, **changes}
+
+
+def notes(*spans, ranks=1, job="7", run=RUN):
+    """What the ranks of a run note; a span is (begin, end) in ns, or (begin, None) of a killed one."""
+    for begun, ended in spans:
+        for rank in range(ranks):
+            common = {"run": f"results/virtual/{run}", "job": job, "rank": rank, "ranks": ranks}
+            yield {**common, "kind": "begin", "wall_ns": begun + rank}
+            if ended is not None:
+                yield {**common, "kind": "end", "wall_ns": ended + rank}
+
+
+def judged(soaks, rows, *trained):
+    return soaks.what_is_wrong([RECORD], pd.DataFrame(rows), [note for each in trained for note in each])
+
+
+def test_a_point_that_was_trained_and_recorded_once_is_right(soaks):
+    assert judged(soaks, [row()], notes((2_000, 5_000), ranks=2)) == []
+
+
+def test_a_point_that_was_killed_and_trained_again_is_right(soaks):
+    assert judged(soaks, [row()], notes((100, None)), notes((2_000, 5_000), job="8")) == []
+    assert judged(soaks, [row()], notes((100, None), (2_000, 5_000), ranks=2)) == [], "requeued, with the same id"
+
+
+def test_a_point_that_was_lost_and_recorded_as_lost_is_right(soaks):
+    assert judged(soaks, [row(status="failed", failure_kind="killed")], notes((2_000, None))) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "recorded 0 times"),
+        ([row(), row()], "recorded 2 times"),
+        ([row(), row(record="runs/nt3/data/other/record.json")], "it is no point"),
+        ([row(started_wall_ns=3_000)], "good, but 0 trainings"),
+        ([row(runtime_s=1e-6)], "good, but 0 trainings"),
+        ([row(status="failed", failure_kind="error", failure_message="no")], "failed, error: no"),
+    ],
+)
+def test_a_wrong_record_is_found(soaks, rows, words):
+    rows = rows or pd.DataFrame(columns=list(row()))
+    found = judged(soaks, rows, notes((2_000, 5_000)))
+    assert any(words in each for each in found), found
+
+
+def test_a_record_is_wrong_if_a_rank_did_not_come_to_its_end(soaks):
+    trained = [note for note in notes((2_000, 5_000), ranks=2) if note["wall_ns"] != 5_001]
+    assert "good, but 0 trainings" in judged(soaks, [row()], trained)[0]
+
+
+def test_two_jobs_that_trained_a_point_at_once_are_found(soaks):
+    found = judged(soaks, [row(started_wall_ns=1_500)], notes((2_000, 5_000)), notes((1_000, 3_000), job="8"))
+    assert found == [f"{RUN}: two jobs trained it at the same time"]
+
+
+def test_tables_may_differ_in_what_is_measured_only(soaks, tmp_path):
+    for name, rows, time_s in (("mine", 2, 1.5), ("theirs", 2, 2.5), ("short", 1, 1.5)):
+        (tmp_path / name).mkdir()
+        table = pd.DataFrame({"gpus": range(rows), "time_per_epoch_s": time_s, "loss": 0.5})
+        table.to_csv(tmp_path / name / "scaling.csv", index=False)
+    assert soaks.wrong_tables(tmp_path / "mine", tmp_path / "theirs") == []
+    assert "has 1 rows, the undisturbed one 2" in soaks.wrong_tables(tmp_path / "short", tmp_path / "theirs")[0]
+    (tmp_path / "mine" / "scaling.csv").write_text("gpus,time_per_epoch_s,loss\n0,1,0.5\n1,1,0.6\n")
+    assert soaks.wrong_tables(tmp_path / "mine", tmp_path / "theirs") == ["scaling.csv: loss differs"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(virtual_slurm.missing()), reason="no Slurm here (.ci/run installs it as root)")
+@pytest.mark.skipif(os.getuid() != 0, reason="a Slurm of one's own needs root")
+def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
+    """Six points; Snakemake is killed as soon as jobs run. The restarted one waits for them."""
+    folder = Path(tempfile.mkdtemp(prefix="soak."))  # a short path: munge's socket is in it
+    soak = soaks.Soak(folder, 6, 1, soaks.options(["--training-s", "5"]))
+    try:
+        soak.slurm.start()
+        project, runs = soak.study("disturbed")
+        soak.start(project)
+        while not soak.trained.exists():
+            assert soak.snakemake.poll() is None, (folder / "disturbed.log").read_text()[-3000:]
+            soaks.time.sleep(soaks.LOOK_S)
+        soaks.STRIKES["Snakemake killed"](soak, None)
+        soak.snakemake.wait()
+        soak.run_to_the_end(project, runs)
+        assert "was submitted by an earlier Snakemake" in (folder / "disturbed.log").read_text()
+        noted = [json.loads(line) for line in soak.trained.read_text().splitlines()]
+        assert sum(note["kind"] == "begin" and not note["rank"] for note in noted) == len(runs)
+        table = pd.read_csv(soaks._made(project) / "runs.csv")
+        assert soaks.what_is_wrong(soaks.records(runs), table, noted) == []
+    finally:
+        soak.slurm.stop()
+        shutil.rmtree(folder, ignore_errors=True)
