@@ -153,7 +153,7 @@ NOT_FUZZED = {
         (
             "study.data.loader_timing:_in_new_process",
             "study.data.read_test:_fio",
-            "study.data.text_table:_line_feeds",
+            "study.data.text_table:line_feeds",
             "study.data.arrow_blocks:_without_plus",
             "study.instruments.calibration:measure",
             "study.core.files:write_sealed",

@@ -28,11 +28,11 @@ from study.training.communicator import Horovod
 from study.training.ensemble import consumption, ring
 from study.training.ensemble.buffer import Lost
 from study.training.ensemble.content import Form
-from study.training.ensemble.members import Alone
 from study.training.ensemble.order import Block, Order
 from study.training.ensemble.sharing import WAYS, Place
 from study.training.ensemble.simulated import Accelerator
 from study.training.ensemble.stream import Stream
+from study.training.ensemble.subset import Alone
 
 SAMPLES, EPOCHS, BATCH = 50, 2, 7
 WAIT_S = 100  # only keeps what is broken from hanging
@@ -86,7 +86,6 @@ def test_members_are_part_of_a_run():
         ),
         ({"preprocessing_ranks": 1}, "runs[0].preprocessing_ranks: 1: with input_sharing: duplicated all 2 ranks"),
         ({"gpus": 3}, "runs[0].ensemble: 2 members of 1 rank need gpus: 2, but gpus is 3"),
-        ({"member_ranks": 2}, "runs[0].member_ranks: members of several ranks are not supported"),
         ({"sharding": "by_rank"}, "runs[0].ensemble: an ensemble cannot be combined with sharding"),
         ({"gradient_compression": "fp16"}, "an ensemble cannot be combined with gradient_compression: members"),
         ({"prefetch_batches": 2}, "runs[0].ensemble: an ensemble cannot be combined with prefetch_batches"),
@@ -501,6 +500,16 @@ def test_a_core_limit_takes_the_first_cores(monkeypatch):
     assert kept == [[3, 5]]
     assert cores.limited.cores == {3, 5}
     assert 0 < cores.limited.before_s < time.process_time()
+
+
+def test_a_thread_that_ended_does_not_make_cpu_time_negative():
+    end = threading.Event()
+    thread = threading.Thread(target=lambda: (sum(range(10**6)), end.wait(WAIT_S)))
+    thread.start()
+    used = cpu_time.of_each_thread_s({thread.native_id, threading.get_native_id()})
+    end.set()
+    thread.join()
+    assert 0 <= cpu_time.since_s(used) < WAIT_S
 
 
 def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():

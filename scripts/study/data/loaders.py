@@ -18,6 +18,7 @@ from study.core.registry import Registry
 from study.data import formats, matrix_file, text_table
 from study.data.formats import FORMATS
 from study.data.tabular import Form
+from study.data.text_lines import TextLines
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
 PAGE_BYTES = 4096
@@ -31,13 +32,16 @@ class Loader:
     Args:
         reads: its input: ``raw``, the dataset's text file; ``converted``, the converted matrix; ``scaled``, in training
             the scaled numbers, mapped; ``format``, the matrix stored in another format, for measurements only.
-        load: from (path, `Form`, the values of each code column) to a matrix, or to a data frame of the file.
+        load: from (path, `Form`, the values of each code column) to a matrix, to a data frame of the file, or to its
+            lines, which a run then decodes for every batch.
         modules: to import beforehand, since imports belong to start-up and not to loading.
+        keeps_lines: whether ``load`` gives lines.
     """
 
     reads: str
-    load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame]
+    load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame | TextLines]
     modules: tuple[str, ...] = ()
+    keeps_lines: bool = False
 
     @property
     def is_mapped(self) -> bool:
@@ -53,11 +57,11 @@ class Loader:
 LOADERS: Registry[Loader] = Registry("loader")
 
 
-def _loader(name: str, reads: str, modules: tuple[str, ...] = ()) -> Callable:
+def _loader(name: str, reads: str, modules: tuple[str, ...] = (), keeps_lines: bool = False) -> Callable:
     """Register the decorated function as a `Loader`."""
 
     def register(function: Callable) -> Callable:
-        LOADERS.add(name, Loader(reads, function, modules))
+        LOADERS.add(name, Loader(reads, function, modules, keeps_lines))
         return function
 
     return register
@@ -156,6 +160,12 @@ def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
     return matrix
 
 
+@_loader("lines", reads="raw", modules=("pyarrow.csv",) if text_table.compiled is None else (), keeps_lines=True)
+def lines(path: str | Path, form: Form, values: list) -> TextLines:
+    """The lines as text, which preprocessing decodes for every batch; see `study.data.text_lines`."""
+    return TextLines.read(Path(path), form)
+
+
 @_loader("npy", reads="converted")
 def npy(path: str | Path, form: Form, values: list) -> np.ndarray:
     """The converted matrix, read into memory."""
@@ -208,6 +218,13 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
     Raises:
         StudyError: the result does not have the shape in the sidecar.
     """
+    return load_with_lines(loader, path, sidecar, form)[0]
+
+
+def load_with_lines(
+    loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any]
+) -> tuple[np.ndarray, TextLines | None]:
+    """The result of `load`, and the lines of the file if the loader keeps them."""
     described = read_sidecar(sidecar)
     parsed, values = Form.of(form), [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
@@ -215,7 +232,8 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
         if is_raw:
             _check_size(Path(path), described["source"]["bytes"])
         found = LOADERS[loader].load(Path(path), parsed, values)
-        matrix = parsed.matrix(found, values) if isinstance(found, pd.DataFrame) else found
+        kept = found if isinstance(found, TextLines) else None
+        matrix = _matrix(found, parsed, values)
     except (StudyError, ValueError, LookupError) as error:  # the last two are what libraries raise for a wrong table
         if not is_raw:
             raise
@@ -224,7 +242,13 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
         raise StudyError(
             f"{path}: {matrix.shape} {matrix.dtype} was loaded, {sidecar} says {described['shape']} float32"
         )
-    return matrix
+    return matrix, kept
+
+
+def _matrix(found: np.ndarray | pd.DataFrame | TextLines, form: Form, values: list) -> np.ndarray:
+    if isinstance(found, pd.DataFrame):
+        return form.matrix(found, values)
+    return found.matrix(values) if isinstance(found, TextLines) else found
 
 
 def _check_size(path: Path, converted_bytes: int) -> None:

@@ -195,7 +195,7 @@ def layout(path: Path, form: Form) -> Layout:
     buffers = _Buffers()
 
     def find(start: int) -> NDArray[np.int64]:
-        return _line_feeds(buffers.read(path, start, min(BLOCK_BYTES, size - start))) + start
+        return line_feeds(buffers.read(path, start, min(BLOCK_BYTES, size - start))) + start
 
     with ThreadPoolExecutor(_cores()) as pool:
         ends = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(find, range(0, size, BLOCK_BYTES))])
@@ -326,7 +326,7 @@ def _whole_lines(handle: FileIO, header: bool, see: Callable[[memoryview], objec
             break
         see(content.data[len(rest) : len(rest) + got])
         content = content[: len(rest) + got]
-        ends = _line_feeds(content)
+        ends = line_feeds(content)
         if header and len(ends):
             content, ends, header = content[ends[0] + 1 :], ends[1:] - ends[0] - 1, False
         last = int(ends[-1]) + 1 if len(ends) else 0
@@ -337,14 +337,15 @@ def _whole_lines(handle: FileIO, header: bool, see: Callable[[memoryview], objec
         raise CutOffError("the file is cut off: its last line has no end")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def _line_feeds(content: Bytes) -> NDArray[np.int64]:
+def line_feeds(content: Bytes) -> NDArray[np.int64]:
+    """The positions of the line feeds in ``content``."""
     if compiled is None:
         return np.flatnonzero(content == LINE_FEED)
     return np.frombuffer(compiled.line_feeds(content), dtype=np.int64)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 class _Buffers(threading.local):

@@ -60,6 +60,11 @@ class RunDefinition:
         return self["gpus"]
 
     @property
+    def ranks_together(self) -> int:
+        """The number of ranks that train together: all, or those of one member of an ensemble."""
+        return self.ranks // self.parameters.get("ensemble", 1)
+
+    @property
     def emulated_ranks(self) -> int:
         """The number of ranks that each rank trains as; 1 for one rank as itself."""
         return self.parameters.get("emulated_ranks", 1)  # a definition made before the key existed lacks it

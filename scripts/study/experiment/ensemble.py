@@ -15,7 +15,7 @@ from typing import Any
 UNNAMED = "none"  # no list: the members differ in their seeds only
 NEVER = "none"  # no halving
 # Keys by which a run without several members is started as an ensemble all the same, and their values otherwise.
-ALONE = {"ensemble": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
+ALONE = {"ensemble": 1, "member_ranks": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
 OF_SAMPLES = ("image_size", "resize", "channels", "classes", "flip")  # keys of a model that decide what a sample is
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from study import models
+from study.data.loaders import LOADERS
 from study.data.samples import Can, samples_per_rank
 from study.experiment import identity
 from study.experiment.target import Target
@@ -164,6 +165,11 @@ class PlannedRun:
     def source_can(self) -> Can:
         """The capabilities of the benchmark's sample source."""
         return models.get(self.dataset.benchmark, self.spec).can
+
+    @property
+    def keeps_lines(self) -> bool:
+        """Whether the loader keeps lines of text, which are decoded for every batch."""
+        return self["loader"] in LOADERS and LOADERS[self["loader"]].keeps_lines
 
     @functools.cached_property
     def directory(self) -> str:

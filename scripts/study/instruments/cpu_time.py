@@ -3,7 +3,7 @@
 import contextlib
 import os
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from study.core.cores import Limited
@@ -23,11 +23,21 @@ def of_threads_s(threads: Iterable[int]) -> float:
 
     To the nanosecond where the kernel keeps scheduling statistics, else in clock ticks, usually of 10 ms.
     """
-    total = 0.0
+    return sum(of_each_thread_s(threads).values())
+
+
+def of_each_thread_s(threads: Iterable[int]) -> dict[int, float]:
+    """Seconds of each of these threads, by its id, without those that have ended."""
+    found = {}
     for thread in threads:
         with contextlib.suppress(OSError):  # the thread has ended
-            total += _of_thread_s(TASKS / str(thread))
-    return total
+            found[thread] = _of_thread_s(TASKS / str(thread))
+    return found
+
+
+def since_s(before: Mapping[int, float]) -> float:
+    """Seconds of the threads of an earlier `of_each_thread_s` since then. A thread that has ended counts nothing."""
+    return sum(seconds - before[thread] for thread, seconds in of_each_thread_s(before).items())
 
 
 def _of_thread_s(task: Path) -> float:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from study.data.feature_scaling import Scaler, max_abs
 from study.data.randomness import dropout
-from study.data.samples import Arrays
 from study.models import base
 
 CO_EXPRESSED = 20  # neighbouring genes that move together
@@ -76,13 +75,12 @@ class Benchmark(base.Benchmark):
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
         """One-hot labels; the test set is also the validation set."""
         train, test = (
-            Arrays(
-                tables[file].numbers[..., None],
-                base.one_hot(tables[file].categories(), self.spec["model"]["classes"]),
+            tables[file].samples(
+                base.one_hot(tables[file].categories(), self.spec["model"]["classes"]), has_channel=True
             )
             for file in ("train", "test")
         )
-        return base.Data(train, test, test, features=train.x.shape[1])
+        return base.Data(train, test, test, features=train.shape[0])
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
         """Convolutions with max pooling, then dense layers with dropout, then softmax."""

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.data.feature_scaling import Scaler, min_max
-from study.data.samples import Arrays
 from study.models import base
 
 EXPRESSED = 0.615  # share of genes that are not 0; makes the CSV 4.46 bytes a value, as the real files (771 MiB)
@@ -50,12 +49,9 @@ class Benchmark(base.Benchmark):
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
         """The last rows are for validation. The output to learn is the input."""
-        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
-        samples = Arrays(x_train, x_train)
+        samples, test = (tables[file].samples() for file in ("train", "test"))
         first = len(samples) - self.validation_samples(len(samples))
-        return base.Data(
-            samples.rows(slice(first)), samples.rows(slice(first, None)), Arrays(x_test, x_test), x_train.shape[1]
-        )
+        return base.Data(samples.rows(slice(first)), samples.rows(slice(first, None)), test, samples.shape[0])
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
         """Dense layers down to the bottleneck and up again."""

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.data.feature_scaling import Scaler, min_max
-from study.data.samples import Arrays
 from study.models import base
 
 MUTATED, MUTATED_IN_TYPE = 0.01, 0.5  # how often a gene has SNPs, and how often one that marks the sample's type has
@@ -51,13 +50,15 @@ class Benchmark(base.Benchmark):
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
         """One-hot types; after a shuffle, the first rows are for validation."""
-        x_train, x_test = (tables[file].numbers for file in ("train", "test"))
         y_train, y_test = self._types(tables)
-        shuffled = np.random.default_rng(seed).permutation(len(x_train))
-        samples = Arrays(x_train, y_train).rows(shuffled)
+        shuffled = np.random.default_rng(seed).permutation(len(y_train))
+        samples = tables["train"].samples(y_train).rows(shuffled)
         first = self.validation_samples(len(samples))
         return base.Data(
-            samples.rows(slice(first, None)), samples.rows(slice(first)), Arrays(x_test, y_test), x_train.shape[1]
+            samples.rows(slice(first, None)),
+            samples.rows(slice(first)),
+            tables["test"].samples(y_test),
+            samples.shape[0],
         )
 
     def _types(self, tables: Mapping[str, base.Table]) -> list[NDArray[np.float32]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+
+from study.training.ensemble import results
 
 MEMBER_FAILED = "member_failed"  # kind of failure of a run that lost a member, in what compares runs
 # Of ``runs.csv``; all are keys of the section.
@@ -37,16 +39,17 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
     if not ranks:
         return None
     members, lost = [rank["member"] for rank in ranks], metrics.get("members_lost", [])
+    of_members = results.by_member(ranks)
 
     def of(name: str, reduce: Callable[[list[Any]], Any]) -> Any:
-        """``reduce`` of the members' values; None if one has none."""
+        """``reduce`` of the ranks' values; None if one has none."""
         values = [member.get(name) for member in members]
         return None if None in values else reduce(values)
 
     on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
     begun, ended = of("begun_wall_ns", min), of("ended_wall_ns", max)
     return {
-        "members_failed": sum(member["failure"] is not None for member in members) + len(lost),
+        "members_failed": sum(any(rank["member"]["failure"] for rank in each) for each in of_members) + len(lost),
         "makespan_s": (ended - begun) / 1e9,
         "samples_preprocessed": of("samples_preprocessed", sum),
         "shared_mb": of("received_bytes", sum) / 1e6,
@@ -59,14 +62,14 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
-        "members": [_member(rank) for rank in ranks],
+        "members": [_member(each) for each in of_members],
         "lost": lost,
     }
 
 
-def _member(rank: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record has of one member; its losses and metrics are in ``members.csv``."""
-    member = rank["member"]
+def _member(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the record has of one member; its losses and metrics are in ``members.csv``. ranks: its own."""
+    rank, member = ranks[0], results.of_member(ranks)
     return {
         "member": member["number"],
         "rank": rank["rank"],

@@ -446,9 +446,13 @@ def _model(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
-    """Whether all ranks ended with the same weights; None where they lie on servers only, and of an ensemble."""
+    """Whether all ranks ended with the same weights, in an ensemble those of each member.
+
+    None where the weights lie on servers only, and of an ensemble whose members have one rank.
+    """
     if "member" in metrics["ranks"][0]:
-        return None
+        members = [[rank["final_weights_crc32"] for rank in each] for each in results.by_member(metrics["ranks"])]
+        return all(len(set(each)) == 1 for each in members) if len(members) < len(metrics["ranks"]) else None
     found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
     return None if None in found else len(found) == 1
 

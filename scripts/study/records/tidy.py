@@ -250,13 +250,12 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
         frame = frame.assign(**{name: math.nan for name in QUALITY if name not in frame})
         if "memory_mode" not in frame:
             frame["memory_mode"] = NO_MODE
-        for name, parameter in PARAMETERS.items():
-            if name not in frame and parameter.has_default:
-                frame[name] = parameter.default
+        newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
         for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
                      *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED)):  # fmt: skip
             if name not in frame:
-                frame[name] = None
+                newer[name] = None
+        frame = pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1)
     return frame
 
 

@@ -135,7 +135,7 @@ def _train(
         del tables
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
-            data.train = part(data.train, communicator.rank, communicator.size)
+            data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)
         workload["samples_per_rank"] = fit.samples_of_rank(data, run)
         job = _job(run, folder, communicator, benchmark, data)
         run, benchmark, communicator, kept = job.run, job.benchmark, job.communicator, job.checkpoints(folder)

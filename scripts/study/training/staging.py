@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from study.core.errors import StudyError
-from study.data.loaders import LOADERS, load, map_matrix, read_sidecar
+from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.io_counters import SharedReads
 from study.models.base import Table
@@ -78,7 +78,8 @@ def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
     described = read_sidecar(paths["sidecar"])
     values = [code["values"] for code in described["codes"]]
     if "codes" not in paths:
-        return Table(load(loader, paths["path"], paths["sidecar"], form), values)
+        matrix, lines = load_with_lines(loader, paths["path"], paths["sidecar"], form)
+        return Table(matrix, values, lines=lines)
     codes, numbers = np.array(map_matrix(paths["codes"])), map_matrix(paths["path"])
     (rows, columns), number = described["shape"], len(values)
     if (codes.shape, numbers.shape) != ((rows, number), (rows, columns - number)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from study import models
 from study.core import checked
 from study.core.errors import StudyError
+from study.core.wording import counted
 from study.experiment.ensemble import NEVER, OF_SAMPLES, UNNAMED, halving_epochs, is_ensemble, members_of
 from study.experiment.parameter import Choice, Count, EpochList, MemberList, Number, Parameter
 from study.experiment.parameters.registry import PARAMETERS, declare
@@ -19,25 +20,31 @@ WITHOUT_READERS = ("duplicated", "all_shared")  # in which all ranks preprocess
 # Keys that an ensemble cannot be combined with, and why; a key at its default is no matter.
 NOT_WITH_ENSEMBLES = {
     "strategy": "an ensemble is started by Horovod",
-    "emulated_ranks": "a member is one rank",
+    "emulated_ranks": "a member has ranks of its own, see member_ranks",
     "trace": "the timeline is of ranks that train together",
     "profile": "the profile is of ranks that train together",
-    "allreduce_sweep": "members average no gradients",
-    "gradient_noise_every": "members average no gradients",
+    "allreduce_sweep": "members average no gradients with one another",
+    "gradient_noise_every": "members average no gradients with one another",
     "straggler_loads": "members do not wait for one another's weights",
     "staging": "every rank that preprocesses reads the files",
     "input_pipeline": "samples are shared one block at a time",
-    "sharding": "every member trains on all samples",
+    "sharding": "a member of one rank trains on all samples",
     "warmup_epochs": "the warm-up is to a learning rate scaled by the ranks",
-    "hierarchical_allreduce": "members average no gradients",
-    "autotune": "members average no gradients",
-    "gradient_compression": "members average no gradients",
-    "backward_passes_per_step": "members average no gradients",
+    "hierarchical_allreduce": "members average no gradients with one another",
+    "autotune": "members average no gradients with one another",
+    "gradient_compression": "members average no gradients with one another",
+    "backward_passes_per_step": "members average no gradients with one another",
     "training_loop": "a member's steps are Keras's",
     "prefetch_batches": "members read ahead by blocks, see prefetch_blocks",
     "map_parallel_calls": "members share blocks, not batches",
     "cache_samples": "members do not keep shared samples",
     "shuffle_buffer_samples": "all members have one order of the samples",
+}
+WITHIN_MEMBERS = ("sharding",)  # of these, what members of several ranks can be combined with
+# Ways of sharing for members of one rank only, and why.
+NOT_WITH_MEMBER_RANKS = {
+    "tf_data_service": "its members get samples of one order",
+    "concurrent_broadcast": "its broadcasts are among all ranks",
 }
 
 
@@ -45,20 +52,20 @@ def _ensemble(run: PlannedRun) -> str | None:
     if not is_ensemble(run.parameters):
         return None
     for name, why in NOT_WITH_ENSEMBLES.items():
-        if run[name] != PARAMETERS[name].default:
+        if run[name] != PARAMETERS[name].default and not (name in WITHIN_MEMBERS and run["member_ranks"] > 1):
             return f"an ensemble cannot be combined with {name}: {why}; give two grids"
     ranks = run["ensemble"] * run["member_ranks"]
     if run.gpus != ranks:
         return (
-            f"{run['ensemble']} members of {run['member_ranks']} rank need gpus: {ranks}, but gpus is {run.gpus}; "
-            "leave gpus out"
+            f"{run['ensemble']} members of {counted(run['member_ranks'], 'rank')} need gpus: {ranks}, but gpus is "
+            f"{run.gpus}; leave gpus out"
         )
     if run["measure"] != "train" or run["compute"] != "measured":
         if run["step_delay_ms"]:
             return "step_delay_ms delays the steps of training, and this run has none; use 0"
         if run["checkpoint_epochs"]:
             return "checkpoints are of training, and this run trains nothing; use checkpoint_epochs: 0"
-    if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
+    if run["ensemble"] > 1 and run["member_ranks"] == 1 and run["learning_rate_scaling"] != "none":
         return (
             "linear scaling would multiply each member's learning rate by the number of ranks; use "
             "learning_rate_scaling: none"
@@ -67,8 +74,18 @@ def _ensemble(run: PlannedRun) -> str | None:
 
 
 def _member_ranks(run: PlannedRun) -> str | None:
-    if run["member_ranks"] != 1:
-        return "members of several ranks are not supported; use 1"
+    ranks, sharing = run["member_ranks"], run["input_sharing"]
+    if ranks == 1:
+        return None
+    if sharing in NOT_WITH_MEMBER_RANKS:
+        return (
+            f"{ranks}: input_sharing: {sharing} is for members of one rank: {NOT_WITH_MEMBER_RANKS[sharing]}; use 1, "
+            "or another input_sharing"
+        )
+    if run["measure"] != "train" or run["compute"] != "measured":
+        return f"{ranks}: rates are those of members of one rank, and this run trains nothing; use 1"
+    if run["on_member_failure"] == "continue":
+        return f"{ranks}: ranks of a member wait for one another, so it cannot be left out; use on_member_failure: end"
     return None
 
 
@@ -216,7 +233,7 @@ declare(
         "ensemble",
         Count(1, 10_000),
         "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
-        "same order. 1: an ordinary run. More than one needs learning_rate_scaling: none.",
+        "same order. 1: an ordinary run. More than one of one rank each need learning_rate_scaling: none.",
         default=1,
         unit="members",
         papers={"icpp2019": 1, "sc18": 1, "han2019": 1},
@@ -229,7 +246,9 @@ declare(
     Parameter(
         "member_ranks",
         Count(1, 10_000),
-        "Ranks of each member; only 1 is supported.",
+        "Ranks of each member, which average their gradients; members never do. Ranks with the same number in their "
+        "members have the same samples, and share them: rank r of a member has those of rank r of a single job with so "
+        "many ranks. learning_rate_scaling: linear multiplies by this number.",
         default=1,
         unit="ranks",
         label="ranks per member",
@@ -282,6 +301,7 @@ declare(
         "preprocessing_ranks",
         Count(0, 10_000),
         "Number of ranks that preprocess samples: the first ones; with shared_memory, the first ones of each node. "
+        "With member_ranks, of each group of ranks that share the same samples. "
         "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
         default=0,
         unit="ranks",

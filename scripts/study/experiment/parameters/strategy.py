@@ -64,6 +64,8 @@ def _strategy(run: PlannedRun) -> str | None:
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
     if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
         return f"{strategy} needs input_pipeline: tf_data and samples at any position"
+    if strategy == "parameter_server" and run.keeps_lines:
+        return f"the chief sends each worker its samples: loader: {run['loader']} cannot; use another loader"
     if strategy == "parameter_server" and run.kind == "images" and not FORMATS[run["loader"]].has_pixels:
         return f"the chief sends each worker its images, decoded: {run['loader']} cannot; use loader: memory"
     return None

@@ -1,4 +1,8 @@
-"""A member of an ensemble: it trains as the only rank of a run of its own, on the stream that all members share."""
+"""A member of an ensemble: its ranks train as those of a run of their own, on streams that all members share.
+
+The ranks of an ensemble stand in a table: a row per member, and a column of the ranks with the same number in their
+members. The ranks of a row average their gradients, and those of a column share a stream of samples.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from study import models
@@ -17,16 +20,16 @@ from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks
 from study.instruments import cpu_time, heartbeats
-from study.instruments.traffic import Traffic
 from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
-from study.training.communicator import Broadcast, Communicator, Members
+from study.training.communicator import Communicator, Members
 from study.training.ensemble import consumption
 from study.training.ensemble.content import Form
 from study.training.ensemble.halving import Halving
 from study.training.ensemble.order import Order
 from study.training.ensemble.sharing import WAYS, Place
 from study.training.ensemble.stream import Errors, Stream
+from study.training.ensemble.subset import subset
 from study.training.job import Fitted, Job
 
 
@@ -42,16 +45,17 @@ class MemberJob(Job):
         stream: Stream,
         halving: Halving,
         ranks: Path,
+        rank: int,
         resumed: int,
     ) -> None:
-        """run, benchmark, communicator: of the member alone. stream: of its training samples.
+        """run, benchmark, communicator: of the member alone. stream: of the training samples of this rank.
 
-        halving: of the ensemble. ranks: the folder of the ranks' files. resumed: the most epochs that an earlier
-        attempt has trained, of any member.
+        halving: of the ensemble. ranks: the folder of the ranks' files. rank: of this process, among all. resumed: the
+        most epochs that an earlier attempt has trained, of any member.
         """
         super().__init__(run, benchmark, communicator)
         self._member, self._stream, self._halving, self._resumed = member, stream, halving, resumed
-        self._ranks = ranks
+        self._ranks, self._rank = ranks, rank
         self._ended_after: int | None = None
         self._failure: str | None = None
         self._rates: dict[str, float | None] = {}
@@ -65,18 +69,19 @@ class MemberJob(Job):
         return lambda: self._stream.batches_taken
 
     def goes_on(self, epoch: int, loss: float) -> bool:
-        """Whether the member trains on after an epoch; its rank goes on sharing in any case."""
-        if self._halving.goes_on(epoch, loss):
+        """Whether the member trains on after an epoch; its ranks go on sharing in any case. Its first one decides."""
+        is_first = self.communicator.rank == 0
+        if self.communicator.gather(is_first and self._halving.goes_on(epoch, loss))[0]:
             return True
         self._ended_after = epoch
-        print(f"member {self._member.number} stops after epoch {epoch}: it is in the worse half", flush=True)
+        if is_first:
+            print(f"member {self._member.number} stops after epoch {epoch}: it is in the worse half", flush=True)
         return False
 
     def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
         trained = self._trained(model, fit)
-        number = self._member.number
-        self._stream.usage.write(self._ranks / f"usage-{number:05d}.csv", number)
+        self._stream.usage.write(self._ranks / f"usage-{self._rank:05d}.csv", self._rank)
         return trained
 
     def _trained(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
@@ -131,23 +136,27 @@ def _of_core_limit() -> dict[str, float]:
 def enter(
     run: RunDefinition, folder: str | Path, communicator: Communicator, benchmark: Benchmark, data: Data
 ) -> MemberJob:
-    """Make this rank the member with its number, and ``data.train`` the stream of the ensemble; all ranks must call.
+    """Make this rank one of its member, and ``data.train`` the stream of its column; all ranks must call.
 
-    folder: the run's directory. The stream begins with the first epoch that a member has not trained yet.
+    folder: the run's directory. data: ``train`` has the samples of this column. The stream begins with the first epoch
+    that a member has not trained yet.
     """
-    read, member = dataclasses.replace(data), members_of(run.parameters)[communicator.rank]
+    row, column = _row_and_column(run, communicator.rank)
+    together, sharing = subset(communicator, row), subset(communicator, column)
+    read, member = dataclasses.replace(data), members_of(run.parameters)[sharing.rank]
     own, ranks = alone(run, member), Path(folder) / "ranks"
     halving = _halving(run, Path(folder), member)
     trained = _epochs_trained(own, checkpoints.folder_of(folder, member.number))
     halving.begin()
-    told = communicator.gather((trained, halving.has_stopped(trained)))
+    told = communicator.gather((trained, halving.has_stopped(trained)))[:: len(row)]
     # A member that has stopped needs no more samples: as if it had trained all epochs.
     resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in told]
-    found = stream(run, communicator, data.train, lambda: benchmark.reading_errors(read), resumed)
+    seed = run.derived.seed + together.rank  # as the rank with this number of a single job
+    found = stream(run, sharing, data.train, seed, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
     model = models.get(own.benchmark["name"], own.benchmark)
     most = max(epochs for epochs, _ in told)
-    return MemberJob(member, own, model, Alone(communicator), found, halving, ranks, most)
+    return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most)
 
 
 def _halving(run: RunDefinition, folder: Path, member: Member) -> Halving:
@@ -171,15 +180,30 @@ def _epochs_trained(run: RunDefinition, folder: Path) -> int:
 
 
 def process_sets(run: RunDefinition) -> list[Members]:
-    """The process sets of an ensemble's way of sharing, as Horovod takes them: not those of one rank or of all."""
-    ranks = run.ranks
-    sets = WAYS[run["input_sharing"]].process_sets(ranks, preprocessing_ranks(run.parameters))
+    """The process sets of an ensemble, as Horovod takes them: not those of one rank or of all.
+
+    They are its rows and columns, and those that its way of sharing needs within each column.
+    """
+    way, ranks, together = WAYS[run["input_sharing"]], run.ranks, run.ranks_together
+    sets = [_row_and_column(run, first)[0] for first in range(0, ranks, together)]
+    for number in range(together):
+        _, column = _row_and_column(run, number)
+        within = way.process_sets(len(column), preprocessing_ranks(run.parameters))
+        sets += [column] if way.has_others else []
+        sets += [tuple(column[rank] for rank in members) for members in within]
     return [members for members in dict.fromkeys(sets) if 1 < len(members) < ranks]
 
 
+def _row_and_column(run: RunDefinition, rank: int) -> tuple[Members, Members]:
+    """The ranks of this rank's member, and those that share samples with it."""
+    together = run.ranks_together
+    first = rank - rank % together
+    return tuple(range(first, first + together)), tuple(range(rank % together, run.ranks, together))
+
+
 def alone(run: RunDefinition, member: Member) -> RunDefinition:
-    """The run of one member by itself, on one rank."""
-    changed: dict[str, Any] = {"gpus": 1}
+    """The run of one member by itself."""
+    changed: dict[str, Any] = {"ensemble": 1, "gpus": run.ranks_together}
     if member.learning_rate is not None:
         changed["base_learning_rate"] = member.learning_rate
     if member.simulated_samples_per_s is not None:
@@ -197,17 +221,18 @@ def stream(
     run: RunDefinition,
     communicator: Communicator,
     samples: SampleSource,
+    seed: int,
     reading_errors: Errors,
     resumed: Sequence[int],
 ) -> Stream:
-    """The stream of a member's training samples; all ranks must call.
+    """The stream of training samples of the ranks of ``communicator``, one of each member; all of them must call.
 
-    run: the whole ensemble's. samples: of an epoch. reading_errors: as of `Stream`. resumed: by member, the number of
-    epochs after which it goes on.
+    run: the whole ensemble's. samples: of an epoch. seed: of their order. reading_errors: as of `Stream`. resumed: by
+    member, the number of epochs after which it goes on.
     """
     block_samples, first = run["share_block_samples"] or run.derived.batch_size_per_rank, min(resumed)
     order = Order(
-        run.derived.seed,
+        seed,
         len(samples),
         min(block_samples, len(samples)),
         run.derived.epochs_per_rank - first,
@@ -220,77 +245,3 @@ def stream(
     way = WAYS[run["input_sharing"]](Place(communicator, samples, readers, order, form, run["prefetch_blocks"], waits))
     passed_over = (resumed[communicator.rank] - first) * order.blocks_per_epoch
     return Stream(way, reading_errors, run["on_member_failure"] == "continue", passed_over)
-
-
-class Alone:
-    """A `study.training.communicator.Communicator` of a member, which is the only rank of its run.
-
-    Nothing that training does with it reaches another member.
-    """
-
-    strategy = None
-    rank, size = 0, 1
-
-    def __init__(self, every: Communicator) -> None:
-        """every: the communicator of all ranks."""
-        self.local_rank, self.local_size = every.local_rank, 1
-        self.own_threads, self.libraries = every.own_threads, every.libraries
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Nothing: there is one rank."""
-
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer`` as it is: there is nothing to average."""
-        return optimizer
-
-    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients, gradients)``."""
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of Keras's LossScaleOptimizer
-        compute = optimizer.compute_gradients
-
-        def observed(*arguments: Any, **named: Any) -> Any:
-            pairs = compute(*arguments, **named)
-            gradients = [gradient for gradient, _ in pairs]
-            observe(gradients, gradients)
-            return pairs
-
-        optimizer.compute_gradients = observed
-
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Nothing: every member keeps its own."""
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Nothing: it is there."""
-
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """The member's own ``value``."""
-        return [value]
-
-    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
-        """The member's own."""
-        return sent
-
-    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
-        """The member's own."""
-        return list(contents.values())
-
-    def concurrent_broadcasts(self) -> Broadcast:
-        """The member's own."""
-        return self.broadcast_bytes
-
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Refused: there is no other rank."""
-        raise StudyError("a member of an ensemble has no allreduce")
-
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine``, no other processes)."""
-        return [mine], []
-
-    def close(self) -> None:
-        """Nothing: the communicator of all ranks is closed."""

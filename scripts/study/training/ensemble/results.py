@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +111,41 @@ def write_members(folder: Path, run: RunDefinition) -> None:
     everyone, lost = metrics["ranks"], metrics.get("members_lost", [])
     gpus = {each["rank"]: each["gpu"] for each in everyone}
     energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
-    rows = sorted([*(_row(each, *energies[each["rank"]]) for each in everyone), *lost], key=lambda row: row["member"])
+    found = [_row(ranks, [energies[each["rank"]] for each in ranks]) for ranks in by_member(everyone)]
+    rows = sorted([*found, *lost], key=lambda row: row["member"])
     names = dict.fromkeys(name for row in rows for name in row)
     columns = [*FIRST, *(name for name in names if name not in (*FIRST, *LAST)), *LAST]
     with written_aside(folder / FILE) as aside:
         pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(WHOLE, "Int64")).to_csv(aside, index=False)
 
 
-def _row(rank: Mapping[str, Any], energy_j: float | None, reason: str | None) -> dict[str, Any]:
-    """The row of a member. rank: of ``metrics.json``. energy_j, reason: of its GPU."""
-    member = rank["member"]
+def by_member(ranks: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The ranks of each member. ranks: of all, of ``metrics.json``."""
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for rank in ranks:
+        found.setdefault(rank["member"]["number"], []).append(rank)
+    return list(found.values())
+
+
+def of_member(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the ranks of a member tell of it: what its first one tells, with sums and the failure of any.
+
+    ranks: of ``metrics.json``, ascending.
+    """
+    told = [rank["member"] for rank in ranks]
+    alone = [each["alone_from_block"] for each in told if each.get("alone_from_block") is not None]
+    return {
+        **told[0],
+        **{name: sum(each[name] for each in told) for name in ("samples_preprocessed", "received_bytes")},
+        "failure": next((each["failure"] for each in told if each["failure"]), None),
+        "alone_from_block": min(alone, default=None),
+    }
+
+
+def _row(ranks: Sequence[Mapping[str, Any]], energies: Sequence[tuple[float | None, str | None]]) -> dict[str, Any]:
+    """The row of a member. ranks: its own, of ``metrics.json``. energies: of their GPUs, in J, or why there is none."""
+    rank, member = ranks[0], of_member(ranks)
+    joules = [energy for energy, _ in energies if energy is not None]
     return {
         "member": member["number"],
         "rank": rank["rank"],
@@ -132,7 +157,7 @@ def _row(rank: Mapping[str, Any], energy_j: float | None, reason: str | None) ->
         **{name: member[name] for name in ("samples_preprocessed", "alone_from_block")},
         "weights_crc32": None if member["failure"] else rank["final_weights_crc32"],
         "initial_weights_crc32": rank["initial_weights_crc32"],
-        "gpu_energy_j": energy_j,
-        "gpu_energy_reason": reason,
+        "gpu_energy_j": sum(joules) if len(joules) == len(energies) else None,
+        "gpu_energy_reason": next((reason for _, reason in energies if reason), None),
         "failure": member["failure"],
     }

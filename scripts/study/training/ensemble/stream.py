@@ -101,7 +101,8 @@ class Stream(SampleSource):
     @contextlib.contextmanager
     def flowing(self) -> Iterator[None]:
         """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
-        self._begun_wall_ns, cpu, library = time.time_ns(), cpu_time.of_process_s(), self._of_library()
+        self._begun_wall_ns, cpu = time.time_ns(), cpu_time.of_process_s()
+        library = cpu_time.of_each_thread_s(self._way.place.communicator.own_threads)
         self.usage.begin()
         self._start()
         yield
@@ -109,7 +110,7 @@ class Stream(SampleSource):
         self.usage.end()
         self._finish()
         self.usage.end()
-        self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, self._of_library() - library
+        self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, cpu_time.since_s(library)
 
     @contextlib.contextmanager
     def reading_errors(self) -> Iterator[None]:
@@ -188,9 +189,6 @@ class Stream(SampleSource):
             "begun_wall_ns": self._begun_wall_ns,
             "ended_wall_ns": self._ended_wall_ns,
         }
-
-    def _of_library(self) -> float:
-        return cpu_time.of_threads_s(self._way.place.communicator.own_threads)
 
     def _batch(self, number: int) -> Content:
         """The next ``number`` samples; a batch may have parts of several blocks."""
