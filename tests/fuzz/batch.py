@@ -85,18 +85,18 @@ def fuzz(entry, folder, cases, number):
     def each(data):
         content = data.draw(reader.damage(good))
         contents.add(hashlib.sha256(content).digest())
-        _one(reader, path, content, seen, wrong)
+        _one(reader, path, content, seen, wrong, folder.parent / "case")
 
     for content in entry.found:
-        _one(reader, path, content(good) if callable(content) else content, seen, wrong)
+        _one(reader, path, content(good) if callable(content) else content, seen, wrong, folder.parent / "case")
     each()
     return {"cases": sum(seen.values()) + sum(each["times"] for each in wrong.values()), "different": len(contents),
             **seen, "wrong": list(wrong.values())}  # fmt: skip
 
 
-def _one(reader, path, content, seen, wrong):
+def _one(reader, path, content, seen, wrong, kept_in):
+    kept_in.write_bytes(content)
     path.write_bytes(content)
-    (path.parent.parent / "case").write_bytes(content)
     faulthandler.dump_traceback_later(CASE_S, exit=True)
     signal.setitimer(signal.ITIMER_PROF, CASE_CPU_S)
     try:

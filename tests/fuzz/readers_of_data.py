@@ -82,7 +82,7 @@ class Dataset(Reader):
         matrix, sidecar = path.with_name("out.npy"), path.with_name("out.json")
         convert(path, matrix, sidecar, Form.of(self.spec))
         found = bits(np.load(matrix))
-        for name in ("parallel", "numpy", "chunked", "read_csv", "dask"):
+        for name in ("parallel", "lines", "numpy", "chunked", "read_csv", "dask"):
             same = bits(loaders.load(name, path, sidecar, self.spec))
             assert same == found, f"the loader {name} gives {same}, the conversion {found}"
         assert bits(loaders.load("npy", matrix, sidecar, self.spec)) == found
@@ -100,6 +100,7 @@ for _kind in FORMS:
         "study.data.text_table:_whole_lines",
         "study.data.text_table:_Buffers.read",
         "study.data.text_table:column_names",
+        "study.data.text_lines:TextLines.read",
         "study.data.table_faults:describe",
         "study.data.table_faults:find_fault",
         "study.data.conversion:_blocks",
@@ -128,7 +129,7 @@ class WithoutCompiled(Dataset):
         return found
 
 
-@reader("a dataset's table that was changed after its conversion", "csv", "study.data.loaders:load")
+@reader("a dataset's table that was changed after its conversion", "csv", "study.data.loaders:load_with_lines")
 class ChangedTable(Dataset):
     """What a loader gives is what stands there, or it is refused; none gives a part of it."""
 
@@ -142,7 +143,7 @@ class ChangedTable(Dataset):
 
     def read(self, path):
         refused, found = None, set()
-        for name in ("parallel", "numpy", "chunked", "read_csv", "dask"):
+        for name in ("parallel", "lines", "numpy", "chunked", "read_csv", "dask"):
             try:
                 found.add(bits(loaders.load(name, path, self.sidecar, self.spec)))
             except StudyError as error:

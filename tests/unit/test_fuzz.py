@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import calls
@@ -139,10 +140,19 @@ def test_times_that_no_run_has_do_not_fill_the_timeline_for_ever(tmp_path, ts):
     assert found["dropped_events"] > 0 and found["allreduce"]["operation_s"] == 0
 
 
+@pytest.mark.parametrize("name", ['["ALLREDUCE"]', "{}", "3", "null"])
+def test_an_operation_whose_name_is_no_text_is_dropped_from_the_timeline(tmp_path, name):
+    events = f'[{{"ph": "B", "name": {name}, "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": 2}}]'
+    (tmp_path / "timeline.json").write_text(events)
+    found = summarize(tmp_path / "timeline.json").summary
+    assert found["dropped_events"] == 2 and found["allreduce"]["operation_s"] == 0
+
+
 def test_an_empty_archive_is_no_whole_timeline(tmp_path):
-    for name, content in (("a", b""), ("b", gzip.compress(b""))):
-        (tmp_path / f"{name}.json.gz").write_bytes(content)
-        assert summarize(tmp_path / f"{name}.json.gz").summary["lost_bytes"] > 0, name
+    contents = (b"", *map(gzip.compress, (b"", b"\0" * 10**7, b"[" * 5000 + b"]" * 5000)))
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.json.gz").write_bytes(content)
+        assert summarize(tmp_path / f"{number}.json.gz").summary["lost_bytes"] > 0, number
 
 
 @pytest.mark.parametrize("line", [b"{}", b"null", b"12", b'{"phase": 1}', b"\xff", b"[" * 100_000])
@@ -185,6 +195,21 @@ def test_a_header_that_promises_terabytes_takes_no_memory(tmp_path):
         matrix_file.load(tmp_path / "x.npy")
 
 
+@pytest.mark.parametrize("begin", [b"[{", b"{{", b"{''"])
+def test_a_header_whose_brackets_or_quotes_do_not_close_is_refused(tmp_path, begin):
+    more = len(begin) - 1
+    whole = damage.npy_bytes(np.zeros((2, 3), np.float32))
+    broken = whole.replace(b"{", begin).replace(b" " * more + b"\n", b"\n")
+    assert len(broken) == len(whole)
+    (tmp_path / "x.npy").write_bytes(broken)
+    with pytest.raises(StudyError, match="x.npy: is no whole converted matrix"):
+        matrix_file.load(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", broken)
+    with pytest.raises(StudyError, match="x.npz: is no whole archive of arrays"):
+        matrix_file.arrays(tmp_path / "x.npz")
+
+
 def test_scalers_of_other_lengths_or_types_are_refused(tmp_path):
     for name, array in (
         ("longer", np.ones(4, np.float32)),
@@ -217,6 +242,6 @@ def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5\n")
     convert(tmp_path / "x.csv", tmp_path / "x.npy", tmp_path / "x.json", Form.of({"header": False}))
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5,\n")
-    for name in ("read_csv", "chunked", "dask", "numpy", "parallel"):
+    for name in ("read_csv", "chunked", "dask", "numpy", "parallel", "lines"):
         with pytest.raises(StudyError, match="x.csv: has 13 bytes, 12 were converted"):
             loaders.load(name, tmp_path / "x.csv", tmp_path / "x.json", {"header": False})

@@ -271,6 +271,7 @@ def test_a_foreign_lmdb_is_refused(converted, tmp_path):
             transaction.put(b"%08d_n01440764.JPEG" % number, b"datum")
     with pytest.raises(StudyError, match=r"holds 6 entries from key b'00000000_n01440764.JPEG'.*another program's"):
         formats.open_format("lmdb", tmp_path / "lmdb", 6)
+    lmdb.open(str(tmp_path / "lmdb" / "images.lmdb"), subdir=False, lock=False, readonly=True).close()  # open only once
 
 
 @pytest.mark.parametrize(("name", "named"), [("jpeg_files", "000000001.jpg"), ("tfrecord", "shard-00000.tfrecord: r")])

@@ -5,6 +5,7 @@ import io
 import math
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -92,7 +93,10 @@ def _header(handle: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     version = np.lib.format.read_magic(handle)
     if version not in read:
         raise ValueError(f"its format has version {version}")
-    shape, fortran, dtype = read[version](handle)
+    try:
+        shape, fortran, dtype = read[version](handle)
+    except (tokenize.TokenError, SyntaxError) as error:  # from NumPy's attempt to read it as one of Python 2
+        raise ValueError(f"its header cannot be read: {error.args[0]}") from None
     if dtype.hasobject:
         raise ValueError("it holds Python's objects")
     return shape, dtype, fortran

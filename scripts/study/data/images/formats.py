@@ -233,12 +233,20 @@ class LMDB(Format):
         _opened.cache_clear()
 
     def check(self) -> None:
-        """The database has as many entries as the index, with our keys."""
+        """The database has as many entries as the index, with our keys. One that has not is closed again."""
+        database = self._database
+        try:
+            self._check_entries(database)
+        except StudyError:
+            self.close()
+            raise
+
+    def _check_entries(self, database: Any) -> None:
         import lmdb
 
         path, number = self.folder / "images.lmdb", len(self.index["label"])
         try:
-            with self._database.begin() as transaction:
+            with database.begin() as transaction:
                 entries = transaction.stat()["entries"]
                 first = next(iter(transaction.cursor().iternext(values=False)), b"")
         except lmdb.Error as error:

@@ -17,6 +17,7 @@ from study.core.files import AnyPath
 PIECE = 1 << 20  # bytes read at once
 LONGEST = 16 << 20  # bytes without a boundary between events that are treated as damaged
 BOUNDARIES = (b"},{", b"},\n{")
+BETWEEN = b"[],\n\r\t "  # what may stand between events
 START = re.compile(r'\{\s*"(?:ph|name)"')
 DECODER = json.JSONDecoder()
 
@@ -45,7 +46,7 @@ class Events:
     def _decoded(self, text: bytes) -> Iterator[dict[str, Any]]:
         """The events in ``text``; an undamaged text begins and ends between two events."""
         try:
-            found = json.loads(b"[" + text.strip(b"[],\n\r\t ") + b"]")
+            found = json.loads(b"[" + text.strip(BETWEEN) + b"]")
         except (ValueError, RecursionError):
             yield from self._one_by_one(text)
         else:
@@ -65,7 +66,7 @@ class Events:
         self._lose(text[position:])
 
     def _lose(self, text: str) -> None:
-        self.lost_bytes += len(text.strip("[],\n\r\t \x00"))
+        self.lost_bytes += len(text.strip(BETWEEN.decode() + "\0"))
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._path.exists():  # the run ended before it communicated
@@ -81,5 +82,5 @@ class Events:
                 if not piece:
                     self.lost_bytes += is_empty
                     return
-                is_empty = False
+                is_empty = is_empty and not piece.strip(BETWEEN + b"\0")
                 yield piece

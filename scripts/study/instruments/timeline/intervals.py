@@ -72,6 +72,8 @@ class Intervals:
         self.dropped += sum(map(len, self._open.values()))
 
     def _begin(self, pid: int, name: str, time: float) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name {name!r}")
         stack = self._open.setdefault(pid, [])
         if stack and (name in OPERATIONS or name.startswith(NEGOTIATE)):  # the previous end was lost
             self.dropped += len(stack)
