@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -31,11 +32,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that it ends what it started
     rows = {row["seed"]: row for row in _before()}
     wanted = range(arguments.seed, arguments.seed + arguments.rounds)
     seeds = [seed for seed in wanted if len(wanted) == 1 or seed not in rows or rows[seed]["outcome"] != "pass"]
     with tempfile.TemporaryDirectory(prefix="chaos.") as folder:
-        reference = rounds.Reference.make(Path(folder) / "reference") if seeds else None
+        reference = _reference(Path(folder) / "reference") if seeds else None
         for number, seed in enumerate(seeds, start=1):
             done = _played(seed, reference, Path(folder) / str(seed), arguments.keep)
             rows[seed] = _row(done)
@@ -45,6 +47,13 @@ def main():
     failed = [seed for seed in wanted if rows[seed]["outcome"] != "pass"]
     print(f"{len(wanted)} rounds, {len(seeds)} of them now: {len(failed)} failed {failed or ''}")
     sys.exit(1 if failed else 0)
+
+
+def _reference(folder):
+    try:
+        return rounds.Reference.make(folder)
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
 
 
 def _before():
