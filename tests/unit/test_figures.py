@@ -429,7 +429,7 @@ def test_what_must_be_known_of_the_runs_is_above_the_panels():
     data = selected("figure6", {}, {"gpus": 4, "oversubscribed": True, "code_is_current": False})
     assert data.subtitle == "study test, machine local, benchmark nt3, dataset candle"
     assert len(data.notes) == 2
-    assert "4 GPUs" in data.notes[0]
+    assert "4 ranks" in data.notes[0]
     assert all(note in draw(data).get_suptitle() for note in data.notes)
 
 

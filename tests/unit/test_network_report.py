@@ -49,6 +49,16 @@ def test_a_step_is_compared_with_the_link():
     assert pd.isna(table.loc[100, 1].sent_over_ring)
 
 
+def test_a_step_is_compared_with_the_bytes_that_it_averages():
+    found = runs(
+        {"link_mbit_per_s": 100, "gradient_compression": "fp16", "tcp_sent_mb_per_step": 0.505},
+        {"link_mbit_per_s": 100, "backward_passes_per_step": 4, "tcp_sent_mb_per_step": 0.2525},
+    )
+    table = network(found, None).frame
+    assert sorted(table["ring_mb_per_step"]) == pytest.approx([0.25, 0.5])
+    assert list(table["sent_over_ring"]) == pytest.approx([1.01, 1.01])
+
+
 def test_bandwidth_is_a_share_of_the_link():
     table = allreduce(FOUND, None).frame
     assert list(table["message_bytes"]) == list(SIZES)

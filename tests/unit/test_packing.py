@@ -31,7 +31,7 @@ def test_the_advice_fills_the_smallest_job_and_keeps_what_was_given():
 @pytest.mark.parametrize(
     ("changes", "components", "words"),
     [
-        ({}, {}, "queue.smallest_nodes: 24 ranks need 24 nodes, a job must have 128"),
+        ({}, {}, "queue.smallest_nodes: a run of 24 ranks has 24 nodes; a job must have at least 128"),
         ({}, {"nodes_24": 6}, None),
         ({"launcher": "mpiexec"}, {"nodes_24": 6}, "launcher: runs packed into one job need one of aprun, jsrun, srun"),
         ({"nodes": 140}, {"nodes_24": 6}, "nodes: 6 runs of 24 nodes in one job are more than 140 nodes"),

@@ -243,7 +243,7 @@ def test_training_time_by_core_limit(ensembles):
     (line,) = panel.lines
     assert (line.label, line.mean.tolist()) == ("duplicated, AlexNet", [pytest.approx(9.45)])
     (points,) = panel.published
-    assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Titan: AlexNet: up to", [1], [10])
+    assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Titan: AlexNet: highest", [1], [10])
     drawing.draw(drawn("pittman2018_figure11", runs))
 
 

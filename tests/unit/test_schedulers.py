@@ -224,7 +224,7 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        (6, "queue.smallest_nodes: 6 ranks need 1 nodes, a job must have 2"),
+        (6, "queue.smallest_nodes: a run of 6 ranks has 1 node; a job must have at least 2"),
         (12, "may run for 100 minutes, a job takes 120"),
         (276, None),
     ],

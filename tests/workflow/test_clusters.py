@@ -160,7 +160,7 @@ def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
     there.machine = "theta"
     plan = there.snakemake("one", "-n")
     assert plan.returncode == 0
-    assert "queue.smallest_nodes: 2 ranks need 2 nodes, a job must have 128" in plan.stderr
+    assert "queue.smallest_nodes: a run of 2 ranks has 2 nodes; a job must have at least 128" in plan.stderr
     assert there.snakemake("one").returncode == 1
     assert there.calls("qsub") == []
 

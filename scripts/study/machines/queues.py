@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from study.core.wording import counted
 from study.machines import launchers, packing
 from study.machines.batch_systems import BATCH_SYSTEMS
 
@@ -29,7 +30,8 @@ def refusal(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> 
     together = packing.together(ranks, machine, components)
     if packing.group(ranks, machine):
         if together == 1:
-            return f"queue.smallest_nodes: {ranks} ranks need {nodes} nodes, a job must have {rules['smallest_nodes']}"
+            size = f"a run of {counted(ranks, 'rank')} has {counted(nodes, 'node')}"
+            return f"queue.smallest_nodes: {size}; a job must have at least {rules['smallest_nodes']}"
         if not launchers.of(machine).places_itself:
             able = sorted(name for name, launcher in launchers.LAUNCHERS.items() if launcher.places_itself)
             return f"launcher: runs packed into one job need one of {', '.join(able)}"

@@ -18,6 +18,8 @@ POINTS = "points"  # the kind of figure that plots points against the number of 
 
 OWN = CONFIG / "figures.yaml"  # legend texts, and this project's own figures
 
+Labels = dict[str, dict[str, str]]  # column -> {value as text: what legends say}
+
 
 @dataclass(frozen=True)
 class Horizontal:
@@ -39,10 +41,15 @@ class Description:
     runs: dict[str, list[Any]]  # column -> list of the values that are drawn
     smallest: tuple[str, ...]  # columns of which only the smallest value is drawn
     panels: tuple[dict[str, Any], ...]  # none in a figure of traced runs over time, or of formats
-    labels: dict[str, dict[str, str]]  # column -> {value as text: what legends say}
+    labels: Labels
     kind: str
     x: Horizontal = Horizontal()
     together: tuple[str, ...] = ()  # columns in which the points of a line may differ
+
+
+def benchmark_title(benchmark: str, labels: Labels) -> str:
+    """What a title calls a benchmark: its legend text, else its name in capitals."""
+    return labels.get("benchmark", {}).get(benchmark, benchmark.upper())
 
 
 def files() -> list[Path]:

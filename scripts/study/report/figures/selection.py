@@ -16,13 +16,11 @@ from study.core.statistics import summarize
 from study.experiment.parameters import observing
 from study.records import pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
-from study.report.figures.description import Description, columns, draws, filters, several
+from study.report.figures.description import Description, Labels, columns, draws, filters, several
 from study.report.tables.kinds import selected
 from study.report.tables.summary import published
 
 NOT_MEASURED = "no run of this study has it"
-
-Labels = dict[str, dict[str, str]]  # as in `Description`
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     notes = []
     crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
     if crowded:
-        notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} GPUs")
+        notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} ranks")
     notes += modelled_note(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")

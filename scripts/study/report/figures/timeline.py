@@ -24,7 +24,7 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
 from study.records.tidy import NO_MODE
-from study.report.figures.description import Description, draws, filters
+from study.report.figures.description import Description, Labels, benchmark_title, draws, filters
 from study.report.tables.kinds import selected
 
 MOST_RUNS = 6
@@ -37,7 +37,6 @@ ACTIVITY = {"wall_ns": WHOLE, "bin_s": FINITE} | {
 }
 
 Values = NDArray[np.float64]
-Labels = dict[str, dict[str, str]]  # as in `Description`
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,9 @@ def _title(row: pd.Series, labels: Labels) -> str:
     if row.get("ensemble", 1) > 1:
         sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
         ranks = f"{row['ensemble']} members, {sharing}"
-    return f"{row['benchmark'].upper()}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
+    return (
+        f"{benchmark_title(row['benchmark'], labels)}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
+    )
 
 
 def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
@@ -280,7 +281,7 @@ def _in_rows(rows: pd.DataFrame, column: str, started: int, grid: Values) -> Val
 # What a figure over time may draw, by the names that are kinds of figures too.
 QUANTITIES = {
     "power": Quantity("power (W)", _power, _power_notes),
-    "queue_fill": Quantity("full share of the queue", _used("queue_fill", "queue of a rank")),
+    "queue_fill": Quantity("queue fill", _used("queue_fill", "queue of a rank")),
     "cores_used": Quantity("cores used", _used("cores_used", "cores of a rank")),
 }
 

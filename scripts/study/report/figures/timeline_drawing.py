@@ -22,6 +22,7 @@ NO_LINES_HEIGHT = 0.25
 LANE_HEIGHT = 0.17
 AROUND_RUN = 0.5  # title and time axis
 LEGEND = 0.4
+LEGEND_ROOM = 1.35  # height of the lines' axes over the highest value, so that the legend covers no line
 BAR = 0.8  # of a lane's height
 REASON_CHARACTERS = 100
 # Light enough for black text; neighbours in time differ in lightness too.
@@ -73,7 +74,7 @@ def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
         axes.plot(line.seconds, line.mean, label=line.label, **looks)
         axes.fill_between(line.seconds, line.low, line.high, color=looks["color"], alpha=0.2, linewidth=0)
     if run.lines:
-        axes.set_ylim(0, 1.1 * max(float(np.nanmax(line.high)) for line in run.lines) or 1.0)
+        axes.set_ylim(0, LEGEND_ROOM * max(float(np.nanmax(line.high)) for line in run.lines) or 1.0)
         axes.set_ylabel(label)
         axes.legend(loc="upper left", frameon=False, ncols=len(run.lines))
         return

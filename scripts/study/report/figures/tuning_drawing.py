@@ -17,7 +17,7 @@ from study.core.files import AnyPath
 from study.core.wording import counted
 from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
-from study.report.figures.description import Description
+from study.report.figures.description import Description, Labels, benchmark_title
 from study.report.figures.drawing import save
 from study.report.tables.summary import IDENTITY
 from study.report.tables.tuning import tuning
@@ -57,7 +57,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TuningDa
     keys = [name for name in IDENTITY if name in frame]
     differing = [name for name in keys if frame[name].nunique(dropna=False) > 1]
     panels = [
-        (_title(dict(zip(keys, key, strict=True)), differing), rows)
+        (_title(dict(zip(keys, key, strict=True)), differing, description.labels), rows)
         for key, rows in frame.groupby(keys, sort=False, dropna=False)
     ]
     where = ", ".join(frame["machine"].unique())
@@ -65,11 +65,12 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TuningDa
     return TuningData(description.name, description.title, description.caption, subtitle, panels)
 
 
-def _title(point: dict[str, object], differing: list[str]) -> str:
+def _title(point: dict[str, object], differing: list[str], labels: Labels) -> str:
     """The benchmark and ranks of a baseline, and what else tells it from the others."""
     others = [name for name in differing if name not in ("benchmark", "gpus", "dataset")]
     ranks = counted(point["gpus"], "rank")
-    return ", ".join([str(point["benchmark"]).upper(), ranks, *(f"{name} {point[name]}" for name in others)])
+    benchmark = benchmark_title(str(point["benchmark"]), labels)
+    return ", ".join([benchmark, ranks, *(f"{name} {point[name]}" for name in others)])
 
 
 def _blocks(numbers: pd.Series) -> str:

@@ -51,11 +51,13 @@ def checkpoint_cost(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table["checkpoint_interval_s"] = interval
     table["write_share_of_interval"] = table["checkpoint_write_s"] / interval
     table["held_share_of_training"] = table["checkpoint_s"] / table["train_s"]
-    advised = []
-    for hours in ASSUMED_FAILURES_H:
-        name = f"advised_interval_failures_{hours}h_s"
-        table[name] = [young_interval_s(write, hours * 3600) for write in table["checkpoint_write_s"]]
-        advised.append(name)
+    advised = {
+        f"advised_interval_failures_{hours}h_s": [
+            young_interval_s(write, hours * 3600) for write in table["checkpoint_write_s"]
+        ]
+        for hours in ASSUMED_FAILURES_H
+    }
+    table = pd.concat([table, pd.DataFrame(advised, index=table.index)], axis=1)
     table = table.sort_values(["checkpoint_state_mb", "benchmark", "gpus"], ignore_index=True)
     shown = ["benchmark", "gpus", "checkpoint_epochs", *MEASURES[:5], "checkpoint_interval_s",
              "write_share_of_interval", "held_share_of_training", *advised, "repeats_ok", "repeats_failed",
