@@ -169,7 +169,7 @@ def test_queues_and_cores_over_time_are_those_of_the_whole_run(ensembles):
         assert (rows.cores_used * rows.seconds).sum() == pytest.approx(run.ranks_cpu_s, rel=0.05)
         filled = rows.dropna(subset="queue_fill").groupby("rank").queue_fill
         assert (filled.min().mean() - 1e-9) <= run.queue_fill <= (filled.max().mean() + 1e-9)
-    for number, axis in ((2, "full share of the queue"), (3, "cores used")):
+    for number, axis in ((2, "queue fill"), (3, "cores used")):
         assert axis in (project.made / "figures" / f"pittman2018_figure{number}.svg").read_text()
 
 
