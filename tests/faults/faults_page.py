@@ -7,10 +7,10 @@ SPEEDS = {"full": "at full speed", "slowed": "slowed"}
 OUTCOMES = ("pass", "FAIL", "skipped")
 INTRODUCTION = (
     "`make faults` injects these into real runs, files, downloads and Snakemake processes, and checks what must be "
-    "true afterwards ([failures](failures.md#fault-injection)). It writes this page. The commit of each result, and the "
-    "time from the fault to its detection, are in [faults.csv](../performance/faults.csv). An empty cell means that "
-    "`make faults` has not tried the fault at this speed. Results whose commit is not recorded are older than that "
-    "column; the next `make faults` tries them again."
+    "true afterwards ([failures](failures.md#fault-injection)). It writes this page. The commit of each result, and "
+    "the time from the fault to its detection, are in [faults.csv](../performance/faults.csv). An empty cell means "
+    "that `make faults` has not tried the fault at this speed. Results whose commit is not recorded are older than "
+    "that column; the next `make faults` tries them again."
 )
 QUICK = "Those marked * are also part of `make test`, whose results are not on this page."
 
