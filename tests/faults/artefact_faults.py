@@ -10,7 +10,7 @@ import yaml
 from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
-from study.core.files import read_json, write_sealed
+from study.core.files import read_json, sha256, write_sealed
 
 
 def good_run(place, **changes):
@@ -48,7 +48,14 @@ def outcome_not_json(place):
 @fault("outcome.json lacks a key", "artefact")
 def outcome_lacks_a_key(place):
     """One line of error that names the file and the key."""
-    changed(place, "outcome.json", lambda text: text.replace('"runtime_s"', '"runtime"'), ["runtime"])
+    folder = good_run(place)
+    outcome = read_json(folder / "outcome.json")
+    outcome["runtime"] = outcome.pop("runtime_s")
+    write_sealed(folder / "outcome.json", outcome)  # as another version would
+    place.injected()
+    one_line_error(record_line(folder), ["outcome.json", "runtime"])
+    place.detected()
+    assert not (folder / "record.json").exists()
 
 
 @fault("a number in outcome.json is changed", "artefact")
@@ -63,12 +70,10 @@ def outcome_number_changed(place):
 
 def rewritten(folder, name, text):
     """Change a file of a run and its checksum with it, as no run would."""
-    from study.core.files import sha256, write_sealed
-
     (folder / name).write_text(text)
-    outcome = json.loads((folder / "outcome.json").read_text())
+    outcome = read_json(folder / "outcome.json")
     outcome["files"][name] = sha256(folder / name)
-    write_sealed(folder / "outcome.json", {key: value for key, value in outcome.items() if key != "checksum"})
+    write_sealed(folder / "outcome.json", outcome)
 
 
 @fault("a history with an epoch missing", "artefact")
