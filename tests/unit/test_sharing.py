@@ -88,6 +88,7 @@ def test_each_way_is_compared_with_the_tf_data_service(ensembles):
     row = rows.loc["all_shared"]
     assert (row.over_service, row.over_service_low, row.over_service_high) == pytest.approx((2, 2, 2))
     assert pd.isna(rows.loc["tf_data_service"].over_service) and "not deterministic" in table.caption
+    assert pd.isna(rows.loc["tf_data_service"].predicted_cpu_gain), "its own threads are not measured"
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(4, (100, 150)), (1, (math.nan, math.nan))])
@@ -115,6 +116,14 @@ def test_one_block_has_no_verdict(ensembles):
     assert math.isnan(row.predicted_time_gain), "no rate was measured"
     (rule,) = [note for note in table.notes if note.startswith("rule")]
     assert "where r_p or r_c was not measured: no interval in 1 points" in rule
+
+
+def test_two_blocks_have_an_interval_and_no_verdict(ensembles):
+    points = ({**each, "makespan_s": [times, 2 * times], "ranks_cpu_s": [16.0, 16.0]}
+              for each, times in ((DUPLICATED, 10.0), (SHARED, 6.0)))  # fmt: skip
+    _, rows = made(ensembles(*points))
+    row = rows.loc["all_shared"]
+    assert (row.time_gain_low, row.time_gain_high, row.time_verdict) == (*[pytest.approx(10 / 6)] * 2, None)
 
 
 def test_simulated_accelerators_have_rows_and_a_rule_of_their_own(ensembles):

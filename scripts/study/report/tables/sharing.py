@@ -11,6 +11,7 @@ from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
+from study.records.references import LEAST_REPEATS
 from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
 from study.report.tables.layout import Table, text
 from study.report.tables.sharing_model import Costs, Rates
@@ -67,11 +68,11 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "data, above 0 with duplicated pipelines too, since Horovod's thread polls; samples/s that a rank preprocesses "
         "by itself (r_p), that a member computes (r_c), and that reach each rank if nobody trains (peak); time_gain, "
         "cpu_gain: training time and CPU time of the ranks, duplicated pipelines / the row, blocks paired, with the "
-        "95 % interval; verdict: no difference shown where the interval includes 1. predicted_time_gain: min(r_c, "
-        "peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that do not compute on the devices that "
-        "preprocess; predicted_cpu_gain: from the costs per sample. compute simulated: an accelerator of the rate r_c "
-        "is simulated. over_service: training time, tf.data service / the row; the service's order of samples is not "
-        "deterministic."
+        "95 % interval; verdict: no difference shown where the interval includes 1, empty below three blocks. "
+        "predicted_time_gain: min(r_c, peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that do not "
+        "compute on the devices that preprocess; predicted_cpu_gain: from the costs per sample, empty for the tf.data "
+        "service, whose threads are not measured. compute simulated: an accelerator of the rate r_c is simulated. "
+        "over_service: training time, tf.data service / the row; the service's order of samples is not deterministic."
     )
     always = {"compute", "input_sharing", "preprocessing_ranks"}
     optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)
@@ -204,7 +205,9 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     if base is None:
         return found
     rates = Rates(*(float(row[name]) for name in RATES))
-    found |= {"predicted_time_gain": rates.gain, "predicted_cpu_gain": _costs(row, base).gain(int(row["ensemble"]))}
+    found["predicted_time_gain"] = rates.gain
+    if row["input_sharing"] != SERVICE:  # whose own threads are in no column
+        found["predicted_cpu_gain"] = _costs(row, base).gain(int(row["ensemble"]))
     for gain, measure in GAINS.items():
         ratio = pairing.between(runs, base["records"], row["records"], measure)
         measured = (ratio.ratio, ratio.low, ratio.high, _verdict(ratio))
@@ -237,8 +240,8 @@ def _costs(row: pd.Series, base: pd.Series) -> Costs:
 
 
 def _verdict(ratio: pairing.Ratio) -> str | None:
-    """Whether the interval of a gain is above 1, below 1, or has it; None without an interval."""
-    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
+    """Whether the interval of a gain is above 1, below 1, or has it; None without one, or with too few blocks."""
+    if ratio.blocks < LEAST_REPEATS or not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
         return None
     if ratio.low > 1:
         return GAIN
