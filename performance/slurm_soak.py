@@ -14,6 +14,7 @@ import argparse
 import collections
 import itertools
 import json
+import os
 import platform
 import random
 import shutil
@@ -167,7 +168,7 @@ class Soak:
                 due = time.monotonic() + chance.expovariate(1 / self.options.pause_s)
             self.undo(time.monotonic())
             time.sleep(LOOK_S)
-        self.undo(float("inf"))
+        self.undo_all()
         while self.snakemake.poll() is None:
             self.show(project, runs)
             time.sleep(LOOK_S)
@@ -186,10 +187,29 @@ class Soak:
         print(f"{time.strftime('%H:%M:%S')} strike {len(self.strikes)}: {kind}: {what}{lasting}", flush=True)
 
     def undo(self, now):
-        """Undo what is due."""
+        """Undo what is due; what Slurm does not answer to stays for the next time."""
         for each in [each for each in self.undoings if each[0] <= now]:
-            self.undoings.remove(each)
-            each[1]()
+            if each[1]() is not False:
+                self.undoings.remove(each)
+
+    def undo_all(self):
+        """Undo all, as far as Slurm answers in time."""
+        deadline = time.monotonic() + QUIET_S
+        while self.undoings and time.monotonic() < deadline:
+            self.undo(float("inf"))
+            time.sleep(LOOK_S)
+
+    def stop(self):
+        """End Snakemake and Slurm. Slurm has to answer until Snakemake has ended its jobs."""
+        self.undo_all()
+        if self.snakemake and self.snakemake.poll() is None:
+            self.snakemake.terminate()
+            try:
+                self.snakemake.wait(QUIET_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.snakemake.pid, signal.SIGKILL)
+                self.snakemake.wait()
+        self.slurm.stop()
 
     def show(self, project, runs):
         """Show the progress; returns how many runs have ended."""
@@ -259,7 +279,7 @@ def trainings(trained):
     """{run: [(begin, end) in ns of each training that all its ranks brought to their end]}."""
     of_rank = {}
     for note in sorted(trained, key=lambda note: note["wall_ns"]):
-        key = (note["run"].split("results/virtual/")[-1], note["job"], note["rank"])
+        key = (note["run"].split("results/virtual/")[-1], (note["job"], note.get("restart", 0)), note["rank"])
         if note["kind"] == "begin":
             of_rank[key] = [*of_rank.get(key, []), [note["wall_ns"], None, note["ranks"]]]
         else:
@@ -359,11 +379,7 @@ def main():
         soak.slurm.start()
         row = soaked(soak)
     finally:
-        if soak.snakemake and soak.snakemake.poll() is None:
-            soak.snakemake.terminate()
-            soak.snakemake.wait()
-        soak.undo(float("inf"))
-        soak.slurm.stop()
+        soak.stop()
     write(row)
     print("\n" + "\n".join(f"{name}: {value}" for name, value in row.items()))
     if row["outcome"] == "pass":

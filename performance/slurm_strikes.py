@@ -1,7 +1,8 @@
 """What strikes a study on a real Slurm; one registered function each.
 
 A strike gets the field (``slurm``, a `VirtualSlurm`; ``snakemake``, the running process) and a source of chance. It
-returns what was done and how it is undone (None: by itself), or None if there was nothing to strike.
+returns what was done and how it is undone (None: by itself), or None if there was nothing to strike. What undoes it
+returns False if Slurm did not answer; it is then called again.
 """
 
 import functools
@@ -44,9 +45,12 @@ def _node_state(field, chance, state):
     node = chance.choice(field.slurm.nodes)
 
     def set_state(to):
-        return field.slurm.ask("scontrol", "update", f"NodeName={node}", f"State={to}", "Reason=soak")
+        return field.slurm.ask("scontrol", "update", f"NodeName={node}", f"State={to}", "Reason=soak") is not None
 
-    return None if set_state(state) is None else (node, functools.partial(set_state, "RESUME"))
+    def resume():
+        return set_state("RESUME") or bool(field.slurm.node_states())  # refused: the node has come back by itself
+
+    return (node, resume) if set_state(state) else None
 
 
 @STRIKES.register("job cancelled")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import virtual_slurm
-from project import ROOT
+from project import ROOT, wait_for
 
 RECORD, RUN = "runs/nt3/data/point/record.json", "runs/nt3/data/point"
 
@@ -27,11 +27,11 @@ def row(**changes):
     return {**usual, "started_wall_ns": 1_000, "runtime_s": 9e-6, **changes}
 
 
-def notes(*spans, ranks=1, job="7", run=RUN):
+def notes(*spans, ranks=1, job="7", run=RUN, restart=0):
     """What the ranks of a run note; a span is (begin, end) in ns, or (begin, None) of a killed one."""
     for begun, ended in spans:
         for rank in range(ranks):
-            common = {"run": f"results/virtual/{run}", "job": job, "rank": rank, "ranks": ranks}
+            common = {"run": f"results/virtual/{run}", "job": job, "rank": rank, "ranks": ranks, "restart": restart}
             yield {**common, "kind": "begin", "wall_ns": begun + rank}
             if ended is not None:
                 yield {**common, "kind": "end", "wall_ns": ended + rank}
@@ -48,6 +48,18 @@ def test_a_point_that_was_trained_and_recorded_once_is_right(soaks):
 def test_a_point_that_was_killed_and_trained_again_is_right(soaks):
     assert judged(soaks, [row()], notes((100, None)), notes((2_000, 5_000), job="8")) == []
     assert judged(soaks, [row()], notes((100, None), (2_000, 5_000), ranks=2)) == [], "requeued, with the same id"
+    first = next(notes((100, None), ranks=2))
+    again = notes((2_000, 5_000), ranks=2, restart=1)
+    assert judged(soaks, [row()], [first], again) == [], "requeued before its second rank began"
+
+
+def test_what_slurm_did_not_answer_to_is_undone_later(soaks, tmp_path):
+    soak, answers = soaks.Soak(tmp_path / "soak", 6, 1, soaks.options([])), [False, True]
+    soak.undoings = [(0, lambda: answers.pop(0)), (0, lambda: None)]
+    soak.undo(1)
+    assert len(soak.undoings) == 1
+    soak.undo_all()
+    assert soak.undoings == [] and answers == []
 
 
 def test_a_point_that_was_lost_and_recorded_as_lost_is_right(soaks):
@@ -103,9 +115,8 @@ def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
         soak.slurm.start()
         project, runs = soak.study("disturbed")
         soak.start(project)
-        while not soak.trained.exists():
-            assert soak.snakemake.poll() is None, (folder / "disturbed.log").read_text()[-3000:]
-            soaks.time.sleep(soaks.LOOK_S)
+        wait_for(lambda: soak.trained.exists() or soak.snakemake.poll() is not None)
+        assert soak.snakemake.poll() is None, (folder / "disturbed.log").read_text()[-3000:]
         soaks.STRIKES["Snakemake killed"](soak, None)
         soak.snakemake.wait()
         soak.run_to_the_end(project, runs)
@@ -115,5 +126,5 @@ def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
         table = pd.read_csv(soaks._made(project) / "runs.csv")
         assert soaks.what_is_wrong(soaks.records(runs), table, noted) == []
     finally:
-        soak.slurm.stop()
+        soak.stop()
         shutil.rmtree(folder, ignore_errors=True)
