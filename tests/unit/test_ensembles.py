@@ -46,6 +46,7 @@ datasets:
 members:
   rates: [{learning_rate: 0.1}, {learning_rate: 0.2, seed: 7, batch_size: 10, model: {l2: 0.1}}]
   shapes: [{}, {model: {classes: 3}}]
+  large: [{}, {batch_size: 60}]
 runs:
   - {benchmark: lenet, scaling: weak, epochs: 2, ensemble: 2, batch_size: 20, learning_rate_scaling: none,
      loader: tfrecord}

@@ -15,10 +15,11 @@ from study.core.errors import StudyError
 from study.data import text_table
 from study.data.conversion import convert
 from study.data.loaders import load_with_lines, read_sidecar
-from study.data.samples import part
+from study.data.samples import Arrays, part
 from study.data.tabular import Form
 from study.data.text_lines import LineSamples, TextLines
-from study.models.base import Table
+from study.models import p1b1
+from study.models.base import Data, Table
 from study.training.ensemble.order import Order
 
 SHAPE = {"train_samples": 30, "test_samples": 10, "features": 60}
@@ -66,6 +67,19 @@ def test_batches_have_the_bits_of_a_matrix_s(data, name):
         assert (len(found), found.shape) == (len(expected), expected.shape)
         assert_same(batch(found, [1, 0, 1]), batch(expected, [1, 0, 1]))
     assert_same(batch(part(lines.train, 1, 2), [3, 2]), batch(part(matrix.train, 1, 2), [3, 2]))
+
+
+def test_a_benchmark_that_takes_numbers_of_lines_is_refused(data, monkeypatch):
+    """They are not scaled, and would not be decoded by batch."""
+
+    def arrange(self, tables, seed):
+        x = tables["train"].numbers
+        return Data(Arrays(x, x), Arrays(x, x), Arrays(x, x), x.shape[1])
+
+    monkeypatch.setattr(p1b1.Benchmark, "arrange", arrange)
+    data("p1b1", "npy")
+    with pytest.raises(StudyError, match="p1b1: its `arrange` takes numbers that are to be decoded by batch"):
+        data("p1b1", "lines")
 
 
 def test_every_batch_is_decoded_when_it_is_made(data, monkeypatch):

@@ -60,6 +60,13 @@ def test_what_cannot_run_is_refused(changed, words):
     assert words in str(refused.value)
 
 
+def test_a_member_s_batch_is_of_its_ranks_samples():
+    changed = {"member_ranks": 2, "sharding": "by_rank", "members": "large"}
+    with pytest.raises(StudyError, match="member 1: batch_size: 60 is larger than the 40 samples of a rank"):
+        planned(**changed)
+    planned(**{**changed, "sharding": "none"})
+
+
 def test_the_ranks_of_a_member_train_as_those_of_a_single_job():
     (run,) = planned(member_ranks=2, learning_rate_scaling="linear", sharding="by_rank", scaling="strong")
     assert (run.gpus, run.trained_ranks, run.epochs_per_rank, run.samples_per_rank) == (4, 2, 1, 40)

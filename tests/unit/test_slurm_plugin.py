@@ -47,7 +47,8 @@ class Executor(plugin.Executor):
             status_attempts=1, init_seconds_before_status_checks=40, keep_successful_logs=False,
             status_command="squeue",
         )  # fmt: skip
-        self.workflow = SimpleNamespace(executor_settings=settings, workdir_init=str(folder))
+        packing = SimpleNamespace(group_components={})
+        self.workflow = SimpleNamespace(executor_settings=settings, workdir_init=str(folder), group_settings=packing)
         self.logger, self.slurm_logdir = logging.getLogger("test"), folder
         self._failed_nodes, self._submitted_job_clusters = set(), set()
         self._fallback_account_arg, self._fallback_partition, self._partitions = "", "", None
@@ -222,10 +223,15 @@ def test_no_job_is_forgotten_while_slurm_does_not_answer(slurm, tmp_path):
 def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(slurm, tmp_path, row):
     executor, output = mended(tmp_path), tmp_path / "outcome.json"
     states(slurm, row)
-    for _ in range(slurm_plugin.GRACE_POLLS - 1):
+    for _ in range(slurm_plugin.GRACE_POLLS):
         assert checked(executor, "7", output=output) == ["7"]
     assert checked(executor, "7", output=output) == []
     assert [job_id for job_id, _ in executor.failed] == ["7"] and not executor.succeeded
+    output.touch()
+    os.utime(output, (0, 0))
+    while checked(executor, "10", output=output):
+        pass
+    assert executor.failed[-1][0] == "10", "the output is that of an earlier run"
     output.touch()
     while checked(executor, "9", output=output):
         pass
@@ -243,6 +249,17 @@ def test_nothing_is_submitted_where_squeue_does_not_tell_what_is_left(slurm, tmp
     (slurm / "down").touch()
     with pytest.raises(StudyError, match="Unable to contact slurm controller"):
         mended(tmp_path)
+
+
+def test_packed_jobs_of_a_killed_snakemake_are_not_submitted_beside(slurm, tmp_path):
+    key = slurm_plugin._key(Job("a"))
+    executor = Executor(tmp_path)
+    executor.workflow.group_settings.group_components = {"nodes_1": 2}
+    states(slurm, f"7|COMPLETED|snakemake {key}")
+    slurm_plugin.mend(executor)
+    states(slurm, f"7|RUNNING|snakemake {key}")
+    with pytest.raises(StudyError, match="jobs of an earlier Snakemake are not over: 7; with --group-components"):
+        slurm_plugin.mend(executor)
 
 
 def test_another_version_is_not_mended_and_this_is_said(slurm, tmp_path, monkeypatch, capsys):

@@ -25,7 +25,6 @@ CODE = '''
 import numpy as np
 
 from study.models import base
-from study.data.samples import Arrays
 
 
 class Benchmark(base.Benchmark):
@@ -41,10 +40,10 @@ class Benchmark(base.Benchmark):
 
     def arrange(self, tables, seed):
         """The last rows validate."""
-        numbers = [tables[file].numbers for file in ("train", "test")]
-        train, test = (Arrays(x, x.mean(axis=1, keepdims=True)) for x in numbers)
+        files = [tables[file] for file in ("train", "test")]
+        train, test = (table.samples(table.numbers.mean(axis=1, keepdims=True)) for table in files)
         first = len(train) - self.validation_samples(len(train))
-        return base.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.x.shape[1])
+        return base.Data(train.rows(slice(first)), train.rows(slice(first, None)), test, train.shape[0])
 
     def build_model(self, shape):
         """Dense layers."""

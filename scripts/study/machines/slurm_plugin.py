@@ -27,13 +27,11 @@ from typing import Any
 
 from study.core.environment import SESSION
 from study.core.errors import StudyError
+from study.machines.batch_systems.jobs import ANSWER_S, GRACE_POLLS, GRACE_S
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 TESTED = "2.6.1"
 PAUSES_S = (2, 4, 8, 16, 32)  # between the tries to submit
-ANSWER_S = 60  # time limit of squeue
-GRACE_POLLS = 5  # before a job that Slurm does not list counts as gone
-GRACE_S = 60
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
@@ -81,7 +79,17 @@ class Mended:
         executor._report_job_error_threadsafe = self._not_submitted
         self.module.get_submit_command, self.module.query_job_status = self._submit_line, self._ask
         self.left = self._patiently_listed()
+        self._refuse_packed()
         executor.logger.info(f"Slurm's jobs of this folder have the name {executor.run_uuid}.")
+
+    def _refuse_packed(self) -> None:
+        """Raise `StudyError` if runs are packed into jobs, and jobs are left: other runs may be packed together now."""
+        left = sorted(job_id for key, job_id in self.left.items() if key != _completed(key.rpartition(" ")[2]))
+        if self.executor.workflow.group_settings.group_components and left:
+            raise StudyError(
+                f"jobs of an earlier Snakemake are not over: {', '.join(left)}; with --group-components their runs "
+                "cannot be told apart. Wait for them, or end them with scancel, then start again"
+            )
 
     def run_job(self, job: Any) -> None:
         """Submit a job, or wait for the one that an earlier Snakemake submitted for it. Never raises."""
@@ -122,7 +130,7 @@ class Mended:
         for info in kept:
             if not self._is_gone(info):
                 yield info
-            elif all(Path(file).exists() for file in _outputs(info.job)):  # written whole, and last
+            elif _are_new(_outputs(info.job)):  # written whole, and last; old ones are those of an earlier run
                 self.executor.report_job_success(info)
             else:
                 told = f"Slurm does not list job {info.external_jobid} any more, and its output is missing. "
@@ -138,7 +146,7 @@ class Mended:
             return False
         times = self.missing.setdefault(info.external_jobid, [])
         times.append(time.monotonic())
-        return len(times) >= GRACE_POLLS and times[-1] - times[0] >= GRACE_S
+        return len(times) > GRACE_POLLS and times[-1] - times[0] >= GRACE_S
 
     async def _ask(self, command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
         """The plugin's question for the states, whose answer is kept."""

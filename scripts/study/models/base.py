@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from study.core.errors import StudyError
 from study.data.csv_writer import format_rows
 from study.data.feature_scaling import Scaler
 from study.data.samples import Arrays, Can, SampleSource
@@ -128,10 +129,20 @@ class Benchmark(ABC):
         """
 
     def preprocess(self, tables: Mapping[str, Table], seed: int) -> Data:
-        """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling."""
+        """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling.
+
+        Raises:
+            StudyError: the files are lines of text, and `arrange` takes their numbers instead of `Table.samples`.
+        """
         for file, scaler in self.scalers(tables).items():
             tables[file].scale(scaler)
-        return self.arrange(tables, seed)
+        data = self.arrange(tables, seed)
+        if any(table.lines is not None for table in tables.values()) and not isinstance(data.train, LineSamples):
+            raise StudyError(
+                f"{type(self).__module__}: its `arrange` takes numbers that are to be decoded by batch; have it call "
+                "Table.samples(), or use another loader than lines"
+            )
+        return data
 
     def samples(self, tables: Mapping[str, Table], seed: int) -> Data:
         """Turn the loaded files into `Data`; `preprocess` them first, unless they were scaled beforehand."""

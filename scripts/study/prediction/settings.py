@@ -56,7 +56,7 @@ def _reasons() -> Iterator[tuple[str, Any]]:
     yield "failed", lambda run: run["status"] != "ok"
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
-    yield "of an ensemble, whose ranks do not train together", lambda run: run["ensemble"] > 1
+    yield "of an ensemble, whose members do not train together", lambda run: run["ensemble"] > 1
     # Elsewhere busy cores are the normal state of training on CPUs; in the laboratory all hosts share them.
     yield (
         "of the network laboratory and limited by its cores (cpu_limited)",

@@ -1,8 +1,8 @@
 """Checkpoints of a run: the state from which a restarted run continues exactly, at the end of an epoch.
 
 Rank 0 copies weights and optimizer state at the end of an epoch; a thread writes them while the next epoch trains. In
-an ensemble each rank does so for its member. A checkpoint is one ``.npz`` file, whole or absent; the last two are kept
-until the run has succeeded.
+an ensemble the first rank of each member does so. A checkpoint is one ``.npz`` file, whole or absent; the last two are
+kept until the run has succeeded.
 """
 
 import json

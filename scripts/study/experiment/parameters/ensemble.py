@@ -29,7 +29,7 @@ NOT_WITH_ENSEMBLES = {
     "staging": "every rank that preprocesses reads the files",
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "a member of one rank trains on all samples",
-    "warmup_epochs": "the warm-up is to a learning rate scaled by the ranks",
+    "warmup_epochs": "members with learning rates of their own have no common warm-up",
     "hierarchical_allreduce": "members average no gradients with one another",
     "autotune": "members average no gradients with one another",
     "gradient_compression": "members average no gradients with one another",
@@ -95,7 +95,7 @@ def _members(run: PlannedRun) -> str | None:
     found = members_of(run.parameters)
     if len(found) != run["ensemble"]:
         return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
-    samples = run.dataset.train_samples
+    samples = run.samples_per_rank
     for each in found:
         if each.simulated_samples_per_s and run["compute"] != "simulated":
             return f"member {each.number}: simulated_samples_per_s needs compute: simulated"
@@ -106,7 +106,7 @@ def _members(run: PlannedRun) -> str | None:
         if each.batch_size and run["measure"] != "train":
             return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
         if each.batch_size and samples is not None and each.batch_size > samples:
-            return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} training samples"
+            return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} samples of a rank"
         if reason := _model(run, each.model):
             return f"member {each.number}: {reason}"
     return None

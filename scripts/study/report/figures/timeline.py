@@ -173,7 +173,8 @@ def _title(row: pd.Series, labels: Labels) -> str:
     ranks = counted(row["gpus"], "rank")
     if row.get("ensemble", 1) > 1:
         sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
-        ranks = f"{row['ensemble']} members, {sharing}"
+        each = f" of {counted(row['member_ranks'], 'rank')}" if row.get("member_ranks", 1) > 1 else ""
+        ranks = f"{row['ensemble']} members{each}, {sharing}"
     return (
         f"{benchmark_title(row['benchmark'], labels)}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
     )

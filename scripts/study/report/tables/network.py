@@ -35,7 +35,8 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
     table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
     ranks = table["gpus"]
-    table["ring_mb_per_step"] = 2 * (ranks - 1) / ranks * table["gradient_mb"] * _averaged_share(table)
+    alone = table["ensemble"].eq(1)  # members of an ensemble send samples too
+    table["ring_mb_per_step"] = (2 * (ranks - 1) / ranks * table["gradient_mb"] * _averaged_share(table)).where(alone)
     table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
     table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
     table["step_over_wire"] = table["time_per_step_s"] / table["wire_limit_s"].where(ranks > 1)
@@ -49,8 +50,8 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "without validation; wire_limit_s is the time that the links need for the bytes of a ring allreduce, "
         "2 (N - 1) / N times the gradients that a step averages (half of their bytes with fp16 compression), and "
         "step_over_wire how many times that a step takes; sent_over_ring compares the bytes that a rank really sent "
-        "with these; cpu_limited: the cores were at least 90 % busy while "
-        "training in some repeat, so the links may not be the limit."
+        "with these; empty for ensembles, which also send samples; cpu_limited: the cores were at least 90 % busy "
+        "while training in some repeat, so the links may not be the limit."
     )
     return Table("network", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
 

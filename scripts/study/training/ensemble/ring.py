@@ -191,7 +191,7 @@ def _header_bytes(slots: int, members: int) -> int:
 
 
 def shared(communicator: Communicator, node: Members, length: int) -> mmap.mmap:
-    """Memory of so many bytes that the ranks of a node share, all zero; all ranks of the run must call.
+    """Memory of so many bytes that the ranks of a node share, all zero; all ranks of its communicator must call.
 
     node: the ranks of this rank's node.
 

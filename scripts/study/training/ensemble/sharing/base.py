@@ -26,7 +26,7 @@ class Place:
     """Where a rank stands in its ensemble, and what is shared.
 
     Args:
-        communicator: of all ranks.
+        communicator: of the ranks that share, one of each member.
         samples: of an epoch.
         preprocessing_ranks: p, of the run or, where ranks share memory, of each node.
         order: of the samples.
