@@ -14,6 +14,7 @@ datasets:
   nt3: {{source: synthetic, train_samples: {SAMPLES}, test_samples: 20, features: 60, seed: 1}}
 members:
   second: [{{seed: 1}}]
+  second_is_worst: [{{}}, {{seed: 1, learning_rate: 1.0e-9}}]
 runs:
   - {{{PLAIN}, gpus: {RANKS}}}
   - {{{PLAIN}, ensemble: 1, member_ranks: {RANKS}}}
@@ -21,6 +22,8 @@ runs:
   - {{{PLAIN}, ensemble: 2, member_ranks: {RANKS}, input_sharing: all_shared}}
   - {{{PLAIN}, ensemble: 2, member_ranks: {RANKS}, input_sharing: [single_broadcast, shared_memory],
      preprocessing_ranks: 1, share_block_samples: 8}}
+  - {{{PLAIN}, ensemble: 2, member_ranks: {RANKS}, members: second_is_worst, input_sharing: all_shared,
+     halving_epochs: 1}}
   - {{{DIVIDED}, gpus: {RANKS}}}
   - {{{DIVIDED}, ensemble: 2, member_ranks: {RANKS}, input_sharing: all_shared}}
 tables: [scaling]
@@ -41,9 +44,9 @@ def runs(tmp_path_factory):
 
 
 def weights(runs):
-    """The weights of the single job, of one member, of another one by itself; and the runs of two members."""
+    """The weights of the single job, of one member, of another one by itself; and the runs of two whole members."""
     (single,) = runs[runs.member_ranks == 1].final_weights_crc32
-    pairs = runs[runs.ensemble == 2]
+    pairs = runs[(runs.ensemble == 2) & (runs.halving_epochs == "none")]
     return single, runs[(runs.ensemble == 1) & (runs.member_ranks == RANKS)], pairs
 
 
@@ -59,6 +62,17 @@ def test_a_member_ends_with_the_weights_of_a_single_job(runs):
     assert first != second
     assert alone.ranks_agree.all()
     assert pairs.ranks_agree.all()
+
+
+def test_both_ranks_of_the_worse_member_stop(runs):
+    """The better one ends as it does alone, with samples that the ranks of the other one go on preprocessing."""
+    single, _, _ = weights(runs[runs.sharding == "none"])
+    (run,) = runs[runs.halving_epochs != "none"].itertuples()
+    assert run.found.epochs.tolist() == [EPOCHS, 1]
+    assert run.found.ended_after_epoch[1] == 1
+    assert run.found.weights_crc32[0] == single
+    assert run.ranks_agree
+    assert run.samples_preprocessed == RANKS * EPOCHS * SAMPLES
 
 
 def test_members_divide_their_samples_as_a_single_job_does(runs):
