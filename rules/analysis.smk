@@ -44,8 +44,7 @@ rule make_record:
 
 rule collect_records:
     input:
-        RECORDS,
-        measurements(STUDY.loading),
+        MEASURED,
     output:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",

@@ -79,6 +79,7 @@ OF_STUDY = paths.study_folder(RESULTS, STUDY.name)
 TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 PRIORITIES = schedule.priorities(STUDY.runs)
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
+MEASURED = [*RECORDS, *(paths.loading(RESULTS, each.directory) for each in STUDY.loading)]
 RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
     *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
@@ -91,6 +92,7 @@ RESULT_FILES = [
 if workflow.is_main_process:
     try:
         plan.check_made(RESULT_FILES)
+        plan.check_read(MEASURED, f"{OF_STUDY}/runs.csv")
     except StudyError as error:
         raise WorkflowError("\n".join(error.lines)) from None
 # On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.

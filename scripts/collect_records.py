@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 
 from study.core import code_version, paths
 from study.core.errors import exit_with_message
@@ -18,14 +19,14 @@ def main() -> None:
     parser.add_argument("--machine", required=True, help="the machine of the runs, for its peak")
     parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
     parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
-    arguments = parser.parse_args()
+    arguments, begun_ns = parser.parse_args(), time.time_ns()
     study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
     runs = with_targets(runs_frame(study.runs, current_code(study.benchmarks), results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
-        with written_with_checksum(path) as aside:
+        with written_with_checksum(path, begun_ns) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)
 

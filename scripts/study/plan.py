@@ -8,7 +8,7 @@ from typing import Any
 
 from study.core import checked
 from study.core.errors import StudyError, StudyErrors
-from study.core.files import noted_checksum, was_changed
+from study.core.files import changed_since_read, noted_checksum, read_json, was_changed
 from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
@@ -239,6 +239,21 @@ def check_made(paths: Iterable[str]) -> None:
             f"{path}: was changed after it was made; delete it to have it made again (a copy may have any other name)"
             for path in changed
         )
+
+
+def check_read(paths: Iterable[str], made: str) -> None:
+    """Raise `StudyErrors` for sealed files that are damaged and were written after ``made`` began to be made of them.
+
+    Snakemake would not read them again: they may be older than ``made``.
+    """
+    wrong = []
+    for path in changed_since_read(paths, made):
+        try:
+            read_json(path)
+        except StudyError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise StudyErrors(wrong)
 
 
 def check_references(study: Study) -> None:

@@ -186,6 +186,30 @@ def table_changed(place):
     assert code == 0 and table.read_text() == before, said[-1500:]
 
 
+@fault("a record is damaged while tables are made of it", "workflow")
+def record_changed_while_read(place):
+    """The next Snakemake, to which the tables are newer, names the record; then it is made again."""
+    project = Project(place)
+    code, said = project.run()
+    assert code == 0, said[-1500:]
+    record, _ = (project.root / "results").rglob("record.json")
+    (collected,) = (project.root / "results").rglob(".runs.csv.sha256")
+    begun_ns = collected.stat().st_mtime_ns
+    assert record.stat().st_mtime_ns < begun_ns
+    whole = record.read_bytes()
+    record.write_bytes(whole.replace(b'"status"', b'"statuz"', 1))
+    os.utime(record, ns=(begun_ns + 1, begun_ns + 1))
+    place.injected()
+    code, said = project.run()
+    place.detected()
+    assert code == 1 and "Traceback" not in said, said[-1500:]
+    assert f"{record.relative_to(project.root)}: was changed after it was written" in said, said[-1500:]
+    record.unlink()
+    code, said = project.run()
+    assert code == 0 and record.read_bytes() == whole, said[-1500:]
+    assert "Nothing to be done" in project.run()[1]
+
+
 @fault("the configuration changes while a study runs", "workflow")
 def configuration_changes(place):
     """The study's runs are the planned ones. The next plan has them again, with the change."""

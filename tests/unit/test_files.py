@@ -9,6 +9,7 @@ import pytest
 
 from study.core.errors import StudyError
 from study.core.files import (
+    changed_since_read,
     read_json,
     sha256,
     was_changed,
@@ -92,6 +93,23 @@ def test_a_change_of_a_sealed_file_is_noticed(tmp_path, change):
 def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):
     write_json(tmp_path / "file", {"value": 1.5})
     assert read_json(tmp_path / "file") == {"value": 1.5}
+
+
+def test_what_was_changed_while_it_was_read_is_found(tmp_path):
+    """Snakemake dates its outputs when their job ends, so they are newer than what was changed meanwhile."""
+    made, before, after = (tmp_path / name for name in ("runs.csv", "before.json", "after.json"))
+    assert changed_since_read([before], made) == []
+    before.touch()
+    begun_ns = before.stat().st_mtime_ns + 1
+    with written_with_checksum(made, begun_ns) as aside:
+        aside.write_text("1")
+    after.touch()
+    os.utime(after, ns=(begun_ns + 1, begun_ns + 1))
+    assert made.stat().st_mtime_ns > begun_ns + 1
+    assert changed_since_read([before, after, tmp_path / "missing"], made) == [after]
+    with written_with_checksum(made) as aside:
+        aside.write_text("1")
+    assert changed_since_read([before, after], made) == []
 
 
 def test_a_change_of_a_file_with_a_checksum_beside_it_is_noticed(tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -183,3 +184,15 @@ def test_a_second_run_has_nothing_to_do(project):
     assert project.plan() == {}
     done = project.snakemake()
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_a_record_that_was_damaged_while_tables_were_made_of_it_is_named(project):
+    """It is older than the tables, so that Snakemake alone would take all for up to date."""
+    record = next(project.results.rglob("record.json"))
+    begun_ns = (project.made / ".runs.csv.sha256").stat().st_mtime_ns
+    assert record.stat().st_mtime_ns < begun_ns
+    record.write_bytes(record.read_bytes().replace(b'"status"', b'"statuz"', 1))
+    os.utime(record, ns=(begun_ns + 1, begun_ns + 1))
+    done = project.snakemake("--dry-run", check=False)
+    assert done.returncode == 1
+    assert f"{record.relative_to(project.root)}: was changed after it was written" in done.stdout + done.stderr

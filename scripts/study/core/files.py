@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,11 @@ def _seal(as_read: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def written_with_checksum(path: AnyPath) -> Iterator[Path]:
-    """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`."""
+def written_with_checksum(path: AnyPath, begun_ns: int | None = None) -> Iterator[Path]:
+    """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`.
+
+    begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`.
+    """
     path = Path(path)
     beside = _checksum_file(path)
     beside.unlink(missing_ok=True)  # of the file before
@@ -124,6 +127,8 @@ def written_with_checksum(path: AnyPath) -> Iterator[Path]:
         yield aside
         checksum = sha256(aside)
     write_text(beside, f"{checksum}  {path.name}\n")
+    if begun_ns is not None:
+        os.utime(beside, ns=(begun_ns, begun_ns))
 
 
 def was_changed(path: AnyPath) -> bool:
@@ -131,6 +136,19 @@ def was_changed(path: AnyPath) -> bool:
     path = Path(path)
     beside = _checksum_file(path)
     return path.exists() and beside.exists() and beside.read_text(errors="replace").split()[:1] != [sha256(path)]
+
+
+def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
+    """Those of ``paths`` that were written after ``made`` began to be made of them; none if it is not there.
+
+    They may be older than ``made`` all the same, so that Snakemake takes it for up to date.
+    """
+    beside = _checksum_file(Path(made))
+    if not (Path(made).exists() and beside.exists()):
+        return []
+    begun_ns = beside.stat().st_mtime_ns
+    there = (path for path in map(Path, paths) if path.exists())
+    return [path for path in there if path.stat().st_mtime_ns > begun_ns]
 
 
 def _checksum_file(path: Path) -> Path:
