@@ -55,6 +55,19 @@ def test_values_and_sidecar(tmp_path):
     assert isinstance(mapped, np.memmap)
 
 
+@pytest.mark.parametrize("text", [GOOD[:-4], GOOD.replace("5.25", "x"), ""], ids=["cut off", "a word", "empty"])
+def test_a_file_that_was_damaged_after_it_was_fetched_is_to_be_fetched_again(tmp_path, text):
+    """Whatever is wrong with it now; one that was so when it was fetched has a place to look at."""
+    checksum = tmp_path / "data.csv.sha256"
+    checksum.write_text("0" * 64)
+    with pytest.raises(StudyError, match="data.csv: was changed after it was fetched .* delete it to have it fetched"):
+        converted(tmp_path, text, checksum=checksum)
+    checksum.write_text(sha256(tmp_path / "data.csv"))
+    with pytest.raises(StudyError, match="data.csv: (?!was changed)"):
+        converted(tmp_path, text, checksum=checksum)
+    assert not (tmp_path / "m.npy").exists()
+
+
 def test_windows_line_ends_are_line_ends(tmp_path):
     matrix, _ = converted(tmp_path, GOOD)
     windows, _ = converted(tmp_path, GOOD.replace("\n", "\r\n"))

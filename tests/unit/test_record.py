@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 
 import fastjsonschema
 import pandas as pd
@@ -12,7 +13,7 @@ from examples import expand
 
 from study.core import checked
 from study.core.errors import StudyError
-from study.core.files import sha256, write_json
+from study.core.files import read_json, sha256, write_json, write_sealed
 from study.experiment import autotuning
 from study.machines import queues
 from study.records.record import _compiled, make_record, read_record, schema, verify
@@ -100,6 +101,18 @@ def test_a_changed_or_missing_file_is_refused(make_run):
         make_record(folder)
     (folder / "history.csv").unlink()
     with pytest.raises(StudyError, match="history.csv: is missing"):
+        make_record(folder)
+
+
+def test_a_definition_that_was_damaged_during_the_run_is_refused(make_run):
+    """Its checksum in ``outcome.json`` is that of the damaged file."""
+    (run,) = expand()
+    folder = make_run(run)
+    (folder / "run.yaml").write_text("parameters: {")
+    outcome = read_json(folder / "outcome.json")
+    outcome["files"]["run.yaml"] = sha256(folder / "run.yaml")
+    write_sealed(folder / "outcome.json", outcome)
+    with pytest.raises(StudyError, match=f"run.yaml: not valid YAML: .*; delete {re.escape(str(folder))} to run again"):
         make_record(folder)
 
 

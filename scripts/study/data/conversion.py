@@ -54,12 +54,13 @@ def convert(
     ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
     source = Path(source)
-    table = _readable(source, form)
     with written_aside(matrix) as aside:
-        if table is None:
-            done = _convert_by_pandas(source, aside, form, rows, columns)
-        else:
-            done = _convert_stream(source, aside, form, table, rows, columns)
+        try:
+            done = _convert(source, aside, form, rows, columns)
+        except StudyError:
+            if source.is_file():  # a changed one is to be fetched again, whatever is wrong with it now
+                unchanged.check_source(source, sha256(source), checksum)
+            raise
         unchanged.check_source(source, done.checksum, checksum)
         of_matrix = sha256(aside)
     numbers = form.numbers(done.source.names)
@@ -77,6 +78,13 @@ def convert(
             "source": {"name": source.name, "bytes": done.source.bytes, "sha256": done.checksum},
         },
     )
+
+
+def _convert(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:
+    table = _readable(path, form)
+    if table is None:
+        return _convert_by_pandas(path, matrix, form, rows, columns)
+    return _convert_stream(path, matrix, form, table, rows, columns)
 
 
 def _digest(names: Sequence[Column]) -> str:

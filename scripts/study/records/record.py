@@ -62,7 +62,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
     folder = Path(folder)
     outcome = checked.load_json(folder / "outcome.json", "outcome")
     verify(folder, outcome["files"])
-    run = RunDefinition.read(folder / "run.yaml")
+    run = _definition(folder)
     checked.check(identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters")
     if planned not in (None, run.fingerprint):
         raise StudyError(
@@ -148,6 +148,14 @@ def _check(record: dict[str, Any], where: str) -> None:
         json.dumps(record, allow_nan=False)
     except (fastjsonschema.JsonSchemaException, ValueError):  # the latter for a number that JSON does not have
         checked.check(record, schema(), where)
+
+
+def _definition(folder: Path) -> RunDefinition:
+    """``run.yaml``. One that was damaged while the run went on has the checksum in ``outcome.json``."""
+    try:
+        return RunDefinition.read(folder / "run.yaml")
+    except StudyError as error:
+        raise StudyError(f"{error}; delete {folder} to run again") from None
 
 
 def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> None:
