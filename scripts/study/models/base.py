@@ -137,7 +137,8 @@ class Benchmark(ABC):
         for file, scaler in self.scalers(tables).items():
             tables[file].scale(scaler)
         data = self.arrange(tables, seed)
-        if any(table.lines is not None for table in tables.values()) and not isinstance(data.train, LineSamples):
+        has_lines = any(isinstance(table, Table) and table.lines is not None for table in tables.values())
+        if has_lines and not isinstance(data.train, LineSamples):
             raise StudyError(
                 f"{type(self).__module__}: its `arrange` takes numbers that are to be decoded by batch; have it call "
                 "Table.samples(), or use another loader than lines"
