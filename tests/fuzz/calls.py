@@ -213,6 +213,7 @@ NOT_FUZZED = {
             "study.launch.launch:_data",
             "study.models.images:ImageBenchmark.open",
             "study.plan:check_downloads",
+            "study.plan:check_read",
             "study.training.staging:_empty",
             "study.training.staging:_table",
         ),
