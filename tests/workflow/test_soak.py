@@ -108,7 +108,7 @@ def test_tables_may_differ_in_what_is_measured_only(soaks, tmp_path):
 @pytest.mark.skipif(bool(virtual_slurm.missing()), reason="no Slurm here (.ci/run installs it as root)")
 @pytest.mark.skipif(os.getuid() != 0, reason="a Slurm of one's own needs root")
 def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
-    """Six points; Snakemake is killed as soon as jobs run, for longer than it takes to start. It waits for them then."""
+    """Six points; Snakemake is killed as soon as jobs run. These take longer than its restart; it waits for them."""
     folder = Path(tempfile.mkdtemp(prefix="soak."))  # a short path: munge's socket is in it
     soak = soaks.Soak(folder, 6, 1, soaks.options(["--training-s", "20"]))
     try:
