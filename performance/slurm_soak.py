@@ -12,6 +12,7 @@ there; it is removed after a soak that passed.
 
 import argparse
 import collections
+import dataclasses
 import itertools
 import json
 import os
@@ -263,36 +264,39 @@ def what_is_wrong(expected, runs, trained):
     for run in runs.itertuples():
         name = str(Path(run.record).parent)
         begun, ended = run.started_wall_ns, run.started_wall_ns + run.runtime_s * 1e9
-        within = [each for each in whole.get(name, []) if begun <= each[0] and each[1] <= ended]
-        if run.status == "ok" and len(within) != 1:
-            wrong.append(f"{name}: good, but {len(within)} trainings came to their end in that time")
+        within = [each for each in whole.get(name, []) if begun <= each.begun and each.ended <= ended]
+        of_ranks = [sum(each.rank == rank for each in within) for rank in range(run.gpus)]
+        if run.status == "ok" and set(of_ranks) != {1}:
+            wrong.append(f"{name}: good, but {of_ranks} trainings of its ranks came to their end in that time")
         if run.status != "ok" and run.failure_kind != "killed":
             wrong.append(f"{name}: failed, {run.failure_kind}: {run.failure_message}")
     for name, all_of_it in whole.items():
-        ordered = sorted(all_of_it)
-        if any(later[0] < earlier[1] for earlier, later in zip(ordered, ordered[1:], strict=False)):
+        ordered = sorted(all_of_it, key=lambda each: (each.rank, each.begun))
+        pairs = zip(ordered, ordered[1:], strict=False)
+        if any(later.begun < earlier.ended for earlier, later in pairs if earlier.rank == later.rank):
             wrong.append(f"{name}: two jobs trained it at the same time")
     return wrong
 
 
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One rank's training from its begin to its end, both in ns."""
+
+    rank: int
+    begun: int
+    ended: int
+
+
 def trainings(trained):
-    """{run: [(begin, end) in ns of each training that all its ranks brought to their end]}."""
-    of_rank = {}
+    """{run: every `Training` that came to its end}. A requeued job has the same id, so an end is of the last begin."""
+    begun, found = {}, collections.defaultdict(list)
     for note in sorted(trained, key=lambda note: note["wall_ns"]):
-        key = (note["run"].split("results/virtual/")[-1], (note["job"], note.get("restart", 0)), note["rank"])
+        run, rank = note["run"].split("results/virtual/")[-1], note["rank"]
+        key = (run, note["job"], rank)
         if note["kind"] == "begin":
-            of_rank[key] = [*of_rank.get(key, []), [note["wall_ns"], None, note["ranks"]]]
+            begun[key] = note["wall_ns"]
         else:
-            of_rank[key][-1][1] = note["wall_ns"]
-    found = collections.defaultdict(list)
-    for (run, job, rank), times in of_rank.items():
-        if rank:
-            continue
-        for number, (begun, ended, ranks) in enumerate(times):
-            others = [of_rank.get((run, job, each), [])[number : number + 1] for each in range(1, ranks)]
-            ends = [ended, *(each[0][1] if each else None for each in others)]
-            if None not in ends:
-                found[run].append((begun, max(ends)))
+            found[run].append(Training(rank, begun.pop(key), note["wall_ns"]))
     return dict(found)
 
 
@@ -341,7 +345,8 @@ def soaked(soak):
         "missed": sum(not each["hit"] for each in soak.strikes),
         "of_kinds": "; ".join(f"{number} {name}" for name, number in sorted(hits.items())),
         "recorded_lost": len(lost), "begun": sum(note["kind"] == "begin" and not note["rank"] for note in notes),
-        "trained_to_the_end": sum(map(len, whole.values())), "outcome": "FAIL" if wrong else "pass",
+        "trained_to_the_end": sum(not each.rank for all_of_it in whole.values() for each in all_of_it),
+        "outcome": "FAIL" if wrong else "pass",
         "wrong": "; ".join(wrong)[:2000], "minutes": round((time.monotonic() - begun) / 60, 1),
         "commit": commits.current(), "host": platform.node(),
     }  # fmt: skip

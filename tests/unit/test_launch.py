@@ -442,6 +442,16 @@ def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monk
     assert not launch.give_up(run, tmp_path / "run", 2), "the next job trains"
 
 
+def test_a_launch_of_which_slurm_started_a_part_is_no_failed_run(run, tmp_path, monkeypatch):
+    """A node was gone: its ranks did not begin, and the others were ended."""
+    run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
+    said = "srun: error: Application launch failed: Communication connection failure"
+    script = f"echo begun > $FOLDER/ranks/begun; echo '{said}' >&2; echo 'srun: Job step aborted' >&2; exit 233"
+    with pytest.raises(StudyError, match="could not start the ranks: srun: error: Application launch failed"):
+        outcome_of(run, tmp_path, monkeypatch, script)
+    assert not (tmp_path / "run" / "run.yaml").exists()
+
+
 def test_checkpoints_outlive_a_launch_that_slurm_did_not_answer(run, tmp_path, monkeypatch):
     run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
     no_answer = f"echo '{NO_ANSWER}' >&2; exit 1"

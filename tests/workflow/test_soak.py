@@ -23,15 +23,15 @@ def soaks(monkeypatch):
 
 
 def row(**changes):
-    usual = {"record": RECORD, "status": "ok", "failure_kind": None, "failure_message": None}
+    usual = {"record": RECORD, "gpus": 1, "status": "ok", "failure_kind": None, "failure_message": None}
     return {**usual, "started_wall_ns": 1_000, "runtime_s": 9e-6, **changes}
 
 
-def notes(*spans, ranks=1, job="7", run=RUN, restart=0):
+def notes(*spans, ranks=1, job="7", run=RUN):
     """What the ranks of a run note; a span is (begin, end) in ns, or (begin, None) of a killed one."""
     for begun, ended in spans:
         for rank in range(ranks):
-            common = {"run": f"results/virtual/{run}", "job": job, "rank": rank, "ranks": ranks, "restart": restart}
+            common = {"run": f"results/virtual/{run}", "job": job, "rank": rank, "ranks": ranks}
             yield {**common, "kind": "begin", "wall_ns": begun + rank}
             if ended is not None:
                 yield {**common, "kind": "end", "wall_ns": ended + rank}
@@ -42,15 +42,15 @@ def judged(soaks, rows, *trained):
 
 
 def test_a_point_that_was_trained_and_recorded_once_is_right(soaks):
-    assert judged(soaks, [row()], notes((2_000, 5_000), ranks=2)) == []
+    assert judged(soaks, [row(gpus=2)], notes((2_000, 5_000), ranks=2)) == []
 
 
 def test_a_point_that_was_killed_and_trained_again_is_right(soaks):
     assert judged(soaks, [row()], notes((100, None)), notes((2_000, 5_000), job="8")) == []
-    assert judged(soaks, [row()], notes((100, None), (2_000, 5_000), ranks=2)) == [], "requeued, with the same id"
+    assert judged(soaks, [row(gpus=2)], notes((100, None), (2_000, 5_000), ranks=2)) == [], "requeued, with the same id"
     first = next(notes((100, None), ranks=2))
-    again = notes((2_000, 5_000), ranks=2, restart=1)
-    assert judged(soaks, [row()], [first], again) == [], "requeued before its second rank began"
+    again = notes((2_000, 5_000), ranks=2)
+    assert judged(soaks, [row(gpus=2)], [first], again) == [], "requeued before its second rank began"
 
 
 def test_what_slurm_did_not_answer_to_is_undone_later(soaks, tmp_path):
@@ -72,8 +72,8 @@ def test_a_point_that_was_lost_and_recorded_as_lost_is_right(soaks):
         ([], "recorded 0 times"),
         ([row(), row()], "recorded 2 times"),
         ([row(), row(record="runs/nt3/data/other/record.json")], "it is no point"),
-        ([row(started_wall_ns=3_000)], "good, but 0 trainings"),
-        ([row(runtime_s=1e-6)], "good, but 0 trainings"),
+        ([row(started_wall_ns=3_000)], "good, but [0] trainings"),
+        ([row(runtime_s=1e-6)], "good, but [0] trainings"),
         ([row(status="failed", failure_kind="error", failure_message="no")], "failed, error: no"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_wrong_record_is_found(soaks, rows, words):
 
 def test_a_record_is_wrong_if_a_rank_did_not_come_to_its_end(soaks):
     trained = [note for note in notes((2_000, 5_000), ranks=2) if note["wall_ns"] != 5_001]
-    assert "good, but 0 trainings" in judged(soaks, [row()], trained)[0]
+    assert "good, but [1, 0] trainings" in judged(soaks, [row(gpus=2)], trained)[0]
 
 
 def test_two_jobs_that_trained_a_point_at_once_are_found(soaks):

@@ -158,14 +158,15 @@ def _launch(
 
 
 def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:
-    """Raise `StudyError` if the batch system did not let the launcher start any rank: nothing was trained.
+    """Raise `StudyError` if the batch system did not let the launcher start all ranks: nothing was trained.
 
     Without its definition the run does not count as launched, so the next job for it is not recorded as lost. Of an
     earlier attempt, the checkpoints and what tells whether they count are kept.
     """
-    pattern = launchers.of(run.machine).unanswered
-    told = next((line for line in last_lines if pattern and pattern.search(line)), None)
-    if told and not any((folder / "ranks").iterdir()):
+    launcher, has_begun = launchers.of(run.machine), any((folder / "ranks").iterdir())
+    patterns = [launcher.in_part, None if has_begun else launcher.unanswered]
+    told = next((line for line in last_lines for pattern in patterns if pattern and pattern.search(line)), None)
+    if told:
         run_directory.empty(folder, keep={checkpoints.FOLDER, "provenance.json"})
         raise StudyError(f"{run.machine['launcher']} could not start the ranks: {told}; submit the job again")
 

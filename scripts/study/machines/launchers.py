@@ -32,6 +32,7 @@ class Launcher(ABC):
     from_a_service_node = False  # whether a job's script runs on a node that has no ranks
     places_itself = False  # whether several in one batch job use different nodes
     unanswered: re.Pattern[str] | None = None  # what it says if the batch system did not let it start the ranks
+    in_part: re.Pattern[str] | None = None  # what it says if it could not start all ranks, and ended the others
 
     @abstractmethod
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
@@ -195,6 +196,8 @@ class Srun(Launcher):
         r"^srun: error: .*(contact slurm controller|Socket timed out|ommunication connection failure|Connection refused"
         r"|Zero Bytes were transmitted|Invalid job id specified|already completing or completed)"
     )
+
+    in_part = re.compile(r"^srun: error: Application launch failed")  # a node is gone
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """The whole environment is exported, which is Slurm's default unless a site changed it."""

@@ -22,8 +22,7 @@ loss = zlib.crc32(str(folder).encode()) % 1000 / 1000
 
 def note(kind):
     """Append a line to the log of what was trained."""
-    job = {"job": os.environ["SLURM_JOB_ID"], "restart": int(os.environ.get("SLURM_RESTART_COUNT", 0))}
-    facts = {"run": str(folder), "kind": kind, "rank": rank, "ranks": ranks, **job}
+    facts = {"run": str(folder), "kind": kind, "rank": rank, "ranks": ranks, "job": os.environ["SLURM_JOB_ID"]}
     with open(os.environ["SOAK_LOG"], "a") as log:
         log.write(json.dumps({**facts, "wall_ns": time.time_ns()}) + "\n")
 
