@@ -33,7 +33,7 @@ import yaml
 from project import Project, copy_of_project
 from slurm_strikes import STRIKES
 from verdict import NOT_COMPARED, is_measured
-from virtual_slurm import VirtualSlurm
+from virtual_slurm import MACHINE, VirtualSlurm
 
 from study.core import paths
 from study.core.files import write_json, written_aside
@@ -47,18 +47,6 @@ STUDY = {
     "datasets": {"nt3": {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}},
     "tables": ["scaling"],
 }
-MACHINE = """
-description: four virtual nodes of a real Slurm
-scheduler: slurm
-launcher: srun
-nodes: 4
-ranks_per_node: 1
-cores_per_rank: 1
-gpus_per_rank: 0
-power_sensors: [nvml, rapl]
-time_limit_s: 300
-environment: {SLURM_CONF: FILE}
-"""
 # Columns of the tables that come from measured ones, or from which repeats one Snakemake has submitted.
 DERIVED = {"speedup", "speedup_low", "speedup_high", "efficiency", "pairing"}
 SILENCE_S, CREDENTIAL_S = 15, 10  # of the virtual Slurm

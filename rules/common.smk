@@ -78,8 +78,15 @@ LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
 OF_STUDY = paths.study_folder(RESULTS, STUDY.name)
 TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 PRIORITIES = schedule.priorities(STUDY.runs)
+
+
+def measurements(loading):
+    """The files of loading measurements."""
+    return [paths.loading(RESULTS, measurement.directory) for measurement in loading]
+
+
 RECORDS = [paths.record(RESULTS, run.directory) for run in STUDY.runs]
-MEASURED = [*RECORDS, *(paths.loading(RESULTS, each.directory) for each in STUDY.loading)]
+MEASURED = [*RECORDS, *measurements(STUDY.loading)]
 RESULT_FILES = [
     *(f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md", "tex", "html")),
     *(f"{OF_STUDY}/figures/{figure}.{form}" for figure in STUDY.figures for form in ("svg", "pdf")),
@@ -157,11 +164,6 @@ def sources_of(of, name):
         return of(STUDY, name, ELSEWHERE)
     except StudyError as error:
         raise WorkflowError(str(error)) from None
-
-
-def measurements(loading):
-    """The files of loading measurements."""
-    return [paths.loading(RESULTS, measurement.directory) for measurement in loading]
 
 
 def records_of(name, runs):

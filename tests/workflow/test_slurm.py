@@ -22,18 +22,6 @@ pytestmark = [
     ),
     pytest.mark.skipif(os.getuid() != 0, reason="a Slurm of one's own needs root"),
 ]
-MACHINE = """
-description: four virtual nodes of a real Slurm
-scheduler: slurm
-launcher: srun
-nodes: 4
-ranks_per_node: 1
-cores_per_rank: 1
-gpus_per_rank: 0
-environment: {SLURM_CONF: FILE}
-power_sensors: [nvml, rapl]
-time_limit_s: 300
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +42,9 @@ def slurm():
 @pytest.fixture
 def study(project, slurm):
     """Run a study through the profile: ``study("one")`` gives the finished process; the data are there, converted."""
-    (project.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE.replace("FILE", str(slurm)))
+    (project.root / "config" / "machines" / "virtual.yaml").write_text(
+        virtual_slurm.MACHINE.replace("FILE", str(slurm))
+    )
     profile = project.root / "profiles" / "slurm" / "config.yaml"
     lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
     text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
