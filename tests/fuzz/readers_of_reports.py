@@ -308,7 +308,7 @@ class OutcomeOfAFigure(OfAFigure):
     file = "outcome.json"
 
 
-@reader("telemetry.csv of a figure", "csv", "study.instruments.power.energy:readings_in")
+@reader("telemetry.csv of a figure", "csv", "study.instruments.power.series:readings_in")
 class TelemetryOfAFigure(OfAFigure):
     file = "telemetry.csv"
 

@@ -22,8 +22,9 @@ from study.data.images.formats import INDEX  # noqa: F401  imports the formats b
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import calibration, phases, usage
-from study.instruments.power import energy, summary, telemetry
+from study.instruments.power import summary, telemetry
 from study.instruments.power.sampler import COLUMNS
+from study.instruments.power.series import read_series
 from study.instruments.timeline.run import communication_of
 from study.instruments.timeline.summary import summarize
 from study.launch import failure, launch, processes
@@ -236,7 +237,7 @@ class History(PartOfARun):
                 reached[0] if reached else None)  # fmt: skip
 
 
-@reader("telemetry.csv", "csv", "study.instruments.power.energy:readings_in", "study.records.record:make_record")
+@reader("telemetry.csv", "csv", "study.instruments.power.series:readings_in", "study.records.record:make_record")
 class Telemetry(PartOfARun):
     file = "telemetry.csv"
 
@@ -244,7 +245,7 @@ class Telemetry(PartOfARun):
         return damage.csv_files(content)
 
     def read(self, path):
-        series = energy.read(path)
+        series = read_series(path)
         found = self.record(path)
         edges = phases.read(self.folder / "phases.jsonl")
         summary.energy_until(self.folder, RunDefinition.read(self.folder / "run.yaml").machine, edges, START + 10**9)
@@ -489,7 +490,7 @@ class MeasuredPower(FileOfARank):
         target = path.parents[1] / "telemetry.csv"
         target.unlink(missing_ok=True)
         telemetry.merge(self.folder, target, path.parents[1] / "sensors.json", {"n1": 1000})
-        series = energy.read(target) if target.exists() else []
+        series = read_series(target) if target.exists() else []
         text = path.read_text("utf-8", "replace")
         for one in series:  # every value that is read stands in the file
             for value in one.power_w[~np.isnan(one.power_w)]:

@@ -16,6 +16,7 @@ import pytest
 from study.core.paths import ROOT
 from study.instruments.power import energy
 from study.instruments.power.gpus import visible
+from study.instruments.power.series import read_series
 
 SECONDS = 15
 RATE = 10
@@ -56,7 +57,7 @@ def measured(gpu, tmp_path_factory):
     time.sleep(2 / RATE)
     sampler.stdin.close()
     assert sampler.wait(10) == 0
-    (series,) = [each for each in energy.read(path) if each.name == _uuid(gpu)]
+    (series,) = [each for each in read_series(path) if each.name == _uuid(gpu)]
     found = energy.between(series, begun, ended, RATE)
     print(f"\n{pynvml.nvmlDeviceGetName(gpu)}, driver {pynvml.nvmlSystemGetDriverVersion()}: {ended - begun:.1f} s of "
           f"load; NVML's counter {joules:.1f} J; ours {found.counter_j:.1f} J, trapezoid {found.trapezoid_j:.1f} J, "

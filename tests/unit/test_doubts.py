@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from study.core.files import write_json
 from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART
-from study.instruments.power.energy import Series, between
+from study.instruments.power.energy import between
 from study.instruments.power.kinds import KINDS, OF_SENSORS, most_w
 from study.instruments.power.readings import Counter
+from study.instruments.power.series import Series
 from study.prediction.settings import measured
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, runs_frame

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from study.instruments.power.energy import Series, between, read
+from study.instruments.power.energy import between
+from study.instruments.power.series import Series, read_series
 
 RATE = 10
 
@@ -89,7 +90,7 @@ def test_telemetry_is_read_back(tmp_path):
         "1,1000000000,n1,rapl,cpu,package-0,,,0.25,\n"
         "1,1000000000,n1,rapl,memory,package-0-dram,,,0.1,\n"
     )
-    cpu, memory = read(tmp_path / "t.csv")
+    cpu, memory = read_series(tmp_path / "t.csv")
     assert (cpu.kind, memory.kind) == ("cpu", "memory")
     assert cpu.seconds.tolist() == [1, 2]
     assert cpu.energy_j.tolist() == [0.25, 0.5]

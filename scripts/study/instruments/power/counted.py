@@ -1,15 +1,12 @@
 """Which devices' readings count: the GPUs of the ranks, and one sensor for each kind of device."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from study.instruments.power.energy import Series
+from study.instruments.power.series import Series
 
 
-def counted(series: list["Series"], order: list[str], used: set[str | None]) -> tuple[list["Series"], dict[str, str]]:
+def counted(series: list[Series], order: list[str], used: set[str | None]) -> tuple[list[Series], dict[str, str]]:
     """(series that count, {kind: reason why none counts}) of a run.
 
-    series: a list of `energy.Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
+    series: a list of `Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
     host, only the first counts, so that no joule is added twice. used: the UUIDs of the ranks' GPUs; empty if the ranks
     have no GPU. If it contains None, the ranks' GPUs cannot be identified.
     """

@@ -1,22 +1,16 @@
 """Whether a device's energy in a window can be true, by the most it can draw, and by its counter against its power."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from study.core.files import number_or_none
 from study.instruments.power.kinds import most_w
-
-if TYPE_CHECKING:
-    from study.instruments.power.energy import Series
+from study.instruments.power.series import Series, Values
 
 MOST_APART = 0.1  # counter and integral of power, of the larger one
 JUDGED_UPDATES = 20  # with fewer, the updates at the window's edges alone can be a tenth of its energy
 COUNTER_S = 1.0  # within this time a counter that works has moved: a step is never of a longer time than its own + this
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class Doubt:
 
 
 def doubt(
-    series: "Series", window: tuple[float, float], counter_j: float | None, trapezoid_j: float | None, updates: int
+    series: Series, window: tuple[float, float], counter_j: float | None, trapezoid_j: float | None, updates: int
 ) -> Doubt | None:
     """The `Doubt` about a device's energy in a window, or None.
 
@@ -57,7 +51,7 @@ def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:
     return abs(counter_j - trapezoid_j) / larger if larger else 0.0
 
 
-def _impossible(series: "Series", window: tuple[float, float]) -> str | None:
+def _impossible(series: Series, window: tuple[float, float]) -> str | None:
     """What no device of this kind can do: of the readings in the window, and of those that its edges are between."""
     most = most_w(series.sensor, series.kind)
     _, power = _within(series.seconds, series.power_w, window)
@@ -83,13 +77,13 @@ def _within(seconds: Values, values: Values, window: tuple[float, float]) -> tup
     return seconds[first:last], values[first:last]
 
 
-def _judged(series: "Series", window: tuple[float, float], updates: int) -> bool:
+def _judged(series: Series, window: tuple[float, float], updates: int) -> bool:
     """Whether the sensor made enough updates, or would have if it had gone on at its usual rate: it may have frozen."""
     usual = _usual_distance(series)
     return max(updates, (window[1] - window[0]) / usual) >= JUDGED_UPDATES
 
 
-def _usual_distance(series: "Series") -> float:
+def _usual_distance(series: Series) -> float:
     """Median seconds between two updates, by the sensor's count, else by its counter; infinite without any."""
     for values in (series.freshness, series.energy_j):
         known = ~np.isnan(values)

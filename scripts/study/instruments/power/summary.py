@@ -14,9 +14,9 @@ from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.instruments.power import energy
 from study.instruments.power.counted import counted
-from study.instruments.power.energy import Series
 from study.instruments.power.kinds import KINDS
 from study.instruments.power.readings import MODELLED
+from study.instruments.power.series import Series, read_series
 
 RUN = "run"
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
@@ -47,7 +47,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
         return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
     if not any(name == RUN for _, name in windows) or not (folder / "metrics.json").exists():  # rank 0 writes it last
         return _power({}, {}, machine, gpus, None, "the run did not come to its end")
-    series = energy.read(folder / "telemetry.csv")
+    series = read_series(folder / "telemetry.csv")
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     found, source = _energies(series, windows, folder, machine)
@@ -63,7 +63,7 @@ def energy_until(
     folder, machine, edges: as for `summarize`, of a run that came to its end. wall_ns: by the launching host's clock.
     """
     folder, edges = Path(folder), list(edges)
-    series = energy.read(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
+    series = read_series(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
     windows = _windows_until(edges, wall_ns)
     if not series or not windows:
         absent = _absent_sensors(folder, machine)
@@ -87,7 +87,7 @@ def energy_of_gpus(
     path, edges = Path(folder) / "telemetry.csv", list(edges)
     if not machine["gpus_per_rank"]:
         return dict.fromkeys(gpus, (None, NO_GPUS))
-    series = {each.name: each for each in (energy.read(path) if path.exists() else []) if each.sensor == "nvml"}
+    series = {each.name: each for each in (read_series(path) if path.exists() else []) if each.sensor == "nvml"}
     found: dict[int, tuple[float | None, str | None]] = {}
     for rank, gpu in gpus.items():
         of_rank = [edge for edge in edges if edge["rank"] == rank]

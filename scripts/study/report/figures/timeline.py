@@ -19,7 +19,7 @@ from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.core.wording import counted
 from study.instruments import phases, usage
-from study.instruments.power import energy
+from study.instruments.power import series
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
@@ -224,7 +224,7 @@ def _power(row: pd.Series, directory: Path, started: int, end: float) -> tuple[t
     path, reason = directory / "telemetry.csv", f"no power: {row['power_reason']}"
     if not path.exists():
         return (), reason
-    frame = energy.readings_in(path) if path.stat().st_size else pd.DataFrame(columns=list(energy.COLUMNS))
+    frame = series.readings_in(path) if path.stat().st_size else pd.DataFrame(columns=list(series.COLUMNS))
     frame = frame[~frame["kind"].isin(_doubtful(row))]
     lines = []
     for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):

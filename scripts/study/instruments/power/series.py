@@ -1,0 +1,54 @@
+"""The readings of each device over time, as they are read from a run's ``telemetry.csv``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
+from study.core.files import AnyPath
+
+# Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
+COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
+           "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
+MORE = ("freshness", "utilization_pct")
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Readings of one device over time. seconds: monotonic, ascending; the others are NaN in a tick without a value."""
+
+    host: str
+    sensor: str
+    kind: str
+    name: str
+    seconds: Values
+    power_w: Values
+    energy_j: Values
+    freshness: Values
+    utilization_pct: Values | None = None  # of a GPU
+
+
+def read_series(path: AnyPath) -> list[Series]:
+    """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""
+    if not Path(path).stat().st_size:
+        return []
+    frame = readings_in(path)
+    keys = ["host", "sensor", "kind", "device"]
+    found = []
+    for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
+        rows = rows.sort_values("monotonic_ns")
+        columns = ["power_w", "energy_j", "freshness", "utilization_pct"]
+        power, energy, freshness, busy = rows.reindex(columns=columns).to_numpy(dtype=float).T
+        seconds = rows["monotonic_ns"].to_numpy() / 1e9
+        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy))
+    return found
+
+
+def readings_in(path: AnyPath) -> pd.DataFrame:
+    """The lines of a ``telemetry.csv`` as a data frame; raises `StudyError` if one is not as it was written."""
+    return read_csv(path, COLUMNS, others=dict.fromkeys(MORE, FINITE).get)
