@@ -79,7 +79,7 @@ def test_predicted_and_measured_gain_by_hand(ensembles):
     )
     (rule,) = [note for note in table.notes if note.startswith("rule")]
     assert rule.startswith("rule, members that compute: sharing shortens training where a rank preprocesses more")
-    assert "gain in 1 of 1 points (1.50 times, predicted 1.50); CPU time: gain in 1 of 1 points (1.45 times" in rule
+    assert "gain in 1 of 1 point (1.50 times, predicted 1.50); CPU time: gain in 1 of 1 point (1.45 times" in rule
 
 
 def test_each_way_is_compared_with_the_tf_data_service(ensembles):
@@ -105,7 +105,7 @@ def test_no_difference_is_shown_where_the_interval_has_1(ensembles):
     table, rows = made(ensembles(DUPLICATED, alike, *RATES))
     assert (rows.loc["all_shared"].time_verdict, rows.loc["all_shared"].cpu_verdict) == ("no difference shown", "loss")
     (rule,) = [note for note in table.notes if note.startswith("rule")]
-    assert "no difference shown in 1 of 1 points;" in rule and "loss in 1 of 1" in rule
+    assert "no difference shown in 1 of 1 point;" in rule and "loss in 1 of 1" in rule
 
 
 def test_one_block_has_no_verdict(ensembles):

@@ -8,6 +8,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
+from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
@@ -105,7 +106,7 @@ def _outcome(rows: pd.DataFrame, gain: str) -> str:
     """``gain in 2 of 3 points (1.2 to 1.4 times, predicted 1.3 to 1.5), no difference shown in 1``."""
     verdicts = rows[f"{gain}_verdict"]
     if verdicts.isna().all():
-        return f"no interval in {len(rows)} points"
+        return f"no interval in {counted(len(rows), 'point')}"
     told = []
     for verdict in (GAIN, LOSS, NO_DIFFERENCE):
         of_it = rows[verdicts == verdict]
@@ -114,7 +115,7 @@ def _outcome(rows: pd.DataFrame, gain: str) -> str:
         factors = (
             f" ({_range(of_it[f'{gain}_gain'])} times{_predicted(of_it, gain)})" if verdict != NO_DIFFERENCE else ""
         )
-        told.append(f"{verdict} in {len(of_it)} of {len(rows)} points{factors}")
+        told.append(f"{verdict} in {len(of_it)} of {counted(len(rows), 'point')}{factors}")
     if unknown := int(verdicts.isna().sum()):
         told.append(f"no interval in {unknown}")
     return ", ".join(told)
