@@ -30,11 +30,13 @@ def make_run(
     session="s",
     validation=None,
     more_edges=(),
+    clock_set_s=0,
     train=None,
 ):
     """Make the directory of one run below ``root``, file by file; returns its path.
 
     validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
+    clock_set_s: by how much the wall clock is set before the ends of ``more_edges``.
     """
     folder = root / machine / "runs" / run.directory
     folder.mkdir(parents=True)
@@ -50,17 +52,20 @@ def make_run(
         "steering": {"OMP_NUM_THREADS": "1"},
     }
     (folder / "provenance.json").write_text(json.dumps(provenance))
+    began = EPOCHS_NS - 100 * 10**9  # the host: its monotonic clock is 0
     edges = [
-        {"phase": "load", "edge": e, "rank": r, "host": "n1", "wall_ns": int(t * 1e9), "monotonic_ns": int(t * 1e9)}
+        {"phase": "load", "edge": e, "rank": r, "host": "n1", "wall_ns": began + int(t * 1e9),
+         "monotonic_ns": int(t * 1e9)}
         for r, seconds in enumerate(load)
         for e, t in (("begin", 1), ("end", 1 + seconds))
-    ]
+    ]  # fmt: skip
     edges += [
-        {"phase": phase, "edge": e, "rank": r, "host": "n1", "wall_ns": EPOCHS_NS + int(t * 1e9),
+        {"phase": phase, "edge": e, "rank": r, "host": "n1",
+         "wall_ns": EPOCHS_NS + int((t + clock_set_s * (e == "end")) * 1e9),
          "monotonic_ns": int((100 + t) * 1e9)} for phase, e, r, t in more_edges
     ]  # fmt: skip
     if train is not None:
-        edges += [{**edges[e == "end"], "phase": "train", "edge": e, "wall_ns": t, "monotonic_ns": t}
+        edges += [{**edges[e == "end"], "phase": "train", "edge": e, "wall_ns": began + t, "monotonic_ns": t}
                   for e, t in (("begin", 10**12), ("end", 10**12 + int(train * 1e9)))]  # fmt: skip
     absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
     (folder / "sensors.json").write_text(json.dumps([absent]))

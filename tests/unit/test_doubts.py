@@ -127,13 +127,58 @@ def test_a_counter_that_agrees_is_taken():
     assert between(series(lambda t: 89, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
 
 
-def test_a_short_window_is_not_judged():
-    """19 updates; the counter is then taken."""
-    apart = series(lambda t: 50, lambda t: 100 * t)
+def test_a_short_window_is_judged_by_the_whole_run():
+    """With 19 updates by themselves they are not judged, and the counter is taken."""
+    apart = series(lambda t: 50 if 2 < t < 4 else 100, lambda t: 100 * t)
     assert between(apart, 2.0, 3.95, RATE).best_j == pytest.approx(195)
     assert between(apart, 2.0, 4.05, RATE).reason == DISAGREE
-    slow = series(lambda t: 50, lambda t: 100 * int(t))
-    assert between(slow, 1.0, 19.0, RATE).best_j == pytest.approx(1800), "18 updates, one a second"
+    slow = series(lambda t: 50, lambda t: 100 * int(t), seconds=SECONDS[SECONDS < 19.05])
+    assert between(slow, 1.0, 18.0, RATE).best_j == pytest.approx(1700), "one a second, 19 in all"
+    always = series(lambda t: 50, lambda t: 100 * t)
+    assert between(always, 2.0, 3.5, RATE).reason == f"{DISAGREE} over the run"
+
+
+def test_a_counter_that_always_rises_too_fast_is_doubtful():
+    """54 kW by a counter that may update once a second; each single step may be the energy of more than a second."""
+    found = between(series(None, lambda t: 54_000 * t, kind="cpu"), 2.0, 18.0, RATE)
+    assert found.reason == "doubtful: the energy counter of a cpu rose by more than 5,000 W"
+    assert between(series(None, lambda t: 4_900 * t, kind="cpu"), 2.0, 18.0, RATE).reason is None
+    once = series(None, lambda t: 4_900 * int(t), kind="cpu")
+    assert between(once, 1.0, 19.0, RATE).reason is None, "a step of 4.9 kJ, once a second"
+
+
+def test_a_counter_without_power_that_stands_still_is_doubtful():
+    """From 10 s on, after 100 updates in 10 s; a counter that updates once a second may stand still for that long."""
+    found = between(series(None, lambda t: 100 * min(t, 10), kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
+    assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu stood still for 8 s")
+    assert between(series(None, lambda t: 100 * int(t), kind="cpu"), 2.0, 18.0, RATE).reason is None
+
+
+def test_a_counter_may_wrap_unseen_in_a_long_gap():
+    """RAPL's of 65.5 kJ, at up to 5 kW, after 13.1 s."""
+    for gap_s, why in (
+        (12, None),
+        (14, "doubtful: the energy counter of a cpu was not read for 14 s and may have wrapped"),
+    ):
+        seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(10 + gap_s, 40, 0.1)])
+        rapl = series(None, lambda t: 100 * t, kind="cpu", sensor="rapl", seconds=seconds)
+        assert between(rapl, 2.0, 38.0, RATE).reason == why
+
+
+def test_a_reset_of_a_counter_that_nearly_wrapped_is_seen():
+    """RAPL's at 62 kJ of 65.5 kJ is set to 0: by the wrap, 3.5 kJ in a tick, while it updates each millisecond."""
+    totals = _counted([int(62_000 + 100 * t if t < 9 else 100 * (t - 9)) for t in SECONDS], 65_535)
+    found = between(series(None, lambda t: totals[round(10 * t)], kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
+    assert found.reason == "doubtful: the energy counter of a cpu rose by more than 5,000 W"
+
+
+def test_a_counter_that_the_driver_resets_makes_its_window_doubtful():
+    """Neither lost nor bridged: before and after it all is well."""
+    totals = _counted([int(8_000 + 100 * t if t < 9 else 100 * (t - 9)) for t in SECONDS], None)
+    reset = series(None, lambda t: totals[round(10 * t)], kind="gpu")
+    assert between(reset, 2.0, 18.0, RATE).reason == "doubtful: the energy counter of a gpu went back"
+    assert between(reset, 2.0, 8.5, RATE).best_j == pytest.approx(650)
+    assert between(reset, 9.5, 18.0, RATE).best_j == pytest.approx(850)
 
 
 FAULTS = st.one_of(

@@ -67,7 +67,7 @@ def test_a_short_window_is_unresolved():
 def test_a_sensor_that_seldom_updates_is_unresolved():
     """A counter that moves once a second tells nothing of 0.9 s, however often it is read."""
     slow = series(None, lambda t: 100 * int(t))
-    assert "unresolved: 1 updates" in between(slow, 2.5, 3.4, RATE).reason
+    assert "unresolved: 1 update of" in between(slow, 2.5, 3.4, RATE).reason
     assert between(slow, 1.0, 9.0, RATE).counter_j == pytest.approx(800)
 
 
@@ -81,6 +81,33 @@ def test_gaps_are_told():
     found = between(series(lambda t: 100, lambda t: 100 * t, seconds=seconds), 1.0, 8.0, RATE)
     assert found.gap_s == pytest.approx(2.1)
     assert found.counter_j == pytest.approx(700), "the counter went on counting"
+
+
+def test_time_without_readings_of_a_lost_sensor_is_a_gap():
+    """It ends at 5 s; the window goes on to 9 s."""
+    found = between(series(lambda t: 100, lambda t: 100 * t, seconds=np.arange(0, 5.01, 0.1)), 1.0, 9.0, RATE)
+    assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
+    assert found.gap_s == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("known", [lambda t: t <= 0.4, lambda t: t >= 9.6])
+def test_a_device_that_gives_no_more_values_is_not_covered(known):
+    """Its rows are there, but they are empty, as of a GPU that is lost: its last value is not held on to."""
+    device = series(lambda t: 100 if known(t) else np.nan)
+    found = between(device, 0.0, 10.0, RATE)
+    assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
+    assert found.gap_s == pytest.approx(9.6, abs=0.01)
+
+
+def test_an_integral_over_a_long_gap_is_a_guess():
+    """Power is unknown for 1 s of 8 s, which is more than a tenth; of 8.1 s it would be known in 0.9 s more."""
+    device = series(lambda t: np.nan if 3.05 < t < 3.95 else 100)
+    found = between(device, 1.0, 9.0, RATE)
+    assert (found.best_j, found.one_hz_j, found.reason) == (None, None, "no reading of power for 1 of 8 s")
+    assert found.gap_s == pytest.approx(1.0)
+    assert between(device, 0.0, 10.0, RATE).reason is None, "a tenth is taken"
+    with_counter = series(lambda t: np.nan if 3.05 < t < 6.95 else 100, lambda t: 100 * t)
+    assert between(with_counter, 1.0, 9.0, RATE).best_j == pytest.approx(800), "a counter goes on counting"
 
 
 def test_telemetry_is_read_back(tmp_path):

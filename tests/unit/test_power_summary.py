@@ -31,6 +31,7 @@ def run(tmp_path):
         devices,
         gpus_per_rank=1,
         ranks=1,
+        ranks_per_node=1,
         hosts=("n1",),
         reasons=None,
         seconds=(1.5, 20.5),
@@ -62,6 +63,7 @@ def run(tmp_path):
         (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
+        machine["ranks_per_node"] = ranks_per_node
         return summarize(tmp_path, machine, ranks, edges(hosts, last))
 
     return make
@@ -220,6 +222,29 @@ def test_a_part_that_is_doubtful_leaves_the_node_without_energy_and_is_the_reaso
     assert power["phases"]["load"]["cpu"]["energy_j"] == pytest.approx(200)
 
 
+@pytest.mark.parametrize("gpus_per_rank", [0, 1])
+def test_nothing_stands_for_a_node_whose_sensor_is_doubtful(run, gpus_per_rank):
+    """CPU and memory are less than the node. Phases in which the node's sensor is good have its energy."""
+    parts = {("n1", "cray", "node"): 300, ("n1", "cray", "cpu"): 50, ("n1", "cray", "memory"): 10}
+    parts |= {("n1", "nvml", "gpu"): 100} if gpus_per_rank else {}
+    spoil = lambda row, at: {"power_w": -5e6} if at == 9 and row["kind"] == "node" else {}  # noqa: E731
+    power = run(parts, gpus_per_rank=gpus_per_rank, spoil=spoil)
+    assert power["energy_job_j"] is None
+    assert power["energy_by_phase_j"]["train"] is None
+    assert power["energy_by_phase_j"]["load"] == pytest.approx(300 * 4)
+    if not gpus_per_rank:
+        assert (power["energy_per_gpu_j"], power["reason"]) == (None, "doubtful: a node read a negative power")
+
+
+def test_a_sensor_that_does_not_tell_gpus_apart_counts_for_whole_nodes_only(run):
+    """One rank on a node of two GPUs: its sensor reads both. Two ranks: they are the ranks' own."""
+    one = run({("n1", "cray", "gpu"): 200}, ranks_per_node=2, used=[None])
+    assert one["energy_per_gpu_j"] is None
+    assert "did not use all GPUs of their nodes" in one["reason"]
+    both = run({("n1", "cray", "gpu"): 200}, ranks=2, ranks_per_node=2, used=[None, None])
+    assert both["energy_per_gpu_j"] == pytest.approx(100 * 18)
+
+
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
     frozen = {("n1", "cray", "node"): 100}
     run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
@@ -254,7 +279,8 @@ def test_energy_until_a_time_on_two_hosts(run, tmp_path):
 
 def test_energy_until_a_time_needs_all_of_the_job(run, tmp_path):
     run({("n1", "nvml", "gpu"): 100})
-    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10}
+    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10,
+               "ranks_per_node": 1}  # fmt: skip
     wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
     joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
     assert joules is None

@@ -115,7 +115,7 @@ def test_one_block_has_no_verdict(ensembles):
     assert (row.time_gain, row.time_verdict) == (pytest.approx(1), None)
     assert math.isnan(row.predicted_time_gain), "no rate was measured"
     (rule,) = [note for note in table.notes if note.startswith("rule")]
-    assert "where r_p or r_c was not measured: no interval in 1 points" in rule
+    assert "where r_p or r_c was not measured: no interval in 1 point" in rule
 
 
 def test_two_blocks_have_an_interval_and_no_verdict(ensembles):

@@ -102,6 +102,19 @@ def test_the_first_host_s_clock_is_corrected(make_run):
     assert to_target(folder, record, ACCURACY)["launch_to_target_s"] == pytest.approx(11.75 - 3)
 
 
+@pytest.mark.parametrize("step_s", [-30, 10])
+def test_a_clock_that_was_set_during_the_run_leaves_no_times(derived, step_s):
+    """The phase train ends 5 s after its begin, and by the wall clock 5 s and the step after it."""
+    found = derived(more_edges=TRAIN, clock_set_s=step_s)
+    assert (found["target_reached"], found["epochs_to_target"]) == (True, 2)
+    assert [found[name] for name in ("launch_to_target_s", "training_to_target_s", "load_to_target_j")] == [None] * 3
+    assert found["target_reason"] == f"n1's clock was set by {step_s:+.1f} s during the run: no times"
+
+
+def test_a_clock_that_is_corrected_slowly_is_taken(derived):
+    assert derived(clock_set_s=0.9)["target_reason"] is None
+
+
 def test_energy_is_integrated_from_loading_to_the_target(make_run):
     """60 W from the load's begin, 1 s by the monotonic clock in `make_run`; its wall time is the same."""
     (run,) = expand(gpus=1)

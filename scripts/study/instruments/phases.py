@@ -20,6 +20,7 @@ PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 PARTS = ("stage", "checkpoint")
 # A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
 KEYS = {"phase": str, "edge": str, "rank": int, "host": str, "wall_ns": int, "monotonic_ns": int}
+CLOCK_S, CLOCK_SHARE = 1.0, 1e-3  # a clock that is only slowed or sped up is off by less: by 0.5 ms a second at most
 ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
 
 
@@ -151,3 +152,17 @@ def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
             open_edges.pop(key, None)
             latest = f"after {key[0]}", key[1]
     return max(open_edges, key=lambda key: open_edges[key]) if open_edges else latest
+
+
+def set_clock(edges: Iterable[dict[str, Any]]) -> str | None:
+    """Which host's clock was set during a run, ``n1's clock was set by -30.0 s during the run``; None if none was.
+
+    Times by that clock are then wrong, such as the time at which an epoch ended.
+    """
+    first: dict[str, dict[str, Any]] = {}
+    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
+        begin = first.setdefault(edge["host"], edge)
+        wall_s, passed_s = ((edge[clock] - begin[clock]) / 1e9 for clock in ("wall_ns", "monotonic_ns"))
+        if abs(wall_s - passed_s) > CLOCK_S + CLOCK_SHARE * passed_s:
+            return f"{edge['host']}'s clock was set by {wall_s - passed_s:+.1f} s during the run"
+    return None

@@ -3,18 +3,25 @@
 from study.instruments.power.series import Series
 
 
-def counted(series: list[Series], order: list[str], used: set[str | None]) -> tuple[list[Series], dict[str, str]]:
+def counted(
+    series: list[Series], order: list[str], used: set[str | None], fill_nodes: bool
+) -> tuple[list[Series], dict[str, str]]:
     """(series that count, {kind: reason why none counts}) of a run.
 
     series: a list of `Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
     host, only the first counts, so that no joule is added twice. used: the UUIDs of the ranks' GPUs; empty if the ranks
-    have no GPU. If it contains None, the ranks' GPUs cannot be identified.
+    have no GPU. If it contains None, the ranks' GPUs cannot be identified. fill_nodes: whether the ranks use all GPUs
+    of their nodes; then a sensor that does not tell GPUs apart counts too.
     """
     first: dict[tuple[str, str], str] = {}
     for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
         first.setdefault((each.host, each.kind), each.sensor)
     kept = [each for each in series if first[each.host, each.kind] == each.sensor]
     by_uuid = [each for each in kept if each.sensor == "nvml"]
+    if used and not by_uuid and not fill_nodes:
+        return [each for each in kept if each.kind != "gpu"], {
+            "gpu": "no sensor tells GPUs apart (nvml), and the ranks did not use all GPUs of their nodes"
+        }
     if not used or not by_uuid:
         return kept, {}
     others = [each for each in kept if each.sensor != "nvml"]

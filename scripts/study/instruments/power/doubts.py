@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from study.core.files import number_or_none
-from study.instruments.power.kinds import most_w
+from study.instruments.power.kinds import most_w, seldom_s, wraps_s
 from study.instruments.power.series import Series, Values
 
 MOST_APART = 0.1  # counter and integral of power, of the larger one
 JUDGED_UPDATES = 20  # with fewer, the updates at the window's edges alone can be a tenth of its energy
-COUNTER_S = 1.0  # within this time a counter that works has moved: a step is never of a longer time than its own + this
+STILL_S = 2.0  # a counter that stands still for a shorter time than this is not taken for a frozen one
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,39 @@ def doubt(
     """
     apart = _apart(counter_j, trapezoid_j)
     why = _impossible(series, window)
-    if not why and apart is not None and apart > MOST_APART and _judged(series, window, updates):
-        why = f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}"
+    if not why and apart is not None:
+        why = _disagreement(series, window, apart, updates)
+    if not why and counter_j is not None and trapezoid_j is None:
+        why = _standstill(series, window)
     if not why:
         return None
     percent = None if apart is None else 100 * apart
     return Doubt(f"doubtful: {why}", *(number_or_none(value) for value in (counter_j, trapezoid_j, percent)))
+
+
+def _disagreement(series: Series, window: tuple[float, float], apart: float, updates: int) -> str | None:
+    """A window that is too short to be judged is judged by all readings of the device."""
+    where = ""
+    if not _judged(series, window, updates):
+        window = float(series.seconds[0]), float(series.seconds[-1])
+        whole = _apart(series.counted_j(*window), series.integral_j(*window))
+        if whole is None or not _judged(series, window, 0):
+            return None
+        apart, where = whole, " over the run"
+    if apart <= MOST_APART:
+        return None
+    return f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}{where}"
+
+
+def _standstill(series: Series, window: tuple[float, float]) -> str | None:
+    """A counter without power to compare it with: a device always needs some, so that a counter that works moves."""
+    seconds, counts = _within(*series.readings(series.energy_j), window)
+    moves = np.flatnonzero(np.diff(counts)) + 1  # a value is held from its first reading to its last one
+    firsts, lasts = np.concatenate([[0], moves]), np.concatenate([moves, [len(counts)]]) - 1
+    longest = float((seconds[lasts] - seconds[firsts]).max())
+    if longest <= max(STILL_S, JUDGED_UPDATES * _usual_distance(series)):
+        return None
+    return f"the energy counter of a {series.kind} stood still for {longest:.3g} s"
 
 
 def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:
@@ -54,18 +81,25 @@ def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:
 def _impossible(series: Series, window: tuple[float, float]) -> str | None:
     """What no device of this kind can do: of the readings in the window, and of those that its edges are between."""
     most = most_w(series.sensor, series.kind)
-    _, power = _within(series.seconds, series.power_w, window)
-    seconds, counted = _within(series.seconds, series.energy_j, window)
-    steps, times = np.diff(counted), np.diff(seconds)
+    _, power = _within(*series.readings(series.power_w), window)
+    seconds, counts = _within(*series.readings(series.energy_j), window)
     if (power < 0).any():
         return f"a {series.kind} read a negative power"
     if (power > most).any():
         return f"a {series.kind} read more than {most:,.0f} W"
-    if (steps < 0).any():
+    if (np.diff(counts) < 0).any():
         return f"the energy counter of a {series.kind} went back"
-    if (steps > most * (times + COUNTER_S)).any() or np.isinf(counted).any():
+    if np.isinf(counts).any() or _fastest_rise(seconds, counts, most) > most * seldom_s(series.sensor):
         return f"the energy counter of a {series.kind} rose by more than {most:,.0f} W"
+    if (longest := np.diff(seconds).max(initial=0)) > wraps_s(series.sensor, series.kind):
+        return f"the energy counter of a {series.kind} was not read for {longest:.3g} s and may have wrapped"
     return None
+
+
+def _fastest_rise(seconds: Values, counts: Values, most: float) -> float:
+    """By how many joules the counter rose more, between any two readings, than a device of ``most`` W can."""
+    above = counts - most * seconds
+    return float((above - np.minimum.accumulate(above)).max(initial=0))
 
 
 def _within(seconds: Values, values: Values, window: tuple[float, float]) -> tuple[Values, Values]:

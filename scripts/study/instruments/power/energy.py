@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from study.core.wording import counted
 from study.instruments.power.doubts import Doubt, doubt
 from study.instruments.power.series import Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
-GAP_TICKS = 3  # a longer distance between two ticks is a gap
+GAP_TICKS = 3  # a longer distance between two readings is a gap
+MOST_GAP = 0.1  # of a window: with longer gaps, the integral of power is none
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Energy:
 
     counter_j, trapezoid_j: None if they cannot be computed; ``reason`` says why. one_hz_j: as in the paper, the mean of
     the power read once a second, times the window's length. updates: number of new values from the sensor in the
-    window. gap_s: time without ticks in the window. doubt: why the energy is doubtful, with its figures, or None.
+    window. gap_s: time without readings in the window. doubt: why the energy is doubtful, with its figures, or None.
     """
 
     counter_j: float | None
@@ -60,53 +62,36 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
 
     Values at the window's edges are interpolated between the ticks around them.
     """
-    seconds = series.seconds
     tick = 1 / rate_hz
-    if len(seconds) < 2 or seconds[0] > begin + tick or seconds[-1] < end - tick:
-        return Energy(None, None, None, 0, 0.0, "the sampler does not cover it")
+    readings = [series.readings(values)[0] for values in (series.energy_j, series.power_w)]
+    gaps = [_gaps(seconds, begin, end, tick) for seconds in readings]
+    covered = [_covers(seconds, begin, end, tick) for seconds in readings]
+    gap = gaps[0] if covered[0] else min(gaps)
+    if not any(covered):
+        return Energy(None, None, None, 0, gap, "the sampler does not cover it")
+    counter = series.counted_j(begin, end) if covered[0] else None
+    is_read = covered[1] and gaps[1] <= MOST_GAP * (end - begin)  # an integral over a long gap is a guess
+    trapezoid = series.integral_j(begin, end) if is_read else None
     updates = _updates(series, begin, end)
-    gap = _gaps(seconds, begin, end, tick)
-    counter, trapezoid = (
-        _difference(seconds, series.energy_j, begin, end),
-        _trapezoid(seconds, series.power_w, begin, end),
-    )
     if doubted := doubt(series, (begin, end), counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
     if updates < UPDATES:
-        return Energy(
-            None, None, None, updates, gap, f"unresolved: {updates} updates of the sensor in {end - begin:.3g} s"
-        )
-    return Energy(counter, trapezoid, _one_hz(seconds, series.power_w, begin, end), updates, gap, None)
+        few = counted(updates, "update")
+        return Energy(None, None, None, updates, gap, f"unresolved: {few} of the sensor in {end - begin:.3g} s")
+    if counter is None and trapezoid is None:
+        return Energy(None, None, None, updates, gap, f"no reading of power for {gap:.3g} of {end - begin:.3g} s")
+    one_hz = None if trapezoid is None else _one_hz(series, begin, end)
+    return Energy(counter, trapezoid, one_hz, updates, gap, None)
 
 
-def _difference(seconds: Values, energy: Values, begin: float, end: float) -> float | None:
-    known = ~np.isnan(energy)
-    if known.sum() < 2:
-        return None
-    first, last = np.interp([begin, end], seconds[known], energy[known])
-    return float(last - first)
+def _covers(seconds: Values, begin: float, end: float, tick: float) -> bool:
+    """Whether the readings at these times begin and end with the window or outside it."""
+    return len(seconds) >= 2 and bool(seconds[0] <= begin + tick and seconds[-1] >= end - tick)
 
 
-def _trapezoid(seconds: Values, power: Values, begin: float, end: float) -> float | None:
-    known = ~np.isnan(power)
-    if known.sum() < 2:
-        return None
-    seconds, power = seconds[known], power[known]
-    inside = (seconds > begin) & (seconds < end)
-    edges = np.interp([begin, end], seconds, power)
-    return float(
-        np.trapezoid(  # type: ignore[attr-defined]  # NumPy's types lack it
-            np.concatenate([edges[:1], power[inside], edges[1:]]), np.concatenate([[begin], seconds[inside], [end]])
-        )
-    )
-
-
-def _one_hz(seconds: Values, power: Values, begin: float, end: float) -> float | None:
-    """Mean power as read once a second (icpp2019, section 3): each second has the latest reading before it."""
-    known = ~np.isnan(power)
-    seconds, power = seconds[known], power[known]
-    if len(seconds) == 0:
-        return None
+def _one_hz(series: Series, begin: float, end: float) -> float:
+    """Energy by the power read once a second (icpp2019, section 3): each second has the latest reading before it."""
+    seconds, power = series.readings(series.power_w)
     latest = np.searchsorted(seconds, np.arange(begin, end, 1.0), side="right") - 1
     return float(power[np.maximum(latest, 0)].mean() * (end - begin))
 
@@ -123,7 +108,7 @@ def _updates(series: Series, begin: float, end: float) -> int:
 
 
 def _gaps(seconds: Values, begin: float, end: float, tick: float) -> float:
-    """Seconds of the window in gaps, which are distances between ticks of more than `GAP_TICKS` ticks."""
+    """Seconds of the window in gaps, which are distances between readings of more than `GAP_TICKS` ticks."""
     edges = np.concatenate([[begin], seconds[(seconds > begin) & (seconds < end)], [end]])
     steps = np.diff(edges)
     return float(steps[steps > GAP_TICKS * tick].sum())

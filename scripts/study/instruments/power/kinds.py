@@ -1,4 +1,4 @@
-"""The kinds of devices whose power is measured, and the most power that one can draw.
+"""The kinds of devices whose power is measured, the most power that one can draw, and what their counters can do.
 
 Apart from the sensors: the sampler does not need it, so a limit that changes is no new version of the training code.
 """
@@ -16,8 +16,23 @@ OF_SENSORS = {
     # One counter for all accelerators of a node, such as the four GPUs of a GB200 NVL4 board of 5,400 W in all.
     ("cray", "gpu"): 15_000.0,
 }
+# {sensor: s}: the longest time between two updates of its counter, where that is known; elsewhere `SELDOM_S`. Between
+# two readings a counter never rises by the energy of a longer time than theirs and this.
+SELDOM_S, OF_COUNTERS_S = 1.0, {"rapl": 0.1}  # each 1 ms (Linux kernel, powercap); the rest is for late readings
+# {sensor: J}: the least that a counter of this sensor can count before it wraps to 0: 2^32 units of 15.3 uJ on AMD.
+WRAPS_J = {"rapl": 65_500.0}
 
 
 def most_w(sensor: str, kind: str) -> float:
     """The most power (W) that a device of this kind can draw, by what this sensor's devices cover."""
     return OF_SENSORS.get((sensor, kind), KINDS.get(kind, float("inf")))
+
+
+def seldom_s(sensor: str) -> float:
+    """The longest time (s) between two updates of a sensor's counter."""
+    return OF_COUNTERS_S.get(sensor, SELDOM_S)
+
+
+def wraps_s(sensor: str, kind: str) -> float:
+    """The time (s) in which a counter may wrap unseen, at its device's most power; infinite if it does not wrap."""
+    return WRAPS_J.get(sensor, float("inf")) / most_w(sensor, kind)

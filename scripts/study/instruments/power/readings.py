@@ -37,10 +37,12 @@ class Device:
 
 
 class Counter:
-    """A hardware counter as a total that only grows, from 0 at the first reading.
+    """A hardware counter as a total, from 0 at the first reading.
 
     read: returns the raw value, an integer. unit: one count in units of the total. largest: the raw value after which
-    the counter wraps to 0, None if it does not wrap; it must be read at least once per wrap.
+    the counter wraps to 0, None if it does not wrap; it must be read at least once per wrap. The total of a counter
+    that does not wrap goes back where the counter does, for example when the driver resets it, so that this can be seen
+    in the readings (`study.instruments.power.doubts`).
     """
 
     def __init__(self, read: Callable[[], int], unit: float, largest: int | None = None) -> None:
@@ -51,9 +53,7 @@ class Counter:
         """The current total."""
         raw = self._read()
         step = raw - self._last
-        if step < 0:
-            if self._largest is None:
-                raise OSError(f"a counter that does not wrap went back from {self._last} to {raw}")
+        if step < 0 and self._largest is not None:
             step += self._largest + 1
         self._last, self._counted = raw, self._counted + step
         return self._counted * self._unit

@@ -32,6 +32,32 @@ class Series:
     freshness: Values
     utilization_pct: Values | None = None  # of a GPU
 
+    def readings(self, values: Values) -> tuple[Values, Values]:
+        """(seconds, values) of the ticks in which ``values``, one of this series' columns, was read."""
+        known = ~np.isnan(values)
+        return self.seconds[known], values[known]
+
+    def counted_j(self, begin: float, end: float) -> float | None:
+        """Rise of the counter in a window, interpolated at its edges; None with fewer than two readings."""
+        seconds, energy = self.readings(self.energy_j)
+        if len(seconds) < 2:
+            return None
+        first, last = np.interp([begin, end], seconds, energy)
+        return float(last - first)
+
+    def integral_j(self, begin: float, end: float) -> float | None:
+        """Integral of power over a window by the trapezoidal rule, interpolated at its edges; None as above."""
+        seconds, power = self.readings(self.power_w)
+        if len(seconds) < 2:
+            return None
+        inside = (seconds > begin) & (seconds < end)
+        edges = np.interp([begin, end], seconds, power)
+        return float(
+            np.trapezoid(  # type: ignore[attr-defined]  # NumPy's types lack it
+                np.concatenate([edges[:1], power[inside], edges[1:]]), np.concatenate([[begin], seconds[inside], [end]])
+            )
+        )
+
 
 def read_series(path: AnyPath) -> list[Series]:
     """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""

@@ -119,13 +119,13 @@ def _energies(
 ) -> tuple[dict[str, Any], str]:
     """(the energies of `_by_window`, whether they are measured or modelled)."""
     measured = [each for each in series if each.sensor != MODELLED]
-    series, reasons = counted(measured or series, machine["power_sensors"], _used_gpus(folder, machine))
+    series, reasons = counted(measured or series, machine["power_sensors"], *_used_gpus(folder, machine))
     return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
 
 
 def _gpu_utilisation(series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]) -> float | None:
     """Mean utilisation of the ranks' GPUs while they train (%), or None."""
-    kept, _ = counted(series, machine["power_sensors"], _used_gpus(folder, machine))
+    kept, _ = counted(series, machine["power_sensors"], *_used_gpus(folder, machine))
     spans = {host: span for (host, window), span in windows.items() if window == "train"}
     return energy.mean_utilisation([each for each in kept if each.kind == "gpu"], spans)
 
@@ -139,11 +139,15 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
 
 
-def _used_gpus(folder: Path, machine: dict[str, Any]) -> set[str | None]:
-    """UUIDs of the ranks' GPUs, with None for an unknown one; see `study.instruments.power.counted`."""
+def _used_gpus(folder: Path, machine: dict[str, Any]) -> tuple[set[str | None], bool]:
+    """(UUIDs of the ranks' GPUs, with None for an unknown one, whether the ranks use all GPUs of their nodes).
+
+    See `study.instruments.power.counted`.
+    """
     if not machine["gpus_per_rank"]:
-        return set()
-    return {rank.get("gpu") for rank in checked.load_json(folder / "metrics.json", RANKS)["ranks"]}
+        return set(), False
+    ranks = checked.load_json(folder / "metrics.json", RANKS)["ranks"]
+    return {rank.get("gpu") for rank in ranks}, len(ranks) % machine["ranks_per_node"] == 0
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
@@ -243,22 +247,28 @@ def _of_the_gpus(
     """
     if machine["gpus_per_rank"]:
         return component["gpu"][what], component["gpu"]["reason"]
-    reasons = (component[kind]["reason"] for kind in ("node", "cpu", "memory") if component[kind][what] is None)
+    kinds = ("node",) if _is_sensed(component["node"]) else ("node", "cpu", "memory")
+    reasons = (component[kind]["reason"] for kind in kinds if component[kind][what] is None)
     return _node(component, what), "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
 def _node(component: dict[str, Any], what: str = "energy_j") -> float | None:
-    """Energy of nodes without GPUs: from the node sensor, otherwise CPU plus memory if both are measured."""
-    if component["node"][what] is not None:
+    """Energy of nodes without GPUs: from the node sensor; where there is none, CPU plus memory if both are measured."""
+    if _is_sensed(component["node"]):
         return component["node"][what]
     return _total(component[kind][what] for kind in ("cpu", "memory"))
 
 
 def _job(component: dict[str, Any], machine: dict[str, Any]) -> float | None:
     """Energy of everything that the job used, or None if a part of it is not measured."""
-    if component["node"]["energy_j"] is not None or not machine["gpus_per_rank"]:
+    if _is_sensed(component["node"]) or not machine["gpus_per_rank"]:
         return _node(component)
     return _total(component[kind]["energy_j"] for kind in ("gpu", "cpu", "memory"))
+
+
+def _is_sensed(part: dict[str, Any]) -> bool:
+    """Whether a kind of device has a sensor, also if it gave no energy: then nothing else may stand for it."""
+    return part["gap_s"] is not None
 
 
 def _mean_power(joules: float | None, windows: Windows, name: str, ranks: int) -> float | None:

@@ -19,7 +19,7 @@ def find(names: Iterable[str], model: Mapping[str, float] | None = None) -> tupl
     for name in names:
         try:
             devices += SENSORS[name]()
-        except (Unavailable, OSError) as error:
+        except (Unavailable, OSError, ValueError) as error:
             reasons[name] = str(error)
     if model:
         devices += modelled.find(model)

@@ -41,4 +41,7 @@ def _device(root: Path, prefix: str, kind: str) -> Device:
 
 
 def _value(file: Path) -> int:
-    return int(file.read_text().split()[0])
+    words = file.read_text().split()
+    if not words:
+        raise OSError(f"{file} is empty")
+    return int(words[0])
