@@ -21,7 +21,7 @@ rule recommend:
         folder=lambda wildcards, output: Path(output[0]).parent,
         records=lambda wildcards: stamp(RECORDS),
         goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
-        mechanisms=as_json(mechanisms.declared()),
+        mechanisms=lambda wildcards: as_json(mechanisms.declared()),
         code=code_version.digest("recommend.py"),
     message:
         "Recommend a rank count for the goal {wildcards.goal}"

@@ -25,8 +25,8 @@ rule make_table:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
         rows=lambda wildcards: rows_of(sources.of_table, wildcards.table),
-        paper=as_json(inputs.paper_workloads(STUDY)),
-        declared=as_json(inputs.paper_values(STUDY)),
+        paper=lambda wildcards: as_json(inputs.paper_workloads(STUDY)),
+        declared=lambda wildcards: as_json(inputs.paper_values(STUDY)),
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"
@@ -81,7 +81,7 @@ rule make_findings:
         declared=lambda wildcards: as_json({name: declaration.content(name) for name in STUDY.findings}),
         # What the study makes: a finding names a figure or table only if it is there.
         shown=[*STUDY.tables, *STUDY.figures],
-        rows=as_json(gathered.beside_records(OF_FINDINGS.runs, (), MACHINE)),
+        rows=lambda wildcards: as_json(gathered.beside_records(OF_FINDINGS.runs, (), MACHINE)),
         code=code_version.digest("make_findings.py"),
     message:
         "The findings of {config[study]} on {config[machine]}"
@@ -107,7 +107,7 @@ rule make_report:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
-        descriptions=[STUDY.description, MACHINE["description"]],
+        descriptions=lambda wildcards: [STUDY.description, MACHINE["description"]],
         figures=lambda wildcards: as_json([dataclasses.asdict(describe(figure)) for figure in STUDY.figures]),
         # What is shown if it is there.
         optional=lambda wildcards: stamp(page_files.optional(OF_STUDY)),

@@ -110,6 +110,8 @@ start_sshd() { # HOST OPTION ...
 up() {
   local i
   [[ ${1:-} =~ ^[1-9][0-9]?$ ]] || fail "lab.sh up N: N is the number of hosts, 1 to 99"
+  [ -e "$lab/laboratory" ] || [ -z "$(ls -A "$lab" 2>/dev/null)" ] ||
+    fail "LAB_DIR: $lab holds files of something else; give a new or empty folder"
   check_programs
   if [ "$(count)" = "$1" ] && is_up h0; then
     status

@@ -99,6 +99,23 @@ def test_a_broken_base_is_told(machines, text, words):
         configuration.load_named("machines", "mine")
 
 
+OF_SLURM = "base: perlmutter\ndescription: x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (OF_SLURM + "job_options: [-p, debug]\n", "job_options: Slurm jobs are submitted by Snakemake's plugin"),
+        ("base: theta\ndescription: x\npower_model: {idle_w: 50, peak_w: 9}\n", "peak_w: 9 is below idle_w, 50"),
+        ('base: theta\ndescription: x\nenvironment: {A: "x\\0y"}\n', "environment.A"),
+    ],
+)
+def test_a_machine_whose_keys_do_not_agree_is_told(machines, text, words):
+    machines(text)
+    with pytest.raises(StudyError, match=rf"machines/mine.yaml: .*{re.escape(words)}"):
+        machine.load("mine")
+
+
 def test_a_mistake_in_the_base_is_told_of_the_base(machines, tmp_path):
     machines("base: theta\ndescription: x\n")
     theta = tmp_path / "machines" / "theta.yaml"

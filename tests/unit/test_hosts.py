@@ -1,12 +1,15 @@
 """Several hosts: where ranks are placed, host files, launcher lines, and clocks that differ."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
 from examples import expand
 
 from study.core.errors import StudyError
+from study.core.paths import ROOT
 from study.experiment import inputs
 from study.instruments import phases
 from study.instruments.power import telemetry
@@ -127,6 +130,18 @@ def test_link_rates_are_for_the_laboratory():
     assert laboratory.rate_refusal(0, machine("local")) is None
     assert "needs the laboratory" in laboratory.rate_refusal(100, machine("local"))
     assert "scripts/lab.sh up 8" in laboratory.refusal(machine("lab"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the laboratory needs root")
+def test_a_laboratory_does_not_take_a_folder_that_holds_something(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = subprocess.run(
+        [ROOT / "scripts" / "lab.sh", "up", "1"],
+        env={**os.environ, "LAB_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "holds files of something else; give a new or empty folder" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()
 
 
 def test_wall_times_are_of_one_clock(tmp_path):

@@ -296,6 +296,18 @@ def test_a_folder_that_is_not_a_run_s_is_not_emptied(run, tmp_path, monkeypatch)
     assert (tmp_path / "run" / "thesis.txt").exists()
 
 
+def test_a_link_in_a_run_s_folder_is_removed_and_what_it_points_to_stays(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "thesis.txt").write_text("years of work")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "checkpoints").symlink_to(scratch)
+    run_directory.empty(folder)
+    assert list(folder.iterdir()) == []
+    assert (scratch / "thesis.txt").exists()
+
+
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     with run_directory.alone_in(tmp_path / "run"):
         monkeypatch.setattr(launchers, "command", lambda *_: ["true"])

@@ -67,6 +67,15 @@ def test_a_kill_loses_less_than_a_second(tmp_path):
     assert killed - int(rows(tmp_path / "t.csv")[-1]["monotonic_ns"]) < 1e9
 
 
+def test_a_sampler_that_hangs_is_killed_and_costs_no_run(monkeypatch, capsys):
+    """As in a driver's call: it does not notice that its input is closed."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    monkeypatch.setattr(telemetry, "STOP_S", 0.1)
+    telemetry._end(process)
+    assert process.wait(60) == -signal.SIGKILL
+    assert "the sampler did not end within 0.1 s" in capsys.readouterr().err
+
+
 def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
     process = start(tmp_path / "t.csv")
     process.stdout.readline()

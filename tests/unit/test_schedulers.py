@@ -244,6 +244,12 @@ def test_what_a_run_may_take_ends_before_its_job():
     assert queues.seconds_left(queues.job({"PBS_JOBID": "8.server"}), now=2000) is None
 
 
+@pytest.mark.parametrize("spoilt", [{"STUDY_JOB_ENDS": "abc"}, {"STUDY_JOB_ENDS": "1", "STUDY_JOB_OPTIONS": "-q 'x"}])
+def test_variables_that_no_job_has_are_refused(spoilt):
+    with pytest.raises(StudyError, match="STUDY_JOB_ENDS.* is not as a batch job has it"):
+        queues.job(spoilt)
+
+
 def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho 2026-01-02T03:04:05\n")

@@ -181,6 +181,14 @@ def test_failed_repeats_are_counted_and_not_averaged(frame):
     assert "1 x oom" in table.markdown()
 
 
+def test_free_text_is_text_in_all_formats():
+    """Such as the message of a failed run: no HTML, no cell of its own, no option or paragraph of LaTeX."""
+    found = Table("t", "a caption", pd.DataFrame({"message": ["[a] | <b>c</b>\n\nd & $e$"]}), ["message"])
+    assert r"| [a] \| &lt;b>c&lt;/b> d & $e$ |" in found.markdown()
+    assert r"{}[a] | <b>c</b> d \& \$e\$ \\" in found.latex()
+    assert "&lt;b&gt;c&lt;/b&gt;" in found.html()
+
+
 def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
     (run,) = expand()
     table = TABLES["icpp2019_table2"].make(frame((run, {"status": "failed"})), NO_LOADING)

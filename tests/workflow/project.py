@@ -18,7 +18,7 @@ BIN = Path(sys.executable).parent
 
 STRONG = "  - {benchmark: nt3, scaling: strong, epochs: 4, gpus: [1, 2], loader: read_csv, repeats: 2}\n"
 TINY = f"""
-description: a test
+description: "a test with {{braces}}, which are Snakemake's own, and $(quotes)"
 datasets:
   nt3:
     {{source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1,

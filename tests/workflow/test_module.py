@@ -10,7 +10,7 @@ import pytest
 from project import BIN, ROOT, WAIT_S
 
 STUDY = """
-description: a test
+description: "a test with {braces}"
 datasets:
   nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
 runs:

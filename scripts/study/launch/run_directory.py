@@ -64,7 +64,7 @@ def empty(folder: Path, keep: Collection[str] = ()) -> None:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")
     for path in folder.iterdir():
         if path.name not in keep:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:

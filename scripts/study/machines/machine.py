@@ -25,7 +25,8 @@ def load(name: str) -> dict[str, Any]:
     base = _checked_base(name)
     content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
-        _check_memory_mode(content)
+        _check_job_options(content)
+        _check_power_model(content.get("power_model"))
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
@@ -44,6 +45,21 @@ def _checked_base(name: str) -> str | None:
     checked.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
+
+
+def _check_job_options(content: dict[str, Any]) -> None:
+    """Refuse options that would not reach the batch system, or contradict the machine's other keys."""
+    if content.get("scheduler") == SLURM and "job_options" in content:
+        raise StudyError(
+            "job_options: Slurm jobs are submitted by Snakemake's plugin, which does not read them; give partition and "
+            "the like under default-resources of the profile (docs/machines/slurm.md)"
+        )
+    _check_memory_mode(content)
+
+
+def _check_power_model(model: dict[str, Any] | None) -> None:
+    if model and model["peak_w"] < model["idle_w"]:
+        raise StudyError(f"power_model: peak_w: {model['peak_w']:g} is below idle_w, {model['idle_w']:g}")
 
 
 def _check_memory_mode(content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from study.core.errors import StudyError
 from study.core.wording import counted
 from study.machines import launchers, packing
 from study.machines.batch_systems import BATCH_SYSTEMS
@@ -107,9 +108,14 @@ def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
         ends = _slurm_says(variables["SLURM_JOB_ID"], variables)
     if not ids and ends is None:
         return None
-    options = variables.get("STUDY_JOB_OPTIONS")
-    known = {} if options is None else {"options": shlex.split(options)}
-    return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends), **known}
+    try:
+        options = variables.get("STUDY_JOB_OPTIONS")
+        known = {} if options is None else {"options": shlex.split(options)}
+        return {"id": ids[0] if ids else None, "ends_s": None if ends is None else float(ends), **known}
+    except ValueError as error:
+        raise StudyError(
+            f"STUDY_JOB_ENDS, SLURM_JOB_END_TIME or STUDY_JOB_OPTIONS is not as a batch job has it: {error}; unset it"
+        ) from None
 
 
 def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:

@@ -46,9 +46,18 @@ def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any, until_l
         if process:
             cast(IO[bytes], process.stdin).close()
             if not until_last:
-                process.wait(STOP_S)
+                _end(process)
             elif has_ended:  # a rank that fails must leave at once, since the others wait for it
                 process.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the sampler's last readings; one that hangs, in a driver for example, is killed and costs no run."""
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        print(f"the sampler did not end within {STOP_S} s of its input and was killed", file=sys.stderr, flush=True)
+        process.kill()
 
 
 def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Popen[bytes]:

@@ -47,7 +47,8 @@ class Table:
 
     def markdown(self) -> str:
         """The table with its caption and notes."""
-        body = self._body().to_markdown(index=False, disable_numparse=True, colalign=self._alignment())
+        cells = self._body().map(_plain_markdown)
+        body = cells.to_markdown(index=False, disable_numparse=True, colalign=self._alignment())
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"**{self.name}**: {self.caption}\n\n{body}\n" + (f"{notes}\n" if notes else "")
 
@@ -141,8 +142,15 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS) -> str:
     return f"{value:.{min(decimals, 6)}f}"
 
 
+def _plain_markdown(cell: object) -> str:
+    """A cell that is read as text: one line, without HTML and without an end of the cell."""
+    return " ".join(str(cell).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
 def _escape(cell: object) -> str:
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
     special |= {"–": "--", "±": r"$\pm$"}
-    return "".join(special.get(character, character) for character in str(cell))
+    escaped = "".join(special.get(character, character) for character in " ".join(str(cell).split()))
+    # A bracket at the begin of a row would be an option of the end of the row before it.
+    return f"{{}}{escaped}" if escaped.startswith("[") else escaped
