@@ -10,6 +10,8 @@ GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
+# $(call flag,--accept,ACCEPT): 1, or not given.
+flag = $(if $(value $(2)),$(if $(filter-out 1,$(value $(2))),$(error write $(2)=1, or leave it out),$(1)))
 define NEWLINE
 
 
@@ -48,7 +50,7 @@ tune:  ## print which switch of the study STUDY on MACHINE is worth turning, pic
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
 	@$(BIN)/python scripts/check.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
-	  $(if $(value ACCEPT),--accept)
+	  $(call flag,--accept,ACCEPT)
 
 bench: setup  ## measure what this project's own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
@@ -58,7 +60,7 @@ aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known si
 
 faults: setup  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py \
-	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(if $(value SLOWED),--slowed)
+	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(call flag,--slowed,SLOWED)
 
 fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \

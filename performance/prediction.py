@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.core import command_line
 from study.prediction.model import fit_model, predict
 from study.prediction.recommend import narrowing
 from study.prediction.worlds import ALIEN, World, world
@@ -25,8 +26,9 @@ ADVISED = 8  # times the largest measured count: the target of the advice
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=200, help="with known mechanisms, and per kind without")
-    parser.add_argument("--advised", type=int, default=40, help="worlds in which the advice is tried")
+    count = command_line.count
+    parser.add_argument("--worlds", type=count, default=200, help="with known mechanisms, and per kind without")
+    parser.add_argument("--advised", type=count, default=40, help="worlds in which the advice is tried")
     parser.add_argument("--growth", type=float, help="instead of the configured one")
     arguments = parser.parse_args()
     tasks = [(seed, kind, arguments.growth) for kind in (None, *ALIEN) for seed in range(arguments.worlds)]

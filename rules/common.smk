@@ -53,6 +53,8 @@ if workflow.is_main_process:
 
 try:
     plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
+    for file in dict.fromkeys([*workflow.configfiles, *workflow.overwrite_configfiles]):
+        checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
     checked.check(config, "config", "config/config.yaml or --config")
     STUDY = expansion.load_study(config["study"])
     os.environ[expansion.PLANNED] = expansion.digest(STUDY)

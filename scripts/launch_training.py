@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from study.core import command_line
 from study.core.errors import StudyError, exit_with_message
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
@@ -24,9 +25,13 @@ def main() -> None:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--definition", type=json.loads, help="the run, as JSON")
     given.add_argument("--run", type=Path, help="the run.yaml of an earlier run")
-    parser.add_argument("--time-limit-s", type=float, default=3600, help="seconds after which the run is ended")
+    seconds = command_line.seconds
+    parser.add_argument("--time-limit-s", type=seconds, default=3600, help="seconds after which the run is ended")
     parser.add_argument(
-        "--stall-limit-s", type=float, default=LIMIT_S, help="seconds without a heartbeat after which the run is ended"
+        "--stall-limit-s",
+        type=seconds,
+        default=LIMIT_S,
+        help="seconds without a heartbeat after which the run is ended",
     )
     parser.add_argument("--jobs-lost", type=int, default=0, help="number of lost batch jobs of this run")
     parser.add_argument("--calibrated", type=int, choices=[0, 1], default=0, help="1: time the calibration too")
@@ -34,6 +39,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
         raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")
+    if arguments.run and arguments.run.resolve().parent == arguments.outcome.resolve().parent:
+        raise StudyError(f"--outcome: {arguments.outcome.parent} is the folder of the run itself; give a new one")
     if arguments.run:
         run = RunDefinition.read(arguments.run, inputs.taken_over)
     else:

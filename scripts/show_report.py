@@ -5,6 +5,7 @@ from pathlib import Path
 
 from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
+from study.experiment.expansion import load_study
 
 
 def main() -> None:
@@ -14,8 +15,12 @@ def main() -> None:
     folder = paths.study_folder(Path(arguments.results_dir, arguments.machine), arguments.study)
     path = Path(folder, "report.html")
     if not path.exists():
+        command_line.check_machine(arguments.machine, arguments.results_dir)
+        study, machine = load_study(arguments.study).name, arguments.machine
+        other = "" if machine == "local" else f" machine={machine}"
         raise StudyError(
-            f"{path} is not there; run the study first: snakemake --profile local --config study={arguments.study}"
+            f"{path} is not there; run the study first: snakemake --profile PROFILE --config study={study}{other}, "
+            "where PROFILE is local for this computer, else one of profiles/"
         )
     print(f"The report is {path}; open it in a browser.")
 

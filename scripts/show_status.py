@@ -18,6 +18,7 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     arguments = parser.parse_args()
+    command_line.check_machine(arguments.machine, arguments.results_dir)
     study = load_study(arguments.study)
     folder = f"{arguments.results_dir}/{arguments.machine}"
     found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
@@ -42,8 +43,9 @@ def _state(folder):
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
+        phase = f"in {failure['phase']}" if failure["phase"] else "before the first phase"
         where = f" on {failure['host']}" if failure.get("host") and _hosts(folder) else ""
-        return "failed", f": {failure['kind']} in {failure['phase']}{where}: {failure['message']}"
+        return "failed", f": {failure['kind']} {phase}{where}: {failure['message']}"
     if not (folder / "ranks").exists():
         return "to do", ""
     hosts = _hosts(folder)

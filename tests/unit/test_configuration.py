@@ -108,6 +108,8 @@ OF_SLURM = "base: perlmutter\ndescription: x\n"
         (OF_SLURM + "job_options: [-p, debug]\n", "job_options: Slurm jobs are submitted by Snakemake's plugin"),
         ("base: theta\ndescription: x\npower_model: {idle_w: 50, peak_w: 9}\n", "peak_w: 9 is below idle_w, 50"),
         ('base: theta\ndescription: x\nenvironment: {A: "x\\0y"}\n', "environment.A"),
+        ("base: theta\ndescription: x\nenvironment: {HOROVOD_TIMELINE: t}\n", "use the grid key trace"),
+        ("base: local\ndescription: x\nqueue: {most_jobs: 1}\n", "the key 'queue' needs the key 'scheduler' too"),
     ],
 )
 def test_a_machine_whose_keys_do_not_agree_is_told(machines, text, words):
@@ -154,6 +156,7 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
         ("features: 120", "featurs: 120", ["datasets.nt3", "featurs", "did you mean 'features'?"]),
         ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
         ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),
+        ("seed: 2019", "seed: '1e3'", ["seed", "'1e3' is a text; write a number such as"]),
         ("seed: 2019", "seed: 2019\n    2019: 1", ["the key 2019 is not a text; put it in quotes"]),
         ("description:", "description: [", ["not valid YAML"]),
     ],

@@ -107,7 +107,10 @@ def test_a_variable_of_make_is_one_word_or_is_refused(value, site):
 def test_make_gives_each_program_the_word(value, site):
     assert {f"study={value}", value} <= set(site("study", STUDY=value)[1])
     assert site("recommend", GOAL=value)[1] == ["scripts/recommend.py", "--goal", value]
-    assert site("check", ACCEPT=value)[1][-2:] == ["scripts/check.py", "--accept"]
+    assert site("check", ACCEPT="1")[1][-2:] == ["scripts/check.py", "--accept"]
+    for text in (value, "0", "no"):
+        refused, words = site("check", ACCEPT=text)
+        assert refused.returncode == 2 and words == [] and "write ACCEPT=1, or leave it out" in refused.stderr
     assert site("status", study=value)[0].returncode == 2, "in small letters it is refused, and not read either"
 
 

@@ -1,12 +1,16 @@
 """What make status says of a study's points."""
 
+import argparse
 import os
 import sys
 import time
 
+import pytest
 import show_status
 from examples import STUDY
 
+from study.core import command_line
+from study.core.errors import StudyError
 from study.experiment import expansion
 
 
@@ -29,3 +33,21 @@ def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "4 runs: 1 done, 1 silent, 1 failed, 1 to do" in said
     assert f"silent: {study.runs[2].directory}: no heartbeat for 600 s" in said
+
+
+def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["status", "--machine", "lokal", "--results-dir", str(tmp_path)])
+    with pytest.raises(StudyError, match=r"there is no machine 'lokal' .*; did you mean 'local'\?"):
+        show_status.main()
+    monkeypatch.setattr(sys, "argv", ["status", "--machine", "summit", "--results-dir", str(tmp_path)])
+    show_status.main()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(command_line.count, "0"), (command_line.count, "-5"), (command_line.count, "1.5"), (command_line.seconds, "-4"),
+     (command_line.seconds, "nan"), (command_line.seconds, "inf"), (command_line.rate, "0"), (command_line.folder, "")],
+)  # fmt: skip
+def test_arguments_that_would_measure_nothing_are_refused(kind, text):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be"):
+        kind(text)

@@ -101,6 +101,10 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"cache_samples": True, "gpus": 1, "emulated_ranks": 2}, "cache_samples: an emulated rank's batches"),
         ({"training_loop": "custom", "profile": True}, "training_loop: the profile's columns"),
         ({"cache_samples": True}, "cache_samples: nt3's tables are in memory"),
+        (
+            {"backward_passes_per_step": 1000},
+            "backward_passes_per_step: it is more than the .* the weights would never",
+        ),
         ({"warmup": "constant"}, "warmup: constant says how the rate grows in warmup_epochs, which is 0"),
         ({"warmup": "momentum_corrected", "warmup_epochs": 1}, "warmup: nt3's optimizer has no momentum"),
         ({"learning_rate_decay": "step"}, "decay_epochs: learning_rate_decay: step needs 1 or more"),

@@ -8,6 +8,7 @@ import pytest
 import timelines
 from examples import STUDY, define, expand
 
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion, schemas
@@ -264,6 +265,21 @@ def test_a_study_s_target_replaces_the_benchmark_s_and_leaves_the_run_as_it_is()
     assert define(own).as_dict() == define(usual).as_dict()
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"quantity": "validation_loss", "at_least": 0.3}, "validation_loss is better if it is smaller: give at_most"),
+        ({"quantity": "validation_accuracy", "at_least": 95}, "give at_least, above 0 and up to 1"),
+        ({"quantity": "validation_top5_accuracy", "at_most": 0.9}, "give at_least, above 0 and up to 1"),
+    ],
+)
+def test_a_target_that_every_run_reaches_or_none_is_refused(target, message):
+    content = study(nt3={"target_quality": {**target, "why": "a test"}})
+    checked.check(content, schemas.studies(), "s.yaml")
+    with pytest.raises(StudyError, match=f"s.yaml: datasets.nt3.target_quality: .*{message}"):
+        expansion.expand("s", content, "s.yaml")
+
+
 def test_one_dataset_cannot_have_two_targets():
     with pytest.raises(
         StudyError, match="datasets.other.target_quality: 'nt3' is the same dataset with another target"
@@ -281,8 +297,6 @@ def test_one_dataset_cannot_have_two_targets():
     ],
 )
 def test_a_wrong_target_is_refused(wrong, message):
-    from study.core import checked
-
     content = study(nt3={"target_quality": {**OWN, **wrong}})
     with pytest.raises(StudyError, match=message):
         checked.check(content, schemas.studies(), "s.yaml")

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -174,7 +175,27 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     if error.validator == "uniqueItems":
         return f"{key}: {_short(str(error.instance))} has a value twice"
     hint = error.schema.get("description")
-    return f"{key}: {_short(error.message)}" + (f" ({hint})" if hint else "")
+    return f"{key}: {_explained(error)}" + (f" ({hint})" if hint else "")
+
+
+def _explained(error: ValidationError) -> str:
+    """What was found and what was expected, where the library's own words need explaining."""
+    if error.validator == "dependentRequired":
+        there = {key: needed for key, needed in error.validator_value.items() if key in error.instance}
+        key, name = next((key, name) for key in there for name in there[key] if name not in error.instance)
+        return f"the key '{key}' needs the key '{name}' too"
+    if error.validator == "not" and error.validator_value == {}:
+        return "does not belong here"
+    if error.validator == "type" and error.validator_value in ("number", "integer") and _is_numeral(error.instance):
+        return f"{error.instance!r} is a text; write a number such as 0.001 or 1.0e-3, without quotes"
+    return _short(error.message)
+
+
+def _is_numeral(text: object) -> bool:
+    try:
+        return isinstance(text, str) and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _short(text: str) -> str:

@@ -1,8 +1,11 @@
 """What the scripts that a reader calls for a study have in common."""
 
 import argparse
+import math
+from pathlib import Path
 
-from study.core import configuration
+from study.core import checked, configuration
+from study.core.errors import StudyError
 
 
 def of_a_study() -> argparse.ArgumentParser:
@@ -11,5 +14,51 @@ def of_a_study() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
     parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
-    parser.add_argument("--results-dir", default=config["results_dir"], help="by default as in config/config.yaml")
+    parser.add_argument(
+        "--results-dir", type=folder, default=config["results_dir"], help="by default as in config/config.yaml"
+    )
     return parser
+
+
+def check_machine(machine: str, results_dir: str) -> None:
+    """Raise `StudyError` for a machine that has neither results nor a file in config/machines."""
+    known = configuration.files("machines")
+    if machine not in known and not (machine and Path(results_dir, machine, "runs").is_dir()):
+        raise StudyError(
+            f"--machine: there is no machine '{machine}' in config/machines and no {results_dir}/{machine}/runs"
+            f"{checked.nearest(machine, known)}"
+        )
+
+
+def folder(text: str) -> str:
+    """Of an argument of argparse: the path of a folder, which is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a folder")
+    return text
+
+
+def count(text: str) -> int:
+    """Of an argument of argparse: an integer of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer, at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Of an argument of argparse: a time in seconds above 0."""
+    return _above_0(text, "a number of seconds")
+
+
+def rate(text: str) -> float:
+    """Of an argument of argparse: a rate above 0."""
+    return _above_0(text, "a number")
+
+
+def _above_0(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be {what} above 0")
+    return value

@@ -28,7 +28,10 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         spec = configuration.load_named("benchmarks", name)
     except StudyError as error:
         raise StudyError(f"{place}.benchmark: {error}") from None
-    target = Target.of(definition.get(TARGET, spec.get(TARGET)))
+    try:
+        target = Target.of(definition.get(TARGET, spec.get(TARGET)))
+    except StudyError as error:
+        raise StudyError(f"{f'{place}.' if TARGET in definition else f'{_file_of(name)}: '}{error}") from None
     origin = {key: definition[key] for key in ORIGIN if definition["source"] == "url" and key in definition}
     left_out = ("benchmark", TARGET, *origin)
     definition = {name: value for name, value in definition.items() if name not in left_out}

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from study.core.errors import StudyError
+
+KEY = "target_quality"
 PREFIX = "validation_"
+SHARES = ("accuracy", "correlation", "_r2")  # ends of the names of quantities that are 1 at best
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,19 @@ class Target:
 
     @classmethod
     def of(cls, declared: dict[str, Any] | None) -> Target | None:
-        """From ``target_quality`` in a benchmark's or study's YAML, already checked; None if there is none."""
+        """From ``target_quality`` in a benchmark's or study's YAML, which fits its schema; None if there is none.
+
+        Raises `StudyError` for a target that every run reaches, or none.
+        """
         if declared is None:
             return None
         at_least = "at_least" in declared
-        return cls(declared["quantity"], declared["at_least" if at_least else "at_most"], at_least, declared["why"])
+        quantity, value = declared["quantity"], declared["at_least" if at_least else "at_most"]
+        if quantity.endswith("loss") and (at_least or value <= 0):
+            raise StudyError(f"{KEY}: {quantity} is better if it is smaller: give at_most, above 0")
+        if quantity.endswith(SHARES) and not (at_least and 0 < value <= 1):
+            raise StudyError(f"{KEY}: {quantity} is better if it is larger: give at_least, above 0 and up to 1")
+        return cls(quantity, value, at_least, declared["why"])
 
     @property
     def column(self) -> str:

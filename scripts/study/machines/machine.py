@@ -27,6 +27,7 @@ def load(name: str) -> dict[str, Any]:
     try:
         _check_job_options(content)
         _check_power_model(content.get("power_model"))
+        _check_environment(content.get("environment", {}))
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
@@ -55,6 +56,14 @@ def _check_job_options(content: dict[str, Any]) -> None:
             "the like under default-resources of the profile (docs/machines/slurm.md)"
         )
     _check_memory_mode(content)
+
+
+def _check_environment(environment: dict[str, str]) -> None:
+    """Refuse variables by which a run would be traced or tuned while its record says that it is not."""
+    for variable in environment:
+        for prefix, key in (("HOROVOD_TIMELINE", "trace"), ("HOROVOD_AUTOTUNE", "autotune")):
+            if variable.startswith(prefix):
+                raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")
 
 
 def _check_power_model(model: dict[str, Any] | None) -> None:
