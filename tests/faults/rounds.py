@@ -232,12 +232,12 @@ def _recover(field, done, reference):
             if not _does_as_told(field, said, done):
                 raise Stuck(f"Snakemake does not go on and does not say what to do: {' '.join(said.split())[-1500:]}")
             continue
-        failed = verdict.failed_runs(field)
-        if not failed:
+        repeated = verdict.runs_to_repeat(field)
+        if not repeated:
             break
         done.wrong += verdict.wrong_now(field, reference)
-        for folder, message in failed:  # as the documentation says: it runs again when its folder is deleted
-            done.told.append(f"failed run: {message}")
+        for folder, message in repeated:  # as the documentation says: it runs again when its folder is deleted
+            done.told.append(f"failed run, or one without energy: {message}")
             _does_as_told(field, f"error: {message}", done)
             shutil.rmtree(folder)
     else:

@@ -23,6 +23,9 @@ SHORT = {f"{phase}_energy_j" for phase in ("load", "preprocess", "broadcast", "e
 # What tells how a run ended.
 ENDING = {"status", "failure_kind", "failure_phase", "failure_message", "failures", "repeats_ok", "repeats_failed",
           "repeats_resumed", "resumed_after_epoch", "workers_lost"}  # fmt: skip
+# What a run lacks whose sampler was lost, with this reason.
+POWER = re.compile(r"power|energy|_w$|_j$|_per_j$")
+LOST_SAMPLER = "the sampler does not cover it"
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")
 LARGEST = 1e15
 
@@ -79,10 +82,13 @@ def _wrong_cells(name, path, reference, complete):
     for (_, mine), (_, other) in zip(ours.iterrows(), theirs.iterrows(), strict=True):
         failed = mine.get("status") == "failed" or mine.get("repeats_ok") == 0
         reason = mine.get("failure_message", mine.get("failures"))
+        unpowered = not complete and LOST_SAMPLER in str(mine.get("power_reason"))
         if failed and (complete or not isinstance(reason, str)):
             wrong.append(f"{name}: failed, {reason}")
         for column in theirs.columns:
             if column in NOT_COMPARED or (failed and (column in ENDING or column.endswith("_reason"))):
+                continue
+            if unpowered and POWER.search(column) and (pd.isna(mine[column]) or column == "power_reason"):
                 continue
             if fault := _wrong_cell(mine[column], other[column], is_measured(column), failed, column in SHORT):
                 wrong.append(f"{name}: {column} {fault}")
@@ -143,13 +149,15 @@ def left_behind(field):
     return [f"left: process {each.pid}" for each in field.processes()]
 
 
-def failed_runs(field):
-    """(folder, message) of each run whose record says that it has failed."""
+def runs_to_repeat(field):
+    """(folder, message) of each run whose record says that it has failed, or that its sampler was lost."""
     found = []
     for path in field.disk.glob(f"{RUN}/record.json"):
         record = json.loads(path.read_text())
         if record["status"] == "failed":
             found.append((path.parent, record["failure"]["message"]))
+        elif LOST_SAMPLER in str(record["power"]["reason"]):
+            found.append((path.parent, record["power"]["reason"]))
     return found
 
 
