@@ -33,7 +33,7 @@ ELSEWHERE = {
     "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce image/encoded image/class/label",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-    "Snakemake's Slurm plugin": "--slurm-status-command slurm_partition",
+    "Snakemake and its Slurm plugin": "--slurm-status-command slurm_partition __use_yte__",
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
 }

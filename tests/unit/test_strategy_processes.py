@@ -144,7 +144,7 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
 
 
 def test_nothing_goes_on_without_any_worker(tmp_path):
-    code, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(60)")
+    code, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(600)")
     assert (code != 0, sorted(told["lost"])) == (True, [1, 2])
 
 

@@ -14,7 +14,7 @@ from study.instruments.power.series import Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
 GAP_TICKS = 3  # a longer distance between two readings is a gap
-MOST_GAP = 0.1  # of a window: with longer gaps, the integral of power is none
+MOST_GAP = 0.1  # of a window: with a longer gap, the integral of power is none
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,14 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
     """
     tick = 1 / rate_hz
     readings = [series.readings(values)[0] for values in (series.energy_j, series.power_w)]
-    gaps = [_gaps(seconds, begin, end, tick) for seconds in readings]
+    gaps = [float(_gap_lengths(seconds, begin, end, tick).sum()) for seconds in readings]
     covered = [_covers(seconds, begin, end, tick) for seconds in readings]
     gap = gaps[0] if covered[0] else min(gaps)
     if not any(covered):
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
     counter = series.counted_j(begin, end) if covered[0] else None
-    is_read = covered[1] and gaps[1] <= MOST_GAP * (end - begin)  # an integral over a long gap is a guess
+    longest = _gap_lengths(readings[1], begin, end, tick).max(initial=0)
+    is_read = covered[1] and longest <= MOST_GAP * (end - begin)  # an integral over a long gap is a guess
     trapezoid = series.integral_j(begin, end) if is_read else None
     updates = _updates(series, begin, end)
     if doubted := doubt(series, (begin, end), counter, trapezoid, updates):
@@ -79,7 +80,7 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
         few = counted(updates, "update")
         return Energy(None, None, None, updates, gap, f"unresolved: {few} of the sensor in {end - begin:.3g} s")
     if counter is None and trapezoid is None:
-        return Energy(None, None, None, updates, gap, f"no reading of power for {gap:.3g} of {end - begin:.3g} s")
+        return Energy(None, None, None, updates, gap, f"no reading of power for {longest:.3g} of {end - begin:.3g} s")
     one_hz = None if trapezoid is None else _one_hz(series, begin, end)
     return Energy(counter, trapezoid, one_hz, updates, gap, None)
 
@@ -107,8 +108,8 @@ def _updates(series: Series, begin: float, end: float) -> int:
     return 0
 
 
-def _gaps(seconds: Values, begin: float, end: float, tick: float) -> float:
-    """Seconds of the window in gaps, which are distances between readings of more than `GAP_TICKS` ticks."""
+def _gap_lengths(seconds: Values, begin: float, end: float, tick: float) -> Values:
+    """Seconds of each gap in the window: a distance between readings of more than `GAP_TICKS` ticks."""
     edges = np.concatenate([[begin], seconds[(seconds > begin) & (seconds < end)], [end]])
     steps = np.diff(edges)
-    return float(steps[steps > GAP_TICKS * tick].sum())
+    return steps[steps > GAP_TICKS * tick]
