@@ -8,6 +8,7 @@ from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
+from study.experiment.expansion import load_study
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
@@ -23,16 +24,16 @@ def main() -> None:
     folder = Path(paths.study_folder(results, arguments.study))
     runs_csv = folder / "runs.csv"
     if not runs_csv.exists():
-        raise StudyError(
-            f"{checked.shown(runs_csv)} is not there; make it with: snakemake --profile local --config "
-            f"study={arguments.study}"
-        )
+        command_line.check_machine(arguments.machine, arguments.results_dir)
+        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        raise StudyError(f"{checked.shown(runs_csv)} is not there; run the study first: {how}")
     _print_findings(arguments.study, folder / "findings.json")
     _print_failures(runs_csv, checked.shown(results))
     shown = checked.shown(folder)
     print(f"\nWhere to look, in {shown}/:")
     print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
-    print("  findings.md   the findings with the runs behind each")
+    if (folder / "findings.json").exists():
+        print("  findings.md   the findings with the runs behind each")
     print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
     print("  runs.csv      one row per run; the column record names its folder")
 
@@ -51,9 +52,10 @@ def _rows(runs_csv: Path) -> list[dict[str, str]]:
 
 
 def _print_failures(runs_csv: Path, results: str) -> None:
-    failed = [row for row in _rows(runs_csv) if row["status"] != "ok"]
+    rows = _rows(runs_csv)
+    failed = [row for row in rows if row["status"] != "ok"]
     if not failed:
-        print("\nNo run failed.")
+        print("\nNo run failed." if rows else "\nThe study has no runs.")
         return
     print(f"\n{counted(len(failed), 'run')} failed:")
     for row in failed[:MOST_FAILURES]:

@@ -16,12 +16,8 @@ def main() -> None:
     path = Path(folder, "report.html")
     if not path.exists():
         command_line.check_machine(arguments.machine, arguments.results_dir)
-        study, machine = load_study(arguments.study).name, arguments.machine
-        other = "" if machine == "local" else f" machine={machine}"
-        raise StudyError(
-            f"{path} is not there; run the study first: snakemake --profile PROFILE --config study={study}{other}, "
-            "where PROFILE is local for this computer, else one of profiles/"
-        )
+        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        raise StudyError(f"{path} is not there; run the study first: {how}")
     print(f"The report is {path}; open it in a browser.")
 
 

@@ -30,6 +30,16 @@ def check_machine(machine: str, results_dir: str) -> None:
         )
 
 
+def how_to_run(study: str, machine: str) -> str:
+    """The command that makes a study's results on a machine."""
+    if machine == "local":
+        return f"snakemake --profile local --config study={study}"
+    return (
+        f"snakemake --profile PROFILE --config study={study} machine={machine}, where PROFILE is a folder in profiles "
+        "for that machine"
+    )
+
+
 def folder(text: str) -> str:
     """Of an argument of argparse: the path of a folder, which is not empty."""
     if not text:
