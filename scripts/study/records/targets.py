@@ -89,8 +89,8 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
         why = "history.csv is of an older version, without the times at which epochs began"
         return dict.fromkeys(("target_reason", "target_energy_reason"), why)
     edges = phases.read(folder / "phases.jsonl")
-    if why := phases.set_clock(edges):
-        return dict.fromkeys(("target_reason", "target_energy_reason"), f"{why}: no times")
+    if clock := phases.set_clock(edges):
+        return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
     begins = [edge["wall_ns"] for edge in edges
               if (edge["phase"], edge["edge"], edge["rank"]) == ("train", "begin", 0)]  # fmt: skip
     found: dict[str, Any] = {
