@@ -26,6 +26,7 @@ def load(name: str) -> dict[str, Any]:
     content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
         _check_job_options(content)
+        _check_memory_mode(content)
         _check_power_model(content.get("power_model"))
         _check_environment(content.get("environment", {}))
         return {"name": name, **content, **host_file.settings(content)}
@@ -49,13 +50,12 @@ def _checked_base(name: str) -> str | None:
 
 
 def _check_job_options(content: dict[str, Any]) -> None:
-    """Refuse options that would not reach the batch system, or contradict the machine's other keys."""
+    """Refuse options that would not reach the batch system."""
     if content.get("scheduler") == SLURM and "job_options" in content:
         raise StudyError(
             "job_options: Slurm jobs are submitted by Snakemake's plugin, which does not read them; give partition and "
             "the like under default-resources of the profile (docs/machines/slurm.md)"
         )
-    _check_memory_mode(content)
 
 
 def _check_environment(environment: dict[str, str]) -> None:
