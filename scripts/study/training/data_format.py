@@ -6,20 +6,52 @@ from typing import Any
 
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
+from study.training import precision
 
 
 def arranged(model: Any, run: RunDefinition) -> Any:
     """``model`` in the run's data format. Raises `StudyError` if TensorFlow has no such operations here."""
     if run.parameters.get("data_format", "channels_last") == "channels_last":
         return model
-    from tensorflow.python.util import _pywrap_util_port
-
-    if run.machine["gpus_per_rank"] == 0 and not _pywrap_util_port.IsMklEnabled():
-        raise StudyError(
-            "data_format: channels_first needs oneDNN on a CPU, which TensorFlow does not use on this one; use "
-            "channels_last"
-        )
+    if run.machine["gpus_per_rank"] == 0:
+        _check_cpu(precision.of(run).removeprefix("mixed_"))
     return channels_first(model)
+
+
+def _check_cpu(number_type: str) -> None:
+    if _can_train(number_type):
+        return
+    if number_type != "float32":
+        raise StudyError(
+            f"data_format: on this CPU TensorFlow cannot train with channels_first in {number_type}; use "
+            "precision: float32, or channels_last"
+        )
+    raise StudyError(
+        "data_format: on this CPU TensorFlow cannot train with channels_first, since it does not use oneDNN; switch "
+        'oneDNN on in the machine\'s file (environment: {TF_ENABLE_ONEDNN_OPTS: "1"}), or use channels_last'
+    )
+
+
+def _can_train(number_type: str) -> bool:
+    """Whether a convolution and a pooling with their gradients can be computed with the channels first.
+
+    That depends on the CPU, and TensorFlow has no public function that tells it.
+    """
+    import tensorflow as tf
+
+    @tf.function
+    def step(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch([maps, weights])
+            found = tf.nn.conv2d(maps, weights, 1, "SAME", data_format="NCHW")
+            found = tf.nn.max_pool2d(found, 2, 2, "SAME", data_format="NCHW")
+        return tape.gradient(found, [maps, weights])
+
+    try:
+        step(tf.zeros((2, 3, 4, 4), number_type), tf.zeros((3, 3, 3, 2), number_type))
+    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError):
+        return False
+    return True
 
 
 def channels_first(model: Any) -> Any:

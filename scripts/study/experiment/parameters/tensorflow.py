@@ -82,7 +82,8 @@ declare(
         "data_format",
         Choice(("channels_last", "channels_first")),
         "Position of the channel axis in a convolution's input and output. The weights are the same for both. On a "
-        "CPU, channels_first needs oneDNN; without it, the run fails at its start.",
+        "CPU, channels_first needs oneDNN, and in 16 bits also the CPU's instructions for them. Without these, the run "
+        "fails at its start.",
         default="channels_last",
         papers=of_all_papers("channels_last"),
         refuse=_data_format,
