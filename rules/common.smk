@@ -56,6 +56,7 @@ try:
     for file in dict.fromkeys([*workflow.configfiles, *workflow.overwrite_configfiles]):
         checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
     checked.check(config, "config", "config/config.yaml or --config")
+    paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
     STUDY = expansion.load_study(config["study"])
     os.environ[expansion.PLANNED] = expansion.digest(STUDY)
     MACHINE = machine.load(config["machine"])

@@ -87,6 +87,11 @@ def test_nothing_in_common_is_refused(compared):
         compared({"local": 10.0, "local_mpi": 20.0}, tables=())
 
 
+def test_a_folder_that_cannot_be_a_study_s_is_refused():
+    with pytest.raises(compare_machines.StudyError, match="^/: is no folder of a study's results, results/<machine>"):
+        compare_machines._given("/")
+
+
 def results_of(make_run, tmp_path, machine, runtimes):
     """A folder of a study's results with one repeat per runtime; its runs have calibrations of 0.2 s."""
     runs = expand(gpus=1, repeats=len(runtimes))

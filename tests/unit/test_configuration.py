@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from study.core import checked, configuration
+from study.core import checked, configuration, paths
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.machines import machine
@@ -208,6 +208,14 @@ def test_the_config_file_itself():
     checked.check(content, "config", "config/config.yaml")
     with pytest.raises(StudyError, match="did you mean 'machine'"):
         checked.check({**content, "machin": "x"}, "config", "--config")
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path):
+    paths.check_folders({"data_dir": str(tmp_path), "results_dir": str(tmp_path / "none yet")})
+    (tmp_path / "file").touch()
+    for folder in ("file", "file/results"):
+        with pytest.raises(StudyError, match="^results_dir: .*/file is a file; give a folder"):
+            paths.check_folders({"data_dir": str(tmp_path), "results_dir": str(tmp_path / folder)})
 
 
 def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):

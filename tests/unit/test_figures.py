@@ -503,6 +503,7 @@ def test_published_values_that_are_not_there(changes, words):
     ("old", "new", "words"),
     [("y_scale: log", "yscale: log", "unknown key; did you mean 'y_scale'"),
      ("loss: training loss", "los: training loss", "'los' is not one of .*; did you mean 'loss'"),
+     ("scaling: strong", "scaling: strng", r"runs.scaling: 'strng' is not one of .*; did you mean 'strong'"),
      ("runs: {benchmark: nt3", "runs: {benchmak: nt3", "'benchmak' is not one of .*; did you mean 'benchmark'")],
 )  # fmt: skip
 def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):

@@ -1,7 +1,10 @@
 """Locations of the repository, its configuration and a machine's results; used by rules and scripts."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from study.core.errors import StudyError
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "scripts"
@@ -35,8 +38,22 @@ def study_folder(folder: str | Path, study: str) -> str:
 
 
 def machine_folder(tidy_table: str | Path) -> Path:
-    """The folder ``results/<machine>`` that contains a study's ``runs.csv`` or ``loading.csv``."""
-    return Path(tidy_table).parents[2]
+    """The folder ``results/<machine>`` that contains a study's ``runs.csv`` or ``loading.csv``.
+
+    Raises `StudyError` if there are fewer folders above the file.
+    """
+    folders = Path(tidy_table).parents
+    if len(folders) < 3:
+        raise StudyError(f"{folders[0]}: is no folder of a study's results, results/<machine>/studies/<study>")
+    return folders[2]
+
+
+def check_folders(folders: Mapping[str, str]) -> None:
+    """Raise `StudyError` where a file stands in the place of a folder. folders: by the keys that name them."""
+    for key, folder in folders.items():
+        for place in (Path(folder), *Path(folder).parents):
+            if place.exists() and not place.is_dir():
+                raise StudyError(f"{key}: {place} is a file; give a folder")
 
 
 def beside(folder: str | Path, machine: str) -> Path:

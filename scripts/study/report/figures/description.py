@@ -10,7 +10,7 @@ from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment import schemas
-from study.experiment.parameters import observing
+from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.parameters.registry import observed_by
 from study.records import targets, tidy
 
@@ -59,11 +59,15 @@ def files() -> list[Path]:
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The schema of these files, with the columns that tell experiments apart and those that may be drawn."""
+    """The schema of these files, with the columns that tell experiments apart, their values, and what may be drawn."""
     found = copy.deepcopy(checked.named_schema("figures"))
     found["$defs"]["column"] = {"enum": columns()}
     found["$defs"]["filter"] = {"enum": ["gpus", *columns(), *observing()]}
     found["$defs"]["quantity"] = {"enum": list(tidy.MEASURED)}
+    values = {name: PARAMETERS[name].kind.schema() for name in ("gpus", *columns(), *observing())}
+    figure, panel = found["$defs"]["figure"]["properties"], found["$defs"]["panel"]["properties"]
+    figure["runs"]["properties"] = {name: schemas.several(value) for name, value in values.items()}
+    panel["relative_to"]["properties"] = values
     return found
 
 
