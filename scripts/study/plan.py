@@ -16,6 +16,7 @@ from study.experiment.study import Dataset, PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues, storage
 from study.machines.machine import submit_program
 from study.records import check
+from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
@@ -46,6 +47,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
         )
     lines += _batch_jobs(study, machine, components)
     lines += _too_long(study, machine, components)
+    lines += _too_few_blocks(study)
     lines += expected
     refusals = refused(study, machine, components)
     if refusals:
@@ -124,6 +126,18 @@ def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> lis
             f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or they end as timeout"
         )
     return [f"  Warning: {line}" for line in lines]
+
+
+def _too_few_blocks(study: Study) -> list[str]:
+    """A warning of arms whose repeats are too few for a verdict."""
+    arms = [(arm.baseline, arm.name) for run in study.runs for arm in run.arms if arm.switches]
+    few = [arm for arm, blocks in collections.Counter(arms).items() if blocks < LEAST_BLOCKS]
+    if not few:
+        return []
+    return [
+        f"  Warning: {counted(len(few), 'arm')} of tuning with fewer than {LEAST_BLOCKS} repeats: the table gives no "
+        "verdict for fewer; set repeats in the grid"
+    ]
 
 
 def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:

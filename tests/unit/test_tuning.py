@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 from examples import STUDY, expand
 
+from study import plan
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS
+from study.machines import machine
 from study.records import arms, tuner
 from study.records.tidy import arms_text
 from study.report.figures import tuning_drawing
@@ -86,6 +88,14 @@ def test_no_verdict_below_three_blocks(runs_of, blocks, verdict):
     row = table_of(runs_of({"arrays": 2.0}, blocks=blocks)).loc["arrays"]
     assert (row.blocks, row.verdict) == (blocks, verdict)
     assert math.isnan(row.p_value) == math.isnan(row.detectable_pct) == (verdict is None)
+
+
+@pytest.mark.parametrize(("repeats", "warns"), [(1, True), (2, True), (3, False)])
+def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
+    point = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
+    content = {**copy.deepcopy(STUDY), "runs": [{**point, "repeats": repeats, "tuning": SWITCHES}]}
+    told = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {})
+    assert ("Warning: 3 arms of tuning with fewer than 3 repeats" in told) is warns
 
 
 def test_a_failed_run_is_counted_and_never_averaged(runs_of):
