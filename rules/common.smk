@@ -53,8 +53,9 @@ if workflow.is_main_process:
 
 try:
     plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
-    for file in dict.fromkeys([*workflow.configfiles, *workflow.overwrite_configfiles]):
-        checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
+    if workflow.modifier.is_main_snakefile():  # else these files are those of the workflow that uses this one
+        for file in dict.fromkeys([*workflow.configfiles, *workflow.overwrite_configfiles]):
+            checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
     checked.check(config, "config", "config/config.yaml or --config")
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
     STUDY = expansion.load_study(config["study"])

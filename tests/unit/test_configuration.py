@@ -217,6 +217,9 @@ def test_a_file_in_the_place_of_a_folder(tmp_path):
         with pytest.raises(StudyError, match="^results_dir: .*/file is a file; give a folder"):
             paths.check_folders({"data_dir": str(tmp_path), "results_dir": str(tmp_path / folder)})
 
+    with pytest.raises(StudyError, match="^data_dir: x+: File name too long; give another folder"):
+        paths.check_folders({"data_dir": "x" * 300})
+
 
 def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):
     """As where the workflow is used as a module."""

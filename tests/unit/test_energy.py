@@ -83,6 +83,36 @@ def test_gaps_are_told():
     assert found.counter_j == pytest.approx(700), "the counter went on counting"
 
 
+@pytest.mark.parametrize(
+    ("window", "joules"),
+    [((0, 30), None), ((30, 50), None), ((0, 8), 480), ((0, 60), 60 * 40 + 350 * 20), ((42, 58), 350 * 8 + 60 * 8)],
+)
+def test_a_counter_is_not_interpolated_over_a_long_gap(window, joules):
+    """60 W, and 350 W from 30 to 50 s; no reading from 10 to 40 s: what it counted until 30 s is unknown."""
+    seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(40, 60.01, 0.1)])
+    counter = lambda t: 60 * t + 290 * (min(max(t, 30), 50) - 30)  # noqa: E731
+    for power in (None, lambda t: 350 if 30 <= t < 50 else 60):
+        found = between(series(power, counter, seconds=seconds), *window, RATE)
+        assert found.best_j == (None if joules is None else pytest.approx(joules, rel=0.01))
+        if joules is None:
+            gap = "power for 20 of" if window[0] == 0 else "power for 10 of"
+            what = "the counter for 30 s around an edge of" if power is None else gap
+            assert found.reason == f"no reading of {what} {window[1] - window[0]} s"
+
+
+def test_the_edge_of_a_window_may_be_a_reading_after_a_gap():
+    seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(40, 60.01, 0.1)])
+    found = between(series(energy=lambda t: 100 * t, seconds=seconds), 40.0, 50.0, RATE)
+    assert found.best_j == pytest.approx(1000)
+
+
+def test_a_sampler_that_is_slower_than_asked_gives_integrals_too():
+    """Each 0.6 s instead of 0.1 s: its readings are few, but none is missing."""
+    found = between(series(lambda t: 100, seconds=np.arange(0, 10, 0.6)), 1.0, 6.0, RATE)
+    assert found.best_j == pytest.approx(500)
+    assert found.gap_s == pytest.approx(4.8), "by the rate that was asked for"
+
+
 def test_time_without_readings_of_a_lost_sensor_is_a_gap():
     """It ends at 5 s; the window goes on to 9 s."""
     found = between(series(lambda t: 100, lambda t: 100 * t, seconds=np.arange(0, 5.01, 0.1)), 1.0, 9.0, RATE)

@@ -40,6 +40,7 @@ def run(tmp_path):
         whole=True,
         busy=None,
         spoil=lambda row, at: {},
+        slots=None,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -63,7 +64,7 @@ def run(tmp_path):
         (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
-        machine["ranks_per_node"] = ranks_per_node
+        machine |= {"ranks_per_node": ranks_per_node, "hosts": slots}
         return summarize(tmp_path, machine, ranks, edges(hosts, last))
 
     return make
@@ -240,9 +241,32 @@ def test_a_sensor_that_does_not_tell_gpus_apart_counts_for_whole_nodes_only(run)
     """One rank on a node of two GPUs: its sensor reads both. Two ranks: they are the ranks' own."""
     one = run({("n1", "cray", "gpu"): 200}, ranks_per_node=2, used=[None])
     assert one["energy_per_gpu_j"] is None
-    assert "did not use all GPUs of their nodes" in one["reason"]
+    assert "may not have used all GPUs of their nodes" in one["reason"]
     both = run({("n1", "cray", "gpu"): 200}, ranks=2, ranks_per_node=2, used=[None, None])
     assert both["energy_per_gpu_j"] == pytest.approx(100 * 18)
+    on_hosts = run({("n1", "cray", "gpu"): 200}, ranks=2, ranks_per_node=2, used=[None, None], slots=[["n1", 2]])
+    assert on_hosts["energy_per_gpu_j"] is None, "a file with hosts does not say how many GPUs they have"
+
+
+@pytest.mark.parametrize("gpus_per_rank", [0, 1])
+def test_nothing_stands_for_a_node_s_sensor_that_one_host_lacks(run, gpus_per_rank):
+    """Else repeats of one point would be of nodes, or of their CPUs and memory."""
+    parts = {(host, "rapl", kind): 50 for host in ("n1", "n2") for kind in ("cpu", "memory")}
+    parts |= {(host, "nvml", "gpu"): 100 for host in ("n1", "n2")} if gpus_per_rank else {}
+    without = run(parts, gpus_per_rank=gpus_per_rank, hosts=("n1", "n2"), ranks=2)
+    assert without["energy_job_j"] == pytest.approx((200 + 200 * gpus_per_rank) * 18)
+    power = run(parts | {("n1", "cray", "node"): 300}, gpus_per_rank=gpus_per_rank, hosts=("n1", "n2"), ranks=2)
+    assert power["energy_job_j"] is None
+    assert power["components"]["node"]["reason"] == "no node sensor on n2"
+    assert power["components"]["node"]["gap_s"] == pytest.approx(18)
+
+
+def test_values_at_one_hz_that_are_missing_have_a_reason(run):
+    """The counter goes on counting while the power is not read."""
+    power = run({("n1", "nvml", "gpu"): 100}, spoil=lambda row, at: {"power_w": ""} if 9 < at < 13 else {})
+    assert power["energy_per_gpu_j"] == pytest.approx(1800)
+    assert (power["power_per_gpu_one_hz_w"], power["energy_per_gpu_one_hz_j"]) == (None, None)
+    assert (power["source"], power["reason"]) == ("measured", "values at 1 Hz: no reading of power for 4 of 18 s")
 
 
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):

@@ -76,6 +76,15 @@ def test_a_sampler_that_hangs_is_killed_and_costs_no_run(monkeypatch, capsys):
     assert "the sampler did not end within 0.1 s" in capsys.readouterr().err
 
 
+def test_a_sampler_that_does_not_answer_is_killed_and_costs_no_run(monkeypatch):
+    """As in a driver that hangs before the first reading."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.PIPE)
+    monkeypatch.setattr(telemetry, "START_S", 0.1)
+    found = telemetry._answer(process)
+    assert found == {"devices": [], "reasons": {"sampler": "it did not answer within 0.1 s"}}
+    assert process.wait(60) == -signal.SIGKILL
+
+
 def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
     process = start(tmp_path / "t.csv")
     process.stdout.readline()

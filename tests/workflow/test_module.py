@@ -61,6 +61,16 @@ def test_a_folder_with_a_configuration_is_enough(folder):
     assert told.stdout == "study mine on mine: 1 run: 1 done\n", told.stderr
 
 
+def test_the_files_of_the_workflow_around_it_may_have_any_keys(folder):
+    """It hands over a part of its configuration."""
+    path = folder / "config" / "config.yaml"
+    path.write_text("samples: {1: a}\nscaling:\n" + textwrap.indent(path.read_text(), "  "))
+    snakefile = (folder / "Snakefile").read_text()
+    (folder / "Snakefile").write_text(re.sub(r"config:\n( +)config\n", r'config:\n\1config["scaling"]\n', snakefile))
+    planned = called(folder, "snakemake", *LINES, "-n")
+    assert "Study mine on machine mine: 1 run." in planned.stderr, planned.stdout
+
+
 def test_what_a_queue_forbids_is_refused_in_a_module_too(folder):
     """Snakemake itself does not run a module's handlers. With a prefix the rules have other names."""
     text = (folder / "Snakefile").read_text()

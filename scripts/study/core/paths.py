@@ -49,11 +49,14 @@ def machine_folder(tidy_table: str | Path) -> Path:
 
 
 def check_folders(folders: Mapping[str, str]) -> None:
-    """Raise `StudyError` where a file stands in the place of a folder. folders: by the keys that name them."""
+    """Raise `StudyError` where a path cannot be a folder's. folders: by the keys that name them."""
     for key, folder in folders.items():
-        for place in (Path(folder), *Path(folder).parents):
-            if place.exists() and not place.is_dir():
-                raise StudyError(f"{key}: {place} is a file; give a folder")
+        try:
+            places = [place for place in (Path(folder), *Path(folder).parents) if place.exists()]
+        except OSError as error:
+            raise StudyError(f"{key}: {folder}: {error.strerror}; give another folder") from None
+        if not places[0].is_dir():
+            raise StudyError(f"{key}: {places[0]} is a file; give a folder")
 
 
 def beside(folder: str | Path, machine: str) -> Path:

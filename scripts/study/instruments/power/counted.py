@@ -20,7 +20,7 @@ def counted(
     by_uuid = [each for each in kept if each.sensor == "nvml"]
     if used and not by_uuid and not fill_nodes:
         return [each for each in kept if each.kind != "gpu"], {
-            "gpu": "no sensor tells GPUs apart (nvml), and the ranks did not use all GPUs of their nodes"
+            "gpu": "no sensor tells GPUs apart (nvml), and the ranks may not have used all GPUs of their nodes"
         }
     if not used or not by_uuid:
         return kept, {}

@@ -1,16 +1,19 @@
 """Whether a device's energy in a window can be true, by the most it can draw, and by its counter against its power."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from study.core.files import number_or_none
-from study.instruments.power.kinds import most_w, seldom_s, wraps_s
+from study.instruments.power.kinds import OF_COUNTERS_S, lag_s, most_w, seldom_s, unit, wraps_s
 from study.instruments.power.series import Series, Values
 
 MOST_APART = 0.1  # counter and integral of power, of the larger one
 JUDGED_UPDATES = 20  # with fewer, the updates at the window's edges alone can be a tenth of its energy
+SIGMAS = 3.0
 STILL_S = 2.0  # a counter that stands still for a shorter time than this is not taken for a frozen one
+STILL_READINGS = 3  # nor one that is known to update faster than it is read, in so many distances between readings
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,12 @@ def doubt(
     """The `Doubt` about a device's energy in a window, or None.
 
     window: begin and end, monotonic seconds. counter_j, trapezoid_j: its energy. updates: the sensor's new values in
-    it. A window in which the sensor makes fewer than `JUDGED_UPDATES` is not judged by counter against power.
+    it. A window in which the sensor makes fewer than `JUDGED_UPDATES`, or in which sampling may explain that the two
+    disagree, is not judged by them.
     """
     apart = _apart(counter_j, trapezoid_j)
-    why = _impossible(series, window)
-    if not why and apart is not None:
-        why = _disagreement(series, window, apart, updates)
-    if not why and counter_j is not None and trapezoid_j is None:
+    why = _impossible(series, window) or _disagreement(series, window, counter_j, trapezoid_j, updates)
+    if not why and counter_j is not None:
         why = _standstill(series, window)
     if not why:
         return None
@@ -46,29 +48,67 @@ def doubt(
     return Doubt(f"doubtful: {why}", *(number_or_none(value) for value in (counter_j, trapezoid_j, percent)))
 
 
-def _disagreement(series: Series, window: tuple[float, float], apart: float, updates: int) -> str | None:
-    """A window that is too short to be judged is judged by all readings of the device."""
-    where = ""
-    if not _judged(series, window, updates):
-        window = float(series.seconds[0]), float(series.seconds[-1])
-        whole = _apart(series.counted_j(*window), series.integral_j(*window))
-        if whole is None or not _judged(series, window, 0):
-            return None
-        apart, where = whole, " over the run"
-    if apart <= MOST_APART:
+def _disagreement(
+    series: Series, window: tuple[float, float], counter_j: float | None, trapezoid_j: float | None, updates: int
+) -> str | None:
+    """A window that cannot be judged by itself is judged by all readings of the device."""
+    told = f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}"
+    if counter_j is None and trapezoid_j is None:
         return None
-    return f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}{where}"
+    if counter_j is not None and trapezoid_j is not None and _judged(series, window, updates):
+        if not _differ(counter_j, trapezoid_j):
+            return None
+        if _differ(counter_j, trapezoid_j, explained_j(series.sensor, *series.readings(series.power_w), window)):
+            return told
+    return f"{told} over the run" if _differs_in_the_run(series) else None
+
+
+def _differs_in_the_run(series: Series) -> bool:
+    """Whether counter and power disagree over all readings of both, without gaps; not if there are too few to tell."""
+    both = ~np.isnan(series.power_w) & ~np.isnan(series.energy_j)
+    seconds, power, counts = series.seconds[both], series.power_w[both], series.energy_j[both]
+    steps = np.diff(seconds)
+    near = steps <= series.longest_step_s(series.power_w)
+    if not near.any() or steps[near].sum() < JUDGED_UPDATES * _usual_distance(series):
+        return False
+    integral = float((steps * (power[:-1] + power[1:]) / 2)[near].sum())
+    explained = explained_j(series.sensor, seconds, power, (seconds[0], seconds[-1]))
+    return _differ(float(np.diff(counts)[near].sum()), integral, explained)
+
+
+def _differ(counter_j: float, trapezoid_j: float, explained_j: float = 0.0) -> bool:
+    apart = max(0.0, abs(counter_j - trapezoid_j) - explained_j)
+    return apart > MOST_APART * max(abs(counter_j), abs(trapezoid_j))
+
+
+def explained_j(sensor: str, seconds: Values, power: Values, window: tuple[float, float]) -> float:
+    """By how much (J) the integral of power over a window may differ from the counter although both are right.
+
+    seconds, power: readings. Between two readings, power may have changed at any moment: three standard deviations of
+    the sum of these errors. Then the lag of the sensor's power at the window's edges, and its coarse units.
+    """
+    inside_s, inside_w = _within(seconds, power, window)
+    sampling = SIGMAS * math.sqrt(float(((np.diff(inside_s) * np.diff(inside_w)) ** 2).sum()) / 2)
+    late = lag_s(sensor)
+    at_edges = power[np.minimum(abs(seconds - window[0]), abs(seconds - window[1])) <= late]
+    lag = late * float(np.ptp(at_edges)) if len(at_edges) else 0.0
+    return sampling + lag + unit(sensor) * (window[1] - window[0] + 2)
 
 
 def _standstill(series: Series, window: tuple[float, float]) -> str | None:
-    """A counter without power to compare it with: a device always needs some, so that a counter that works moves."""
+    """A device always needs some power: a counter that works moves, unless its power says that none is needed."""
     seconds, counts = _within(*series.readings(series.energy_j), window)
     moves = np.flatnonzero(np.diff(counts)) + 1  # a value is held from its first reading to its last one
     firsts, lasts = np.concatenate([[0], moves]), np.concatenate([moves, [len(counts)]]) - 1
-    longest = float((seconds[lasts] - seconds[firsts]).max())
-    if longest <= max(STILL_S, JUDGED_UPDATES * _usual_distance(series)):
+    still = np.argmax(seconds[lasts] - seconds[firsts])
+    begin, end = float(seconds[firsts[still]]), float(seconds[lasts[still]])
+    most = STILL_READINGS if series.sensor in OF_COUNTERS_S else JUDGED_UPDATES
+    if end - begin <= max(STILL_S, most * _usual_distance(series)):
         return None
-    return f"the energy counter of a {series.kind} stood still for {longest:.3g} s"
+    needed = series.integral_j(begin, end)
+    if needed is not None and needed <= 1 + unit(series.sensor) * (end - begin + 2):
+        return None
+    return f"the energy counter of a {series.kind} stood still for {end - begin:.3g} s"
 
 
 def _apart(counter_j: float | None, trapezoid_j: float | None) -> float | None:

@@ -4,24 +4,25 @@ The two have separate columns and are never mixed. A value that the sensor canno
 (`study.instruments.power.doubts`), is None with a reason; nothing is estimated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from study.core.wording import counted
 from study.instruments.power.doubts import Doubt, doubt
-from study.instruments.power.series import Series, Values
+from study.instruments.power.series import GAP_TICKS, Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
-GAP_TICKS = 3  # a longer distance between two readings is a gap
-MOST_GAP = 0.1  # of a window: with a longer gap, the integral of power is none
+MOST_GAP = 0.1  # of a window: a longer gap in it makes the integral of power a guess, one around an edge the counter's
 
 
 @dataclass(frozen=True)
 class Energy:
     """Energy (J) of one device in one window.
 
-    counter_j, trapezoid_j: None if they cannot be computed; ``reason`` says why. one_hz_j: as in the paper, the mean of
+    counter_j, trapezoid_j: None if they cannot be computed; ``reason`` says why, also if only the latter is missing of
+    a device that has power. one_hz_j: as in the paper, the mean of
     the power read once a second, times the window's length. updates: number of new values from the sensor in the
     window. gap_s: time without readings in the window. doubt: why the energy is doubtful, with its figures, or None.
     """
@@ -62,32 +63,59 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
 
     Values at the window's edges are interpolated between the ticks around them.
     """
-    tick = 1 / rate_hz
-    readings = [series.readings(values)[0] for values in (series.energy_j, series.power_w)]
-    gaps = [float(_gap_lengths(seconds, begin, end, tick).sum()) for seconds in readings]
-    covered = [_covers(seconds, begin, end, tick) for seconds in readings]
-    gap = gaps[0] if covered[0] else min(gaps)
-    if not any(covered):
+    window, tick = (begin, end), 1 / rate_hz
+    counted_on = _coverage(series, series.energy_j, window, tick, _edge_steps)
+    power_read = _coverage(series, series.power_w, window, tick, _steps)
+    gap = counted_on.gap_s if counted_on.is_whole else min(counted_on.gap_s, power_read.gap_s)
+    if not (counted_on.is_whole or power_read.is_whole):
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
-    counter = series.counted_j(begin, end) if covered[0] else None
-    longest = _gap_lengths(readings[1], begin, end, tick).max(initial=0)
-    is_read = covered[1] and longest <= MOST_GAP * (end - begin)  # an integral over a long gap is a guess
-    trapezoid = series.integral_j(begin, end) if is_read else None
+    counter = series.counted_j(begin, end) if counted_on.is_known else None
+    trapezoid = series.integral_j(begin, end) if power_read.is_known else None
     updates = _updates(series, begin, end)
-    if doubted := doubt(series, (begin, end), counter, trapezoid, updates):
+    if doubted := doubt(series, window, counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
     if updates < UPDATES:
         few = counted(updates, "update")
         return Energy(None, None, None, updates, gap, f"unresolved: {few} of the sensor in {end - begin:.3g} s")
-    if counter is None and trapezoid is None:
-        return Energy(None, None, None, updates, gap, f"no reading of power for {longest:.3g} of {end - begin:.3g} s")
     one_hz = None if trapezoid is None else _one_hz(series, begin, end)
-    return Energy(counter, trapezoid, one_hz, updates, gap, None)
+    unread = None
+    if trapezoid is None and power_read.has_readings:
+        unread = f"no reading of power for {power_read.step_s:.3g} of {end - begin:.3g} s"
+    elif counter is None and trapezoid is None:
+        unread = f"no reading of the counter for {counted_on.step_s:.3g} s around an edge of {end - begin:.3g} s"
+    return Energy(counter, trapezoid, one_hz, updates, gap, unread)
 
 
-def _covers(seconds: Values, begin: float, end: float, tick: float) -> bool:
-    """Whether the readings at these times begin and end with the window or outside it."""
-    return len(seconds) >= 2 and bool(seconds[0] <= begin + tick and seconds[-1] >= end - tick)
+@dataclass(frozen=True)
+class _Coverage:
+    """How a column of a device was read in a window.
+
+    is_whole: from its begin to its end. gap_s: time in gaps. step_s: the longest time without a reading that matters
+    for the energy. is_known: whether that is short enough.
+    """
+
+    has_readings: bool
+    is_whole: bool
+    gap_s: float
+    step_s: float
+    is_known: bool
+
+
+def _coverage(
+    series: Series,
+    values: Values,
+    window: tuple[float, float],
+    tick: float,
+    steps: Callable[[Values, float, float], Values],
+) -> _Coverage:
+    """The `_Coverage` of a column. steps: from (times of readings, begin, end) to the times without one that matter."""
+    seconds, (begin, end) = series.readings(values)[0], window
+    is_whole = len(seconds) >= 2 and bool(seconds[0] <= begin + tick and seconds[-1] >= end - tick)
+    every = _steps(seconds, begin, end)
+    longest = float(steps(seconds, begin, end).max(initial=0))
+    most = max(series.longest_step_s(values, tick), MOST_GAP * (end - begin))
+    gap = float(every[every > GAP_TICKS * tick].sum())
+    return _Coverage(len(seconds) > 0, is_whole, gap, longest, is_whole and longest <= most)
 
 
 def _one_hz(series: Series, begin: float, end: float) -> float:
@@ -108,8 +136,15 @@ def _updates(series: Series, begin: float, end: float) -> int:
     return 0
 
 
-def _gap_lengths(seconds: Values, begin: float, end: float, tick: float) -> Values:
-    """Seconds of each gap in the window: a distance between readings of more than `GAP_TICKS` ticks."""
-    edges = np.concatenate([[begin], seconds[(seconds > begin) & (seconds < end)], [end]])
-    steps = np.diff(edges)
-    return steps[steps > GAP_TICKS * tick]
+def _steps(seconds: Values, begin: float, end: float) -> Values:
+    """Seconds between readings in the window, and between its edges and the readings next to them."""
+    return np.diff(np.concatenate([[begin], seconds[(seconds > begin) & (seconds < end)], [end]]))
+
+
+def _edge_steps(seconds: Values, begin: float, end: float) -> Values:
+    """Seconds between the two readings around each edge of the window; none for an edge at a reading."""
+    edges = np.array([begin, end])
+    after = np.searchsorted(seconds, edges, side="left")
+    inside = (after > 0) & (after < len(seconds))
+    inside[inside] = seconds[after[inside]] > edges[inside]
+    return seconds[after[inside]] - seconds[after[inside] - 1]

@@ -21,6 +21,11 @@ OF_SENSORS = {
 SELDOM_S, OF_COUNTERS_S = 1.0, {"rapl": 0.1}  # each 1 ms (Linux kernel, powercap); the rest is for late readings
 # {sensor: J}: the least that a counter of this sensor can count before it wraps to 0: 2^32 units of 15.3 uJ on AMD.
 WRAPS_J = {"rapl": 65_500.0}
+# {sensor: s}: over how long its power may be a mean: the last second on some GPUs and drivers (NVML's reference,
+# nvmlDeviceGetPowerUsage), so that its integral lags behind the counter.
+LAG_S = {"nvml": 1.0}
+# {sensor: W or J}: its units, where they are coarse: Cray's counters have whole watts and whole joules.
+UNIT = {"cray": 1.0}
 
 
 def most_w(sensor: str, kind: str) -> float:
@@ -36,3 +41,13 @@ def seldom_s(sensor: str) -> float:
 def wraps_s(sensor: str, kind: str) -> float:
     """The time (s) in which a counter may wrap unseen, at its device's most power; infinite if it does not wrap."""
     return WRAPS_J.get(sensor, float("inf")) / most_w(sensor, kind)
+
+
+def lag_s(sensor: str) -> float:
+    """By how much (s) a sensor's power may be behind its counter."""
+    return LAG_S.get(sensor, 0.0)
+
+
+def unit(sensor: str) -> float:
+    """The unit (W, J) to which a sensor's readings are cut off; 0 if it is fine."""
+    return UNIT.get(sensor, 0.0)

@@ -6,6 +6,7 @@ never outlives them.
 
 import csv
 import os
+import random
 import select
 import socket
 import sys
@@ -31,7 +32,8 @@ def sample(
     """Write readings of ``devices`` (a list of `readings.Device`) to ``path`` until ``stop`` is closed.
 
     path: a CSV file with ``COLUMNS``, one row per device and tick; each tick is flushed at once, so that a kill loses
-    at most one. rate_hz: ticks per second; a late tick is not repeated, and its row has the true time. A device that
+    at most one. rate_hz: ticks per second, each at a random moment of its interval, so that it never keeps step with
+    what it measures, such as training steps of the same length. A late tick is not repeated. A device that
     fails has no row for that tick. ``ready`` is called after the first tick, and one more tick follows when ``stop`` is
     closed, so that everything in between is covered.
     """
@@ -52,7 +54,7 @@ def sample(
                 ready()
                 announced = True
             tick = max(tick + 1, int((time.monotonic() - begun) * rate_hz) + 1)
-            closed = _closed_before(stop, begun + tick / rate_hz)
+            closed = _closed_before(stop, begun + (tick + random.random()) / rate_hz)  # noqa: S311
 
 
 def _row(device: Device, host: str) -> list[Any] | None:

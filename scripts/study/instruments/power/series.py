@@ -15,6 +15,8 @@ COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME
            "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
 MORE = ("freshness", "utilization_pct")
 
+GAP_TICKS = 3  # a longer distance between two readings than so many usual ones is a gap
+
 Values = NDArray[np.float64]
 
 
@@ -36,6 +38,14 @@ class Series:
         """(seconds, values) of the ticks in which ``values``, one of this series' columns, was read."""
         known = ~np.isnan(values)
         return self.seconds[known], values[known]
+
+    def longest_step_s(self, values: Values, least_s: float = 0.0) -> float:
+        """The longest distance between two readings of ``values`` that is no gap: three times the usual one.
+
+        least_s: taken for the usual distance if that is shorter.
+        """
+        steps = np.diff(self.readings(values)[0])
+        return GAP_TICKS * max(least_s, float(np.median(steps)) if len(steps) else 0.0)
 
     def counted_j(self, begin: float, end: float) -> float | None:
         """Rise of the counter in a window, interpolated at its edges; None with fewer than two readings."""

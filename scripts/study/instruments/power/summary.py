@@ -140,14 +140,16 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
 
 
 def _used_gpus(folder: Path, machine: dict[str, Any]) -> tuple[set[str | None], bool]:
-    """(UUIDs of the ranks' GPUs, with None for an unknown one, whether the ranks use all GPUs of their nodes).
+    """(UUIDs of the ranks' GPUs, with None for an unknown one, whether the ranks surely use all GPUs of their nodes).
 
     See `study.instruments.power.counted`.
     """
     if not machine["gpus_per_rank"]:
         return set(), False
     ranks = checked.load_json(folder / "metrics.json", RANKS)["ranks"]
-    return {rank.get("gpu") for rank in ranks}, len(ranks) % machine["ranks_per_node"] == 0
+    # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.
+    fill_nodes = not machine.get("hosts") and len(ranks) % machine["ranks_per_node"] == 0
+    return {rank.get("gpu") for rank in ranks}, fill_nodes
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
@@ -179,9 +181,11 @@ def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: 
 
 
 def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, kind: str) -> dict[str, Any]:
-    without = set(spans) - {device.host for device in devices}
+    without = sorted(set(spans) - {device.host for device in devices})
     if without:
-        return {**NOTHING, "reason": f"no {kind} sensor on {', '.join(sorted(without))}"}
+        # Where other hosts have one, it is a gap as long as the window: nothing else may stand for a node's sensor.
+        gap = max(spans[host][1] - spans[host][0] for host in without) if devices else None
+        return {**NOTHING, "gap_s": gap, "reason": f"no {kind} sensor on {', '.join(without)}"}
     devices = [device for device in devices if device.host in spans]
     parts = [energy.between(device, *spans[device.host], rate_hz) for device in devices]
     return {
@@ -219,12 +223,14 @@ def _power(
 ) -> dict[str, Any]:
     whole = found.get(RUN, dict.fromkeys(KINDS, NOTHING))
     per_gpu, why = _of_the_gpus(whole, machine)
-    one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
+    one_hz, why_no_hz = _of_the_gpus(whole, machine, "one_hz_j")
     training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), machine)
+    if per_gpu is not None:  # the counter's; the values at 1 Hz need the power
+        absent, why = None, f"values at 1 Hz: {why_no_hz}" if why_no_hz else None
     any_energy = any(part["energy_j"] is not None for part in whole.values())
     return {
         "source": source if per_gpu is not None else None,
-        "reason": None if per_gpu is not None else "; ".join(dict.fromkeys(filter(None, [absent, why]))),
+        "reason": "; ".join(dict.fromkeys(filter(None, [absent, why]))) or None,
         "power_per_gpu_w": _mean_power(per_gpu, windows, RUN, ranks),
         "power_per_gpu_training_w": _mean_power(training, windows, "train", ranks),
         "power_per_gpu_one_hz_w": _mean_power(one_hz, windows, RUN, ranks),

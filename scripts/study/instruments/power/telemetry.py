@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from study.core.paths import ROOT
 from study.instruments.power.sampler import COLUMNS, MEASURES
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
-STOP_S = 10
+START_S, STOP_S = 60, 10
 NANOSECONDS, NAME, NUMBER = r"-?[0-9]{1,19}", r"[^,\0\ufffd]+", r"(-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?)?"
 WHOLE = re.compile(",".join([NANOSECONDS] * 2 + [NAME] * 4 + [NUMBER] * len(MEASURES)))  # a line that is not cut off
 
@@ -69,10 +70,20 @@ def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Po
         line += ["--model", json.dumps(machine["power_model"])]
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    answer = cast(IO[bytes], process.stdout).readline()
-    found = json.loads(answer or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+    found = _answer(process)
     write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": rank, **found})
     return process
+
+
+def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the sampler has found; one that does not answer, as in a driver that hangs, is killed and costs no run."""
+    answers = cast(IO[bytes], process.stdout)
+    ready, _, _ = select.select([answers], [], [], START_S)
+    if not ready:
+        process.kill()
+        return {"devices": [], "reasons": {"sampler": f"it did not answer within {START_S} s"}}
+    # It writes its answer at once, as one line.
+    return json.loads(answers.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
 
 
 def _held(process: subprocess.Popen[bytes] | None, communicator: Any) -> int | None:
