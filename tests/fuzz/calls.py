@@ -157,7 +157,7 @@ NOT_FUZZED = {
             "study.data.arrow_blocks:_without_plus",
             "study.instruments.calibration:measure",
             "study.core.files:write_sealed",
-            "study.instruments.power.telemetry:_start",
+            "study.instruments.power.telemetry:_answer",
             "study.launch.spots:_told",
             "study.launch.spots:from_text",
             "study.machines.guard:_order",

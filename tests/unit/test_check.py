@@ -122,6 +122,43 @@ def test_accepted_then_unchanged_then_slower(local):
     assert local.check("--only-report")[0] == 0
 
 
+def add(local, study, runtimes):
+    """Add repeats to those that are there."""
+    local.study = study
+    for run, seconds in zip(study.runs[-len(runtimes) :], runtimes, strict=True):
+        folder = local.make_run(run, runtime=seconds, load=(2.0,))
+        write_json(folder / "record.json", make_record(folder))
+
+
+def test_further_repeats_are_compared_without_the_reference_s_own(local):
+    """Both together would be half as slow as the new ones are."""
+    local.runs(study_with(RUNTIME), STEADY)
+    local.check("--accept")
+    add(local, study_with(RUNTIME, repeats=6), [11.2, 11.3])
+    assert local.check()[0] == 0
+    assert (local.row.verdict, local.row.repeats) == ("not enough repeats", 2)
+    assert local.row.reason == "the reference's own runs are left out"
+    add(local, study_with(RUNTIME, repeats=8), [11.15, 11.25])
+    assert local.check()[0] == 1
+    assert (local.row.verdict, local.row.repeats) == ("regression", 4)
+    local.check("--accept")
+    (entry,) = yaml.safe_load(local.file.read_text())["references"]
+    assert (entry["repeats"], len(entry["runs"])) == (8, 8), "all are accepted"
+
+
+def test_runs_with_several_versions_of_the_libraries_are_no_repeats(local, monkeypatch):
+    local.runs(study_with(RUNTIME), STEADY)
+    frames = checks._runs
+
+    def mixed(*arguments):
+        frame = frames(*arguments)
+        return frame.assign(packages=["tensorflow 2.15"] * 2 + ["tensorflow 2.18"] * 2)
+
+    monkeypatch.setattr(checks, "_runs", mixed)
+    local.check()
+    assert local.row.verdict == "runs with several versions of the libraries"
+
+
 def test_noisy_repeats_are_uncertain_and_no_regression(local):
     study = study_with(RUNTIME)
     local.runs(study, STEADY)

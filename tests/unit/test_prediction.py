@@ -16,6 +16,7 @@ from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.prediction import extra_p, goals, mechanisms, published, settings, versions
+from study.prediction import forecast as forecasts
 from study.prediction.answers import answers, series_key
 from study.prediction.check import check
 from study.prediction.forecast import forecast
@@ -200,7 +201,7 @@ def test_a_larger_count_is_predicted():
         # On 6 ranks per node: 4, 8, 16 double one rank, 6 and 12 double a node.
         ((1, 2, 24), 1000, (), [1, 2, 4, 6, 8, 12, 16, 24, 48, 96, 192, 384]),
         ((2, 12, 24), 8, (3,), [2, 3, 4, 6, 8, 12, 16, 24, 48]),  # none below the smallest or beyond the machine
-        ((2, 6, 24), 4, (1, 8), [2, 4, 6, 8, 12, 16, 24]),
+        ((2, 6, 24), 4, (1, 8, 48), [2, 4, 6, 8, 12, 16, 24]),  # nor planned ones
     ],
 )
 def test_candidates_double_a_rank_and_a_node(measured, nodes, planned, candidates):
@@ -303,6 +304,109 @@ def test_accuracy_is_not_extrapolated():
     assert excluded[24] == "test_accuracy at least 0.9", "equal rates in single and double precision are equal"
     assert excluded[12] == "test_accuracy at least 0.9 (not known there)"
     assert excluded[24] == excluded[48] == "test_accuracy at least 0.9"
+
+
+ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.95),))
+
+
+def _recommended_by_batch(frame, batch):
+    (answer,) = answered(frame)
+    series = next(each for each in answer.candidates if batch in each)
+    return recommend(answer.model, answer.predictions[series], ACCURATE)
+
+
+def test_accuracy_of_other_batches_says_nothing():
+    """Of a rank's batch of 20 all runs are good; of 320 those on 1 rank, or those on more are not."""
+    small = runs()
+    large = runs(batch_size=320, batch_size_per_rank=320)
+    large["record"] = large["record"] + "-320"
+    bad = large.assign(test_accuracy=np.where(large["gpus"] > 1, 0.55, 1.0))
+    assert _recommended_by_batch(pd.concat([small, bad]), 20).pick >= 24
+    assert _recommended_by_batch(pd.concat([small, bad]), 320).pick == 1
+    one = _recommended_by_batch(pd.concat([small, large[large["gpus"] == 1]]), 320)
+    assert one.pick == 1
+    assert one.candidates.set_index("ranks")["excluded_by"][2] == "test_accuracy at least 0.95 (not known there)"
+
+
+def test_accuracy_of_a_larger_batch_is_not_known():
+    """Batch scaling: the rate stays, the batch of a rank grows."""
+    frame = runs((1, 2, 4), batch_scaling="linear", learning_rate_scaling="none", learning_rate_used=0.001)
+    frame = frame.assign(scaling="batch", epochs_per_rank=384, batch_size_per_rank=20 * frame["gpus"])
+    frame["runtime_s"] = 384 * frame["time_per_epoch_s"] + 30
+    excluded = recommended(frame, ACCURATE).candidates.set_index("ranks")["excluded_by"]
+    assert excluded[[1, 2, 4]].isna().all()
+    assert excluded[8] == "test_accuracy at least 0.95 (not known there)"
+    frame.loc[frame["gpus"] == 4, "test_accuracy"] = 0.6
+    excluded = recommended(frame, ACCURATE).candidates.set_index("ranks")["excluded_by"]
+    assert excluded[[1, 2]].isna().all()
+    assert excluded[4] == "test_accuracy at least 0.95"
+
+
+def test_each_repeat_must_reach_the_accuracy():
+    frame = runs().assign(test_accuracy=1.0)
+    frame.loc[frame["record"] == "runs/6-2/record.json", "test_accuracy"] = 0.91
+    excluded = recommended(frame, ACCURATE).candidates.set_index("ranks")["excluded_by"]
+    assert excluded[6] == "test_accuracy at least 0.95"
+
+
+def test_energies_of_the_gpus_are_not_taken_for_those_of_the_job():
+    frame = with_energy(runs())
+    frame["energy_per_gpu_j"] = frame["energy_job_j"] / frame["gpus"] / 2
+    some = frame.assign(energy_job_j=frame["energy_job_j"].where(frame["repeat"] == 1))
+    (answer,) = answered(some)
+    assert not answer.of_gpus
+    assert answer.observations["energy_per_rank_j"][0] == pytest.approx(frame["energy_job_j"][0]), "of one kind"
+    (answer,) = answered(frame.assign(energy_job_j=math.nan))
+    assert answer.of_gpus
+    assert any("is the energy of the GPUs only" in note for note in tables.prediction_table([answer]).notes)
+    table = tables.recommendation_table([answer], goals.load("least_energy"))
+    assert any("is the energy of the GPUs only" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(("repeats", "noise"), [(3, 0.1), (10, 0.05)])
+def test_intervals_are_of_a_single_run_however_many_repeats_were_measured(repeats, noise):
+    random, holds = np.random.default_rng(1), []
+    for _ in range(8):
+        rows = []
+        for gpus in (1, 2, 6, 12, 24):
+            for repeat in range(1, repeats + 1):
+                factor = math.exp(noise * random.standard_normal())
+                plain = run(gpus)
+                epoch = plain["time_per_epoch_s"] * factor
+                rows.append(run(gpus, repeat, time_per_epoch_s=epoch, runtime_s=plain["epochs_per_rank"] * epoch + 30))
+        (answer,) = answered(pd.DataFrame(rows))
+        (found,) = answer.predictions.values()
+        place = found.settings["ranks"].tolist().index(24)
+        low, _, high = (each[place] for each in found.interval("runtime_s"))
+        single = run(24)["time_per_epoch_s"] * np.exp(noise * random.standard_normal(500)) * 16 + 30
+        holds.append(((low <= single) & (single <= high)).mean())
+    assert 0.8 <= np.mean(holds) <= 0.98
+
+
+def test_oversubscribed_runs_are_used_and_named():
+    frame = runs().assign(oversubscribed=False)
+    assert settings.select(frame).problems == []
+    found = settings.select(frame.assign(oversubscribed=frame["gpus"] >= 12))
+    assert len(found.used) == 10
+    (line,) = found.problems
+    assert line.startswith("4 runs on 12, 24 ranks had fewer cores than ranks x cores_per_rank (oversubscribed)")
+
+
+def test_the_energy_of_a_part_of_the_runs_is_told_as_such():
+    """Of two workloads, one has energies."""
+    left = [*expand(gpus=[1, 2, 4]), *expand(gpus=[1, 2, 4], loader="chunked")]
+    rows = [{**run(each.gpus), **each.parameters, "dataset": each.dataset.id, "epochs_per_rank": each.epochs_per_rank,
+             "repeat": 1, "samples_per_rank": 100, "train_samples": 100} for each in left]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    frame["runtime_s"] = frame["epochs_per_rank"] * frame["time_per_epoch_s"] + 30
+    frame = with_energy(frame)
+    frame.loc[frame["loader"] == "chunked", "energy_job_j"] = math.nan
+    on = machine.load("local")
+    found = list(answers(settings.select(frame).used, {}, on))
+    _, told = forecasts._lines(left, found, on)
+    assert told.endswith(" kWh by 3 of these runs")
+    _, told = forecasts._lines([each for each in left if each["loader"] == "read_csv"], found, on)
+    assert told.endswith(" kWh")
 
 
 def test_a_goal_of_energy_needs_energy():

@@ -260,10 +260,35 @@ def test_the_gain_is_of_the_held_out_blocks_only(tuned):
     answer, told = answer_of(study, runs)
     assert answer.pick.speed.ratio > 1.4 > 1.05 > answer.confirmed.speed.ratio
     assert answer.verdict == tuner.KEEP
-    assert "keep the defaults, they are as good: arrays" in told and "would probably not have been found" in told
+    assert "keep the defaults, no difference shown: arrays" in told and "would probably not have been found" in told
     runs.loc[(runs["input_pipeline"] == "keras_arrays") & ~lucky, "time_per_step_s"] *= 2
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.KEEP and "as good" not in told and "has -" in told
+
+
+def test_an_arm_that_failed_in_a_held_out_block_is_not_turned(tuned):
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.0}, blocks=7, screening_blocks=3)
+    runs.loc[(runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 7), "status"] = "failed"
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.KEEP
+    assert "keep the defaults: 1 of 4 runs of arrays (input_pipeline keras_arrays instead of tf_data) failed in" in told
+    (row,) = tuner_table(study, [answer]).frame.to_dict("records")
+    assert (row["held_out_blocks"], row["blocks"], row["repeats_failed"]) == ("4 to 7", 3, 1)
+
+
+def test_held_out_blocks_that_did_not_run_one_after_the_other_confirm_nothing(tuned):
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.0}, blocks=7)
+    later = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] > 4)
+    runs.loc[later, "started_wall_ns"] += 10**15
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.NOT_ENOUGH
+    assert "is picked; its held-out blocks did not run one after the other" in told
+
+
+def test_an_answer_of_oversubscribed_runs_says_so(tuned):
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.0})
+    _, told = answer_of(study, runs.assign(oversubscribed=True))
+    assert "ranks had fewer cores than they should (oversubscribed)" in told
 
 
 def test_answers_of_as_many_ranks_are_told_apart_by_the_keys_in_which_they_differ(tuned):

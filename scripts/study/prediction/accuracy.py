@@ -1,8 +1,9 @@
 """Whether a rank count reaches an accuracy, as far as measured runs tell.
 
-Accuracy is not extrapolated. It is assumed to fall with the learning rate at the same number of epochs, and to rise
-with the epochs at the same learning rate. ICPP 2019 shows the first: NT3 with 8 epochs per rank reaches 1.0 on 48 GPUs
-and 0.61 to 0.64 on 96 (Table 6 and section 4.2.1), where the linear scaling rule doubles the rate.
+Accuracy is not extrapolated. With equal batches of a rank it is assumed to fall with the learning rate at the same
+number of epochs, and to rise with the epochs at the same learning rate. ICPP 2019 shows the first: NT3 with 8 epochs
+per rank reaches 1.0 on 48 GPUs and 0.61 to 0.64 on 96 (Table 6 and section 4.2.1), where the linear scaling rule
+doubles the rate.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ MET, NOT_MET, UNKNOWN = "met", "not met", "unknown"
 def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, least: float) -> list[str]:
     """`MET`, `NOT_MET` or `UNKNOWN` for each candidate.
 
-    A candidate meets the limit if a measured point did with at least its learning rate and at most its epochs. It does
-    not if a measured point failed to with at most its rate and at least its epochs. Both frames have the columns
-    learning_rate and epochs_per_rank, the observations also ``quantity``.
+    A candidate that was measured has its own verdict. Another one meets the limit if a measured point with its batch of
+    a rank did with at least its learning rate and at most its epochs. It does not if such a point failed to with at
+    most its rate and at least its epochs. Both frames have the columns ranks, batch, learning_rate and epochs_per_rank,
+    the observations also ``quantity``.
     """
     known = observations[observations[quantity].notna()]
-    good, bad = known[known[quantity] >= least], known[known[quantity] < least]
-    return [_verdict(row, good, bad) for _, row in candidates.iterrows()]
+    return [_verdict(row, known[known["batch"] == row["batch"]], quantity, least) for _, row in candidates.iterrows()]
 
 
-def _verdict(row: pd.Series, good: pd.DataFrame, bad: pd.DataFrame) -> str:
+def _verdict(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -> str:
     rate, epochs = row["learning_rate"], row["epochs_per_rank"]
+    own = known[(known["ranks"] == row["ranks"]) & (known["epochs_per_rank"] == epochs)
+                & ((known["learning_rate"] / rate - 1).abs() <= SAME)]  # fmt: skip
+    if len(own):
+        return MET if (own[quantity] >= least).all() else NOT_MET
+    good, bad = known[known[quantity] >= least], known[known[quantity] < least]
     if ((bad["learning_rate"] <= rate * (1 + SAME)) & (bad["epochs_per_rank"] >= epochs)).any():
         return NOT_MET
     if ((good["learning_rate"] >= rate * (1 - SAME)) & (good["epochs_per_rank"] <= epochs)).any():

@@ -27,6 +27,7 @@ class Answer:
         observations: its measured points.
         energy_source: of the power: ``measured``, ``modelled``, or None without energies. Where both are there, the
             modelled ones are not used.
+        of_gpus: whether the energies are of the GPUs only, since no run has the energy of its whole job.
         packages: the library versions of its runs, each as in the column ``packages``.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
@@ -36,6 +37,7 @@ class Answer:
     workload: dict[str, Any]
     observations: pd.DataFrame
     energy_source: str | None
+    of_gpus: bool
     packages: frozenset[str]
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
@@ -68,6 +70,7 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _one_source(group)
+        of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
         observations = settings.observations(group)
         observations = observations.assign(
             **{name: workload[name] for name in ("sharding", "learning_rate_scaling")},
@@ -83,7 +86,7 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
         enough = observations["ranks"].nunique() >= LEAST_POINTS
         model = _fitted(observations, workload) if enough else None
         asked = () if enough else _to_measure(observations, machine, least)
-        yield Answer(workload, observations, source, frozenset(group["packages"]), model, candidates, asked)
+        yield Answer(workload, observations, source, of_gpus, frozenset(group["packages"]), model, candidates, asked)
 
 
 def _fitted(observations: pd.DataFrame, workload: dict[str, Any]) -> Model:
@@ -108,13 +111,19 @@ def _to_measure(observations: pd.DataFrame, machine: dict[str, Any], least: int)
 
 
 def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
-    """The runs with energies of one source only, and this source: measured where there is any."""
+    """The runs with energies of one source and one kind only, and this source.
+
+    Measured where there is any; of the whole job where there is any, else of the GPUs. A mean of two kinds is of none.
+    """
     energies = ["energy_job_j", "energy_per_gpu_j"]
     sources = set(runs.loc[runs[energies].notna().any(axis=1), "power_source"])
     if not sources:
         return runs, None
     chosen = "measured" if "measured" in sources else "modelled"
-    return runs.assign(**{name: runs[name].where(runs["power_source"] == chosen) for name in energies}), chosen
+    runs = runs.assign(**{name: runs[name].where(runs["power_source"] == chosen) for name in energies})
+    if runs["energy_job_j"].notna().any():
+        runs = runs.assign(energy_per_gpu_j=runs["energy_per_gpu_j"].where(runs["energy_job_j"].notna()))
+    return runs, chosen
 
 
 def workload_key(values: Any) -> tuple[Any, ...]:
@@ -142,15 +151,16 @@ def _counts(
     smallest = int(rows["ranks"].min())
     largest = int(observations["ranks"].max())
     per_node = machine["ranks_per_node"]
+    most = min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest)
     between = [each for first in (1, per_node) for each in _doublings(first, largest) if each >= smallest]
-    farther = _doublings(2 * largest, min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest))
+    farther = _doublings(2 * largest, most)
     asked = planned.get(series_key({**workload, **rows.iloc[0]}), [])
     return sorted(
         {
             *rows["ranks"].astype(int),
             *between,
             *farther,
-            *(each for each in asked if smallest <= each <= FARTHEST_SHOWN * largest),
+            *(each for each in asked if smallest <= each <= most),
         }
     )
 

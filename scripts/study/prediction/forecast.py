@@ -62,7 +62,8 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
     yield f"  Expected for {counted(len(left), 'run')} to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
-        yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh" if energies else "")
+        part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
+        yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh{part}" if energies else "")
 
 
 def _words(ratio: float) -> str:

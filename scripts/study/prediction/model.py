@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -137,12 +138,14 @@ def predict(model: Model, settings: pd.DataFrame) -> Prediction:
     means = _quantities(model, settings, parts)
     least = SMALL * means["runtime_s"]
     scattered = {
-        name: _scattered(value, model.parts[name], 0 * least if name == "epoch" else least, rng)
+        name: _scattered(
+            value, model.parts[name], _of_repeats(model, name), 0 * least if name == "epoch" else least, rng
+        )
         for name, value in parts.items()
     }
     draws = _quantities(model, settings, scattered)
     if model.energy:
-        factor = _scattered(np.ones_like(least), model.energy, 0 * least, rng)
+        factor = _scattered(np.ones_like(least), model.energy, _of_repeats(model, "energy"), 0 * least, rng)
         draws |= {name: draws[name] * factor for name in ("energy_per_rank_j", "energy_job_j", "power_per_rank_w")}
     return Prediction(settings, draws, means)
 
@@ -157,10 +160,33 @@ def _part(model: Model, name: str, settings: pd.DataFrame, rng: np.random.Genera
     return np.maximum(fixed + overhead + missing, SMALL * fixed)
 
 
-def _scattered(mean: np.ndarray, posterior: Posterior, least: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Single measurements around ``mean``, (settings, draws). Errors are relative to at least ``least``."""
-    noise = posterior.errors * rng.standard_normal(mean.shape)
+def _scattered(
+    mean: np.ndarray, posterior: Posterior, further: float, least: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Single measurements around ``mean``, (settings, draws). Errors are relative to at least ``least``.
+
+    further: the relative deviation of single measurements that is not in the fitted means of repeats.
+    """
+    noise = np.hypot(posterior.errors, further) * rng.standard_normal(mean.shape)
     return np.maximum(mean + noise * np.maximum(mean, least), SMALL * mean)
+
+
+def _of_repeats(model: Model, part: str) -> float:
+    """The relative deviation of single measurements around the means of repeats that the fit has seen; 0 without any.
+
+    A mean of n repeats has 1 / n of a measurement's variance, so the rest of it is missing in the fit.
+    """
+    name = {"epoch": "mean_epoch_s", "energy": "energy_per_rank_j"}.get(part, f"{part}_s")
+    if f"{name}_spread" not in model.measured:
+        return 0.0
+    known = _with(model.measured, name)
+    freedom = float((known["repeats"] - 1).sum())
+    if freedom < 1:
+        return 0.0
+    # Errors of small parts are relative to a share of the runtime, as in the fit.
+    small = known[name] / np.maximum(known[name], 0 if part in ("epoch", "energy") else SMALL * known["runtime_s"])
+    variance = float((known[f"{name}_spread"] * small**2).sum()) / freedom
+    return math.sqrt(variance * (1 - float((1 / known["repeats"]).mean())))
 
 
 def _quantities(model: Model, settings: pd.DataFrame, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

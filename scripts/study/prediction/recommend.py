@@ -10,9 +10,8 @@ import pandas as pd
 from study.prediction.accuracy import MET, UNKNOWN, verdicts
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
-from study.prediction.settings import SERIES
+from study.prediction.settings import ACCURACIES, SERIES
 
-ACCURACIES = ("accuracy", "test_accuracy")
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
 
 

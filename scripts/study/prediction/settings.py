@@ -1,7 +1,7 @@
 """Settings: what the mechanisms need to know of a point. And observations: what finished runs measured there.
 
 A setting has the columns ranks, nodes, ranks_per_node, epochs_per_rank, steps (of an epoch), samples (of a rank in an
-epoch), gradient_mb (of a step), link_mbit_per_s and learning_rate (with the scaling rule).
+epoch), batch (of a rank), gradient_mb (of a step), link_mbit_per_s and learning_rate (with the scaling rule).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.core.wording import counted
 from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
@@ -24,6 +25,8 @@ SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
 WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
 ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as much
 AGAIN = "delete its folder to run again"
+ACCURACIES = ("accuracy", "test_accuracy")
+PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
@@ -49,7 +52,7 @@ def select(runs: pd.DataFrame) -> Selection:
         return Selection(rest, left_out, [])
     problems = rest.apply(_problem, axis=1)
     good = rest[problems.isna()]
-    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good)])
+    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good), *_crowded(good)])
 
 
 def _reasons() -> Iterator[tuple[str, Any]]:
@@ -109,20 +112,35 @@ def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
             )
 
 
+def _crowded(runs: pd.DataFrame) -> Iterator[str]:
+    """A line if ranks had fewer cores than they should; the runs are used nevertheless."""
+    crowded = runs[runs["oversubscribed"].astype(bool)] if "oversubscribed" in runs else runs.iloc[:0]
+    if len(crowded):
+        counts = ", ".join(map(str, sorted(set(crowded["gpus"].astype(int)))))
+        yield (
+            f"{counted(len(crowded), 'run')} on {counts} ranks had fewer cores than ranks x cores_per_rank "
+            "(oversubscribed); the predictions take this contention for a cost of more ranks"
+        )
+
+
 def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
 
-    runs: usable runs of one workload.
+    Accuracies are the lowest of the repeats, since each must meet a limit. ``<part>_spread``, of `PARTS`, is the sum of
+    the squares of the repeats' relative differences from their mean. runs: usable runs of one workload.
     """
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
-        means = pd.DataFrame([measured(run) for _, run in group.iterrows()]).mean()
-        first = group.iloc[0]
+        repeats = pd.DataFrame([measured(run) for _, run in group.iterrows()])
+        means, first = repeats.mean(), group.iloc[0]
+        spread = ((repeats[list(PARTS)] / means[list(PARTS)] - 1) ** 2).sum()
         rows.append(
             {
                 **{name: first[name] for name in SERIES},
                 **_setting_of_run(first),
                 **means.to_dict(),
+                **repeats[list(ACCURACIES)].min().to_dict(),
+                **spread.add_suffix("_spread").to_dict(),
                 "repeats": len(group),
                 "code_is_current": bool(group["code_is_current"].all()),
                 "records": join_records(group["record"]),
@@ -144,6 +162,7 @@ def _setting_of_run(run: pd.Series) -> dict[str, float]:
         "epochs_per_rank": run["epochs_per_rank"],
         "steps": rounded_up(run["samples_per_rank"], run["batch_size_per_rank"]),
         "samples": run["samples_per_rank"],
+        "batch": run["batch_size_per_rank"],
         "gradient_mb": run.get("gradient_mb", np.nan),
         "link_mbit_per_s": run["link_mbit_per_s"],
         "learning_rate": run["learning_rate_used"],
@@ -170,7 +189,10 @@ def measured(run: pd.Series) -> dict[str, float]:
 
 
 def _energy_per_rank(run: pd.Series) -> float:
-    """Of the whole job where it is known, else of the GPUs; none if it is unknown because a part of it is doubtful."""
+    """Of the whole job where it is known, else of the GPUs; none if it is unknown because a part of it is doubtful.
+
+    Of one workload `study.prediction.answers` leaves energies of one of the two kinds only.
+    """
     job = run.get("energy_job_j", np.nan)
     if pd.notna(job):
         return job / run["gpus"]
@@ -196,7 +218,7 @@ def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epoc
         if not strong or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
     ]
     found = [_setting_at(series, count, ranks_per_node) for count in chosen]
-    return pd.DataFrame([each for each in found if each.pop("batch") <= each["samples"]])
+    return pd.DataFrame([each for each in found if each["batch"] <= each["samples"]])
 
 
 def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:

@@ -29,10 +29,13 @@ REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
 NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
 NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
+LEFT_OUT = "the reference's own runs are left out"
 MIXED = "runs of several versions of the code"
+UNLIKE_PACKAGES = "runs with several versions of the libraries"
 UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
+DIGITS = 12  # of a run's digest
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
@@ -51,6 +54,7 @@ class Series:
         calibration: the version of the calibration that the values are divided by.
         code: the versions of the code that was measured; current: whether it is the present one.
         records: where the values are from.
+        runs: a digest of each value's run, in the same order; none of loads, which are measured again as a whole.
     """
 
     quantity: str
@@ -65,6 +69,7 @@ class Series:
     code: str | None = None
     current: bool = True
     records: str = ""
+    runs: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -75,6 +80,15 @@ class Series:
     def fingerprint(self) -> str:
         """Equal for equal values."""
         return identity.fingerprint({"values": self.values})
+
+    def since(self, own: Accepted | None) -> Series:
+        """The series without the runs that were accepted, as far as there are others."""
+        known = set(own.runs or ()) if own else set()
+        later = [value for value, run in zip(self.values, self.runs, strict=False) if run not in known]
+        if self.problem or not later or len(later) == len(self.values):
+            return self
+        problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
+        return dataclasses.replace(self, values=later, problem=problem, reason=LEFT_OUT)
 
 
 def points(study: Study, of: str) -> dict[str, dict[str, Any]]:
@@ -213,7 +227,13 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
         records=join_records(good["record"]),
+        runs=tuple(_digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
     )
+
+
+def _digest(run: pd.Series) -> str:
+    """Equal for the same run, of one point, in a later check."""
+    return identity.fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
 
 
 def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
@@ -231,6 +251,8 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
     """Why the values of a point are no repeats of each other, or too few; None if they are fine."""
     if good["code"].nunique() > 1:
         return MIXED
+    if "packages" in good and good["packages"].nunique() > 1:
+        return UNLIKE_PACKAGES
     if power.has_no_mean(good, quantity):
         return UNLIKE_POWER
     if versions is not None and any(pd.isna(version) for version in versions):
@@ -243,8 +265,11 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
 def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> pd.DataFrame:
     """One row per series: reference, measurement, their ratio with its interval, and the verdict.
 
-    The intervals of all ratios together fail on the side of a limit with a probability of at most `ERROR` (Bonferroni).
+    The intervals of all ratios together are meant to fail on the side of a limit with a probability of at most `ERROR`
+    (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that were accepted are
+    not compared with themselves.
     """
+    found = [series.since(accepted.get(series.key)) for series in found]
     problems = {series.key: _why_not(series, accepted.get(series.key)) for series in found}
     error = ERROR / max(1, sum(problem is None for problem in problems.values()))
     return pd.DataFrame([_row(each, accepted.get(each.key), problems[each.key], error) for each in found])
@@ -313,6 +338,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             interval=[references.rounded(end) for end in sample.interval(ERROR)],
             calibration=series.calibration,
             fingerprint=series.fingerprint,
+            runs=list(series.runs) or None,
             code=series.code,
             accepted=date.today().isoformat(),
         )

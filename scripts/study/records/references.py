@@ -28,7 +28,8 @@ HEAD = """# Accepted values of the performance references of study {study} on ma
 class Accepted:
     """An accepted value, as in the file; see config/schemas/references.schema.yaml.
 
-    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two.
+    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. runs: a
+    digest of each of these runs, by which they are told from later ones; None for loads, and in older files.
     """
 
     quantity: str
@@ -41,6 +42,7 @@ class Accepted:
     interval: list[float] | None = None
     calibration: str | None = None
     fingerprint: str | None = None
+    runs: list[str] | None = None
     code: str | None = None
     accepted: str | None = None
 

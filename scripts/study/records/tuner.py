@@ -52,11 +52,18 @@ class Answer:
         return next((arm for arm in self.screened if arm.speed.ratio > 1), None)
 
     @property
+    def failed(self) -> int:
+        """How many runs of the pick failed in the held-out blocks."""
+        return 0 if self.confirmed is None else int((self.confirmed.runs["status"] != "ok").sum())
+
+    @property
     def verdict(self) -> str:
-        """By the held-out blocks only."""
+        """By the held-out blocks only. An arm whose runs failed there is not turned, as it is not picked if they do."""
         if not self.screened:
             return NOT_ENOUGH
         if self.pick is None:
+            return KEEP
+        if self.failed:
             return KEEP
         if self.confirmed is None or self.confirmed.verdict is None:
             return NOT_ENOUGH

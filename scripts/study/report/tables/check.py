@@ -18,6 +18,7 @@ NOTES = {
     check.NO_REFERENCE: "no accepted value: make check ACCEPT=1 accepts the present ones",
     check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
     check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
+    check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: snakemake --forcerun train",
     check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: snakemake "
     "--forcerun train",
     check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
@@ -36,8 +37,8 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     caption = (
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
         f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
-        f"with a probability of at most {100 * ERROR:g} %; low and high are the allowed relative changes; regression: "
-        "the whole interval of the ratio is beyond them."
+        f"with a probability of about {100 * ERROR:g} % at most, more with few repeats; low and high are the allowed "
+        "relative changes; regression: the whole interval of the ratio is beyond them."
     )
     counts = rows["verdict"].value_counts()
     notes = [

@@ -186,6 +186,11 @@ def _notes(found: Iterable[Answer]) -> list[str]:
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
         )
+    if any(answer.of_gpus for answer in found):
+        notes.append(
+            "energy_job_j, and all that is predicted from it, is the energy of the GPUs only: no run has the energy of "
+            "its whole job"
+        )
     if told := versions.note({packages for answer in found for packages in answer.packages}):
         notes.append(told)
     if any(not answer.observations["code_is_current"].all() for answer in found):

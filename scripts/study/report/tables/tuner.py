@@ -12,18 +12,20 @@ from study.experiment.study import Study
 from study.records import tuner
 from study.records.arms import SLOWER, Compared
 from study.records.names import join_records
+from study.records.pairing import UNPAIRED
 from study.records.tuner import Answer
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY
 
-SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks",
-         "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value", "detectable_pct",
-         "test_loss_difference", "verdict"]  # fmt: skip
+SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",
+         "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
+         "detectable_pct", "test_loss_difference", "verdict"]  # fmt: skip
 CAPTION = (
     "pick: the fastest arm of the screening blocks; all numbers: from the held-out blocks, which had no part in the "
-    "choice: throughput_ratio, steady throughput, pick / baseline, with its 95 % interval; p_value of one two-sided "
-    "t-test; detectable: the smallest difference that the held-out blocks find with probability 0.8; "
-    "test_loss_difference: pick - baseline."
+    "choice: blocks, those in which the pick and the baseline succeeded; repeats_failed, of the pick; "
+    "throughput_ratio, steady throughput, pick / baseline, with its 95 % interval; p_value of one two-sided t-test; "
+    "detectable: the smallest difference that the held-out blocks find with probability 0.8; test_loss_difference: "
+    "pick - baseline."
 )
 
 
@@ -46,6 +48,8 @@ def _row(answer: Answer) -> dict[str, Any]:
         "verdict": answer.verdict,
     }
     numbers = {
+        "blocks": held_out.speed.blocks,
+        "repeats_failed": answer.failed,
         "throughput_ratio": held_out.speed.ratio,
         "throughput_ratio_low": held_out.speed.low,
         "throughput_ratio_high": held_out.speed.high,
@@ -54,7 +58,7 @@ def _row(answer: Answer) -> dict[str, Any]:
         "test_loss_difference": held_out.loss.mean,
         "test_loss_difference_ci95": held_out.loss.ci95,
         "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
-    } if held_out else dict.fromkeys((*SHOWN[8:14], "test_loss_difference_ci95"), math.nan)  # fmt: skip
+    } if held_out else dict.fromkeys((*SHOWN[8:16], "test_loss_difference_ci95"), math.nan)  # fmt: skip
     return row | numbers
 
 
@@ -72,6 +76,8 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
             f"the test loss of {answer.confirmed.arm} differs by {text(loss.mean)} (95 % interval "
             f"{text(loss.mean - loss.ci95)} to {text(loss.mean + loss.ci95)})"
         )
+    if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
+        lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(
@@ -101,6 +107,12 @@ def _verdict(answer: Answer) -> str:
     if pick is None:
         return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
     told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
+    if answer.failed:
+        runs = counted(len(answer.confirmed.runs), "run") if answer.confirmed else ""
+        return f"{tuner.KEEP}: {answer.failed} of {runs} of {pick.arm} ({told}) failed in the held-out blocks"
+    if held_out is not None and held_out.speed.pairing == UNPAIRED:
+        why = "its held-out blocks did not run one after the other"
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; {why}"
     if held_out is None or held_out.verdict is None:
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it"
     blocks = f"{held_out.speed.blocks} held-out blocks"
@@ -110,7 +122,7 @@ def _verdict(answer: Answer) -> str:
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
     return (
-        f"{tuner.KEEP}, they are as good: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
+        f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
         f"screening blocks, {has}; a gain below {100 * (held_out.detectable - 1):.2g} % would probably not have been "
         "found"
     )
@@ -120,6 +132,10 @@ def _gain(arm: Compared) -> str:
     """``+5.2 % (95 % interval +3.1 to +7.4)``."""
     value, low, high = (100 * (each - 1) for each in (arm.speed.ratio, arm.speed.low, arm.speed.high))
     return f"{value:+.3g} % (95 % interval {low:+.3g} to {high:+.3g} %)"
+
+
+def _is_crowded(arm: Compared) -> bool:
+    return any(bool(runs["oversubscribed"].astype(bool).any()) for runs in (arm.runs, arm.baseline))
 
 
 def _excludes_zero(sample: Sample) -> bool:
