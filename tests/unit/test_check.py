@@ -1,5 +1,6 @@
 """Performance references: verdicts on runs with known times, accepted values, and what is refused."""
 
+import itertools
 import sys
 
 import check
@@ -39,7 +40,7 @@ class Machine:
 
     def __init__(self, make_run, folder, monkeypatch, capsys):
         self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
-        self.study = None
+        self.study, self.started = None, itertools.count(1)
         monkeypatch.setattr(configuration, "own", lambda: folder / "config")
         monkeypatch.setattr(check, "load_study", lambda name: self.study)
         monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
@@ -57,7 +58,7 @@ class Machine:
                 path.unlink()
             if folder.exists():
                 folder.rmdir()
-            folder = self.make_run(run, runtime=seconds, load=(2.0,), **made)
+            folder = self.make_run(run, runtime=seconds, load=(2.0,), started=next(self.started), **made)
             if calibrations:
                 self.calibrate(folder, calibrations[index])
             write_json(folder / "record.json", make_record(folder))
@@ -144,6 +145,9 @@ def test_further_repeats_are_compared_without_the_reference_s_own(local):
     local.check("--accept")
     (entry,) = yaml.safe_load(local.file.read_text())["references"]
     assert (entry["repeats"], len(entry["runs"])) == (8, 8), "all are accepted"
+    local.study = study_with(RUNTIME)
+    local.check()
+    assert local.row.verdict == "the reference's own runs", "also if they are fewer"
 
 
 def test_runs_with_several_versions_of_the_libraries_are_no_repeats(local, monkeypatch):

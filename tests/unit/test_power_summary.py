@@ -267,6 +267,22 @@ def test_values_at_one_hz_that_are_missing_have_a_reason(run):
     assert power["energy_per_gpu_j"] == pytest.approx(1800)
     assert (power["power_per_gpu_one_hz_w"], power["energy_per_gpu_one_hz_j"]) == (None, None)
     assert (power["source"], power["reason"]) == ("measured", "values at 1 Hz: no reading of power for 4 of 18 s")
+    rapl = {("n1", "rapl", kind): 50 for kind in ("cpu", "memory")}
+    power = run(rapl, gpus_per_rank=0, spoil=lambda row, at: {"power_w": ""})
+    assert (power["energy_per_gpu_j"], power["reason"]) == (pytest.approx(1800), None), "it never has power"
+
+
+def test_the_reason_is_of_the_device_without_energy(run):
+    """The first GPU's power is not read for a while; the second one's counter is wrong."""
+
+    def spoil(row, at):
+        if row["device"] == "GPU-a":
+            return {"power_w": ""} if 9 < at < 13 else {}
+        return {"energy_j": 90 * at}
+
+    power = run(TWO, ranks=2, used=["GPU-a", "GPU-b"], spoil=spoil)
+    assert power["energy_per_gpu_j"] is None
+    assert power["reason"].startswith("doubtful: energy counter and power of a gpu disagree")
 
 
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):

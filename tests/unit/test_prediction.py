@@ -21,7 +21,7 @@ from study.prediction.answers import answers, series_key
 from study.prediction.check import check
 from study.prediction.forecast import forecast
 from study.prediction.goals import Goal, Limit
-from study.prediction.model import fit_model, predict
+from study.prediction.model import Prediction, fit_model, predict
 from study.prediction.recommend import recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
@@ -381,6 +381,25 @@ def test_intervals_are_of_a_single_run_however_many_repeats_were_measured(repeat
         single = run(24)["time_per_epoch_s"] * np.exp(noise * random.standard_normal(500)) * 16 + 30
         holds.append(((low <= single) & (single <= high)).mean())
     assert 0.8 <= np.mean(holds) <= 0.98
+
+
+def test_the_noise_of_runs_to_do_averages_out():
+    """Of ten repeats with 5 % noise, 1.645 x 5 % / sqrt(10) = 2.6 %."""
+    random, rows = np.random.default_rng(1), []
+    for gpus in (1, 2, 6, 12, 24):
+        for repeat in range(1, 11):
+            epoch = run(gpus)["time_per_epoch_s"] * math.exp(0.05 * random.standard_normal())
+            rows.append(run(gpus, repeat, time_per_epoch_s=epoch, runtime_s=384 // gpus * epoch + 30))
+    (answer,) = answered(pd.DataFrame(rows))
+    (found,) = answer.predictions.values()
+    place = found.settings["ranks"].tolist().index(24)
+    one = Prediction(
+        found.settings, *({"runtime_s": each["runtime_s"][[place]]} for each in (found.draws, found.means))
+    )
+    rng = np.random.default_rng(1)
+    total = np.sum([forecasts._single(one, "runtime_s", rng) for _ in range(10)], axis=0)
+    low, median, high = np.quantile(total, [0.05, 0.5, 0.95])
+    assert 0.02 < (high - low) / 2 / median < 0.045
 
 
 def test_oversubscribed_runs_are_used_and_named():

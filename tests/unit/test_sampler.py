@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 
 from study.core.paths import ROOT
 from study.instruments.power import sampler, telemetry
+from study.instruments.power.readings import Reading
 
 MODEL = '{"idle_w": 10, "peak_w": 20}'
 PROGRAM = [sys.executable, str(ROOT / "scripts" / "sample_power.py"), "--model", MODEL]
@@ -53,6 +55,30 @@ def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     assert times[-1] >= closed - 20e6
     assert all(row["sensor"] == "modelled" and 10 <= float(row["power_w"]) <= 20 for row in found)
     assert abs(int(found[0]["wall_ns"]) - time.time_ns()) < 60e9
+
+
+class _Slow:
+    """A device whose reading takes most of a period."""
+
+    sensor, kind, name = "nvml", "gpu", "GPU-0"
+
+    def __init__(self):
+        self.times = []
+
+    def read(self):
+        self.times.append(time.monotonic())
+        time.sleep(0.04)
+        return Reading(power_w=1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timed
+def test_readings_that_take_most_of_a_period_are_not_left_out(tmp_path):
+    device, (read, write) = _Slow(), os.pipe()
+    with open(read, "rb", buffering=0) as stop:
+        threading.Timer(3, os.close, [write]).start()
+        sampler.sample([device], tmp_path / "t.csv", 20, stop)
+    assert len(device.times) >= 50, "of 60"
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def _held_out(counts: list[float]) -> Iterator[tuple[str, float]]:
 def _rows(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict[str, object]]:
     is_out = observations["ranks"] == out
     kept, hidden = observations[~is_out], observations[is_out]
-    low, median, high = predict(fit_model(kept), hidden).interval("runtime_s")
+    low, median, high = predict(fit_model(kept), hidden, of_means=True).interval("runtime_s")
     naive = {name: naive_runtime(kept, hidden, shape) for name, shape in NAIVE.items()}
     for place, (_, row) in enumerate(hidden.iterrows()):
         measured = row["runtime_s"]

@@ -15,7 +15,7 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
 from study.prediction.answers import Answer, answers, series_key, workload_key
-from study.prediction.model import interval, predict
+from study.prediction.model import SEED, Prediction, interval, predict
 from study.prediction.recommend import FARTHEST
 from study.records.tidy import recorded, runs_frame
 
@@ -44,7 +44,8 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
 def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
     distance: Counter[str] = Counter()
     hours, energies = [], []
-    drawn: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}  # repeats share a point's prediction
+    drawn: dict[tuple[Any, ...], Prediction] = {}  # repeats share a point's prediction
+    rng = np.random.default_rng(SEED)
     for run in left:
         answer = _answer(run, found)
         if answer is None or answer.model is None:
@@ -54,16 +55,21 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
         distance[_words(ratio)] += 1
         point = (*series_key(run), run.gpus)
         if point not in drawn:
-            drawn[point] = predict(answer.model, _setting(run, answer, machine)).draws
-        draws = drawn[point]
-        hours.append(-(-run.gpus // machine["ranks_per_node"]) * draws["runtime_s"][0] / 3600)
-        if "energy_job_j" in draws:
-            energies.append(draws["energy_job_j"][0] / 3.6e6)
+            drawn[point] = predict(answer.model, _setting(run, answer, machine))
+        hours.append(-(-run.gpus // machine["ranks_per_node"]) * _single(drawn[point], "runtime_s", rng) / 3600)
+        if "energy_job_j" in drawn[point].draws:
+            energies.append(_single(drawn[point], "energy_job_j", rng) / 3.6e6)
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
     yield f"  Expected for {counted(len(left), 'run')} to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
         part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
         yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh{part}" if energies else "")
+
+
+def _single(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
+    """Draws of one run: what is uncertain about the mean is the same for all runs, their own noise is not."""
+    mean = prediction.means[quantity][0]
+    return mean + rng.permutation(prediction.draws[quantity][0] - mean)
 
 
 def _words(ratio: float) -> str:

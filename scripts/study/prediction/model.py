@@ -131,21 +131,23 @@ def spent(model: Model, settings: pd.DataFrame, runtime: np.ndarray) -> tuple[np
     return np.minimum(computing, runtime), np.maximum(runtime - computing, 0)
 
 
-def predict(model: Model, settings: pd.DataFrame) -> Prediction:
-    """Predict a run, and the mean of many, at each setting."""
+def predict(model: Model, settings: pd.DataFrame, of_means: bool = False) -> Prediction:
+    """Predict a run, and the mean of many, at each setting.
+
+    of_means: whether the draws are of means of as many repeats as were measured, instead of a single run.
+    """
     rng = np.random.default_rng(SEED + 1)
     parts = {name: _part(model, name, settings, rng) for name in model.parts}
     means = _quantities(model, settings, parts)
     least = SMALL * means["runtime_s"]
+    further = {name: 0.0 if of_means else _of_repeats(model, name) for name in (*parts, "energy")}
     scattered = {
-        name: _scattered(
-            value, model.parts[name], _of_repeats(model, name), 0 * least if name == "epoch" else least, rng
-        )
+        name: _scattered(value, model.parts[name], further[name], 0 * least if name == "epoch" else least, rng)
         for name, value in parts.items()
     }
     draws = _quantities(model, settings, scattered)
     if model.energy:
-        factor = _scattered(np.ones_like(least), model.energy, _of_repeats(model, "energy"), 0 * least, rng)
+        factor = _scattered(np.ones_like(least), model.energy, further["energy"], 0 * least, rng)
         draws |= {name: draws[name] * factor for name in ("energy_per_rank_j", "energy_job_j", "power_per_rank_w")}
     return Prediction(settings, draws, means)
 

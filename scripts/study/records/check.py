@@ -85,8 +85,10 @@ class Series:
         """The series without the runs that were accepted, as far as there are others."""
         known = set(own.runs or ()) if own else set()
         later = [value for value, run in zip(self.values, self.runs, strict=False) if run not in known]
-        if self.problem or not later or len(later) == len(self.values):
+        if self.problem or not self.runs or len(later) == len(self.values):
             return self
+        if not later:
+            return dataclasses.replace(self, problem=OWN)
         problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
         return dataclasses.replace(self, values=later, problem=problem, reason=LEFT_OUT)
 

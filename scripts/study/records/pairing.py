@@ -13,6 +13,7 @@ import pandas as pd
 
 from study.core.statistics import LogSample, student, summarize
 from study.records.names import runs_of
+from study.records.power import has_no_mean
 
 PAIRED, UNPAIRED = "paired", "unpaired"
 ERROR = 0.025  # on each side of an interval
@@ -64,13 +65,15 @@ class Slope:
 
 
 def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Ratio:
-    """The ratio ``one`` / ``other`` of ``measure``.
+    """The ratio ``one`` / ``other`` of ``measure``; none of measured and modelled power.
 
     Args:
         one: rows of the tidy table of runs, one per block (columns block, started_wall_ns, session).
         other: likewise, for the denominator.
         measure: a column.
     """
+    if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
+        return Ratio(0, math.nan, math.nan, math.nan, None)
     pairs = _good(one, measure).join(_good(other, measure), lsuffix="_one", rsuffix="_other", how="inner").sort_index()
     if pairs.empty:
         return Ratio(0, math.nan, math.nan, math.nan, None)

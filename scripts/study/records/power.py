@@ -39,8 +39,7 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
         derived, workload = record["derived"], record["workload"]
-        ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
-        samples = workload["samples_per_rank"] * ranks * derived["epochs_per_rank"]
+        samples = workload["samples_per_rank"] * _rank_epochs(record, derived["epochs_per_rank"])
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "power_per_gpu_w": power["power_per_gpu_w"],
@@ -61,6 +60,15 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         "power_reason": "; ".join(dict.fromkeys(filter(None, [power["reason"], *_doubts(power)]))) or None,
         "doubtful_energy": ", ".join(kind for kind, part in power["components"].items() if _doubt(part)) or None,
     }
+
+
+def _rank_epochs(record: dict[str, Any], epochs: int) -> float:
+    """Epochs that all ranks trained together. Members that successive halving stopped trained fewer of them."""
+    parameters, members = record["parameters"], (record.get("ensemble") or {}).get("members")
+    ranks = parameters["gpus"] * parameters["emulated_ranks"]
+    if not members:
+        return ranks * epochs
+    return ranks / len(members) * sum(each.get("ended_after_epoch") or epochs for each in members)
 
 
 def _doubt(part: dict[str, Any]) -> str | None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.files import number_or_none
 from study.instruments.power.kinds import OF_COUNTERS_S, lag_s, most_w, seldom_s, unit, wraps_s
@@ -11,7 +12,7 @@ from study.instruments.power.series import Series, Values
 
 MOST_APART = 0.1  # counter and integral of power, of the larger one
 JUDGED_UPDATES = 20  # with fewer, the updates at the window's edges alone can be a tenth of its energy
-SIGMAS = 3.0
+SIGMAS = 4.0
 STILL_S = 2.0  # a counter that stands still for a shorter time than this is not taken for a frozen one
 STILL_READINGS = 3  # nor one that is known to update faster than it is read, in so many distances between readings
 
@@ -58,7 +59,7 @@ def _disagreement(
     if counter_j is not None and trapezoid_j is not None and _judged(series, window, updates):
         if not _differ(counter_j, trapezoid_j):
             return None
-        if _differ(counter_j, trapezoid_j, explained_j(series.sensor, *series.readings(series.power_w), window)):
+        if _differ(counter_j, trapezoid_j, explained_j(series, window)):
             return told
     return f"{told} over the run" if _differs_in_the_run(series) else None
 
@@ -67,32 +68,43 @@ def _differs_in_the_run(series: Series) -> bool:
     """Whether counter and power disagree over all readings of both, without gaps; not if there are too few to tell."""
     both = ~np.isnan(series.power_w) & ~np.isnan(series.energy_j)
     seconds, power, counts = series.seconds[both], series.power_w[both], series.energy_j[both]
-    steps = np.diff(seconds)
-    near = steps <= series.longest_step_s(series.power_w)
+    steps, near = np.diff(seconds), _near(series, seconds, power)
     if not near.any() or steps[near].sum() < JUDGED_UPDATES * _usual_distance(series):
         return False
     integral = float((steps * (power[:-1] + power[1:]) / 2)[near].sum())
-    explained = explained_j(series.sensor, seconds, power, (seconds[0], seconds[-1]))
-    return _differ(float(np.diff(counts)[near].sum()), integral, explained)
+    return _differ(float(np.diff(counts)[near].sum()), integral, explained_j(series, (seconds[0], seconds[-1])))
+
+
+def _near(series: Series, seconds: Values, power: Values) -> NDArray[np.bool_]:
+    """Which distances between readings are no gap, with a possible power at both ends."""
+    possible = _possible(series, power)
+    return (np.diff(seconds) <= series.longest_step_s(series.power_w)) & possible[:-1] & possible[1:]
+
+
+def _possible(series: Series, power: Values) -> NDArray[np.bool_]:
+    return (power >= 0) & (power <= most_w(series.sensor, series.kind))
 
 
 def _differ(counter_j: float, trapezoid_j: float, explained_j: float = 0.0) -> bool:
-    apart = max(0.0, abs(counter_j - trapezoid_j) - explained_j)
-    return apart > MOST_APART * max(abs(counter_j), abs(trapezoid_j))
+    return abs(counter_j - trapezoid_j) > max(MOST_APART * max(abs(counter_j), abs(trapezoid_j)), explained_j)
 
 
-def explained_j(sensor: str, seconds: Values, power: Values, window: tuple[float, float]) -> float:
+def explained_j(series: Series, window: tuple[float, float]) -> float:
     """By how much (J) the integral of power over a window may differ from the counter although both are right.
 
-    seconds, power: readings. Between two readings, power may have changed at any moment: three standard deviations of
-    the sum of these errors. Then the lag of the sensor's power at the window's edges, and its coarse units.
+    Between two readings, power may have changed at any moment: four standard deviations of the sum of these errors.
+    Then the lag of the sensor's power at the window's edges, and its coarse units. Gaps have no part in it.
     """
+    seconds, power = series.readings(series.power_w)
     inside_s, inside_w = _within(seconds, power, window)
-    sampling = SIGMAS * math.sqrt(float(((np.diff(inside_s) * np.diff(inside_w)) ** 2).sum()) / 2)
-    late = lag_s(sensor)
-    at_edges = power[np.minimum(abs(seconds - window[0]), abs(seconds - window[1])) <= late]
+    near = _near(series, inside_s, inside_w)
+    errors = (np.diff(inside_s) * np.diff(inside_w))[near]
+    sampling = SIGMAS * math.sqrt(float((errors**2).sum()) / 2)
+    late = lag_s(series.sensor)
+    to_edges = np.minimum(abs(seconds - window[0]), abs(seconds - window[1]))
+    at_edges = power[(to_edges <= late) & _possible(series, power)]
     lag = late * float(np.ptp(at_edges)) if len(at_edges) else 0.0
-    return sampling + lag + unit(sensor) * (window[1] - window[0] + 2)
+    return sampling + lag + unit(series.sensor) * (float(np.diff(inside_s)[near].sum()) + 2)
 
 
 def _standstill(series: Series, window: tuple[float, float]) -> str | None:

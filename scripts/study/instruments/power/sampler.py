@@ -53,8 +53,10 @@ def sample(
             if not announced:
                 ready()
                 announced = True
-            tick = max(tick + 1, int((time.monotonic() - begun) * rate_hz) + 1)
-            closed = _closed_before(stop, begun + (tick + random.random()) / rate_hz)  # noqa: S311
+            now = (time.monotonic() - begun) * rate_hz
+            tick = max(tick + 1, int(now))
+            begins = max(tick, now)  # what is left of its interval, if the readings before took so long
+            closed = _closed_before(stop, begun + (begins + random.random() * (tick + 1 - begins)) / rate_hz)  # noqa: S311
 
 
 def _row(device: Device, host: str) -> list[Any] | None:

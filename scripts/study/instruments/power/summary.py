@@ -193,7 +193,8 @@ def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, 
         "trapezoid_j": _total(part.trapezoid_j for part in parts),
         "one_hz_j": _total(part.one_hz_j for part in parts),
         "gap_s": max(part.gap_s for part in parts),
-        "reason": next((part.reason for part in parts if part.reason), None),
+        # First of devices without energy: others may only lack the integral of their power.
+        "reason": next((part.reason for part in sorted(parts, key=_has_energy) if part.reason), None),
         "doubtful": [
             {"host": device.host, "device": device.name, **asdict(part.doubt)}
             for device, part in zip(devices, parts, strict=True)
@@ -201,6 +202,10 @@ def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, 
         ]
         or None,
     }
+
+
+def _has_energy(part: energy.Energy) -> bool:
+    return part.best_j is not None
 
 
 def _total(parts: Iterable[float | None]) -> float | None:
@@ -223,10 +228,10 @@ def _power(
 ) -> dict[str, Any]:
     whole = found.get(RUN, dict.fromkeys(KINDS, NOTHING))
     per_gpu, why = _of_the_gpus(whole, machine)
-    one_hz, why_no_hz = _of_the_gpus(whole, machine, "one_hz_j")
+    one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
     training, _ = _of_the_gpus(found.get("train", dict.fromkeys(KINDS, NOTHING)), machine)
-    if per_gpu is not None:  # the counter's; the values at 1 Hz need the power
-        absent, why = None, f"values at 1 Hz: {why_no_hz}" if why_no_hz else None
+    if per_gpu is not None:
+        absent, why = None, _why_no_one_hz(whole) if one_hz is None else None
     any_energy = any(part["energy_j"] is not None for part in whole.values())
     return {
         "source": source if per_gpu is not None else None,
@@ -256,6 +261,12 @@ def _of_the_gpus(
     kinds = ("node",) if _is_sensed(component["node"]) else ("node", "cpu", "memory")
     reasons = (component[kind]["reason"] for kind in kinds if component[kind][what] is None)
     return _node(component, what), "; ".join(dict.fromkeys(filter(None, reasons))) or None
+
+
+def _why_no_one_hz(component: dict[str, Any]) -> str | None:
+    """Why a counter's energy has no values at 1 Hz beside it, for which power must be read; None if it has no power."""
+    parts = [part for part in component.values() if part["energy_j"] is not None and part["one_hz_j"] is None]
+    return next((f"values at 1 Hz: {part['reason']}" for part in parts if part["reason"]), None)
 
 
 def _node(component: dict[str, Any], what: str = "energy_j") -> float | None:

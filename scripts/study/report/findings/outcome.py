@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from study.core import paths
 from study.core.files import number_or_none
 from study.core.wording import counted
 from study.experiment.study import PlannedRun, Study
+from study.instruments.power.readings import MODELLED
+from study.records.power import OF_POWER
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
 from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
@@ -56,7 +59,8 @@ def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, A
 def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
     """The outcome of one finding. Failed and oversubscribed runs, and incomplete blocks, are left out."""
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
-    why_not = _left_out(pd.concat(rows.values()), len(rows), finding.kind.divides)
+    of_power = any(re.search(rf"\b{name}\b", finding.formula) for name in OF_POWER)
+    why_not = _left_out(pd.concat(rows.values()), len(rows), finding.kind.divides, of_power)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
     found = finding.kind.compare(used)
     verdict, sentence = _stated(finding, found)
@@ -88,9 +92,15 @@ def _rows(finding: Declared, planned: list[PlannedRun], runs: pd.DataFrame) -> p
     return rows.assign(**{VALUE: finding.quantity.of(rows), ALONG: along})
 
 
-def _left_out(rows: pd.DataFrame, number_of_arms: int, positive: bool) -> dict[str, str]:
-    """{record: reason} of the runs that enter no estimate. positive: whether only positive values do."""
+def _left_out(rows: pd.DataFrame, number_of_arms: int, positive: bool, of_power: bool) -> dict[str, str]:
+    """{record: reason} of the runs that enter no estimate.
+
+    positive: whether only positive values do. of_power: whether the values are of power or energy.
+    """
     reasons = {row["record"]: _reason(row, positive) for _, row in rows.iterrows()}
+    if of_power and rows["power_source"].nunique() > 1:
+        modelled = rows.loc[rows["power_source"] == MODELLED, "record"]
+        reasons |= dict.fromkeys(modelled, "its power is modelled, that of others is measured")
     for _, block in rows[rows["record"].map(reasons).isna()].groupby("block"):
         why = None
         if len(block) < number_of_arms:
@@ -107,10 +117,12 @@ def _reason(row: pd.Series, positive: bool) -> str | None:
         return f"failed: {row['failure_kind']} in {row['failure_phase']}"
     if (row.get("members_failed") or 0) > 0:
         return "a member failed: the others had more of the machine"
+    if pd.notna(row["resumed_after_epoch"]):
+        return "resumed from a checkpoint"
     if row["oversubscribed"]:
         return "oversubscribed: fewer cores than its ranks need"
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
-        return "resumed from a checkpoint: no times" if pd.notna(row["resumed_after_epoch"]) else "no value"
+        return "no value"
     return "no positive value" if positive and row[VALUE] <= 0 else None
 
 

@@ -21,9 +21,10 @@ from typing import Any
 import pandas as pd
 
 from study.core.statistics import summarize
+from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
-from study.records.power import has_no_mean
+from study.records.power import OF_POWER, has_no_mean
 from study.report.papers.values import selected, values
 from study.report.tables.summary import IDENTITY, WORKLOAD, published
 
@@ -44,12 +45,22 @@ SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
          "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
-         "paper_section", "contradiction", "missing"]  # fmt: skip
-OPTIONAL = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series", "contradiction")
+         "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
+OPTIONAL = (
+    "oversubscribed",
+    "lowest",
+    "highest",
+    "interval_low",
+    "interval_high",
+    "pairing",
+    "repeats",
+    "series",
+    "contradiction",
+)
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
-    "records": None, "missing": None,
+    "oversubscribed": False, "power_source": None, "records": None, "missing": None,
 }  # fmt: skip
 
 
@@ -103,10 +114,10 @@ def _row(claim: pd.Series, runs: pd.DataFrame, side: Side) -> dict[str, Any]:
     found = [] if claim["form"] is None or runs.empty else list(_found(claim, runs))
     if not found:
         return {**labels, **NOTHING, "missing": claim["not_compared"] or _missing(claim, runs, side)}
-    return {**labels, **NOTHING, **_numbers(found, side)}
+    return {**labels, **NOTHING, **_numbers(found, side, claim)}
 
 
-def _numbers(found: list[Found], side: Side) -> dict[str, Any]:
+def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]:
     """The columns of a claim from the numbers of its experiments; an interval if there is one experiment."""
     numbers = [each.value for each in found]
     used = pd.concat([each.runs for each in found])
@@ -122,8 +133,16 @@ def _numbers(found: list[Found], side: Side) -> dict[str, Any]:
         "series": len(found) if several else None,
         "workload_difference": _differences(used, side),
         "code_is_current": bool(used["code_is_current"].all()),
+        **_conditions(used, claim["measure"]),
         "records": join_records(used["record"]),
     }
+
+
+def _conditions(used: pd.DataFrame, measure: str) -> dict[str, Any]:
+    """What a reader needs to know of the runs: whether ranks lacked cores, and where their power is from."""
+    crowded = "oversubscribed" in used and bool(used["oversubscribed"].astype(bool).any())
+    modelled = measure in OF_POWER and "power_source" in used and used["power_source"].eq(MODELLED).any()
+    return {"oversubscribed": crowded, "power_source": MODELLED if modelled else None}
 
 
 def _differences(used: pd.DataFrame, side: Side) -> str | None:
@@ -144,12 +163,24 @@ def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
     first, second = selected(good, one), selected(good, other)
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
     same = [name for name in (*IDENTITY, *WORKLOAD) if name in good and name not in axes]
+    if "step" in measure and not axes & {"benchmark", "batch_size"}:  # of as many samples
+        same += [name for name in ("batch_size_per_rank",) if name in good]
     others = dict(list(second.groupby(same, dropna=False, sort=False))) if one else {}
     for key, group in first.groupby(same, dropna=False, sort=False):
         if not one:
             yield from _of_one(claim["form"], group, measure)
         elif key in others:
-            yield from _of_two(claim["form"], group, others[key], measure)
+            for mine, theirs in _of_equal_datasets(group, others[key]):
+                yield from _of_two(claim["form"], mine, theirs, measure)
+
+
+def _of_equal_datasets(one: pd.DataFrame, other: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The two sides by dataset; of two networks with one dataset each, these may differ."""
+    if "dataset" not in one or (one["dataset"].nunique() == other["dataset"].nunique() == 1):
+        yield one, other
+        return
+    for dataset in sorted({*one["dataset"]} & {*other["dataset"]}):
+        yield one[one["dataset"] == dataset], other[other["dataset"] == dataset]
 
 
 def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:

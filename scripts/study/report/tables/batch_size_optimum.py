@@ -48,9 +48,9 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown += [column for of, what in OF.items() for column in (of, *(f"{what}{end}" for end in ENDS))]
     shown += ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
     caption = (
-        "energy of the job and runtime by batch size; to_lowest: relative to the batch size with the lowest mean, low "
-        "and high its 95 % interval over the blocks (repeats); verdict: lowest if the intervals of all others lie "
-        f"above 1, else {OPEN}."
+        "energy of the job and runtime by batch size; to_lowest: relative to the batch size with the lowest mean, over "
+        "the blocks (repeats) that both have, low and high its 95 % interval; verdict: lowest if the intervals of all "
+        f"others lie above 1, else {OPEN}."
     )
     remarks = [*notes(found, "values"), *_findings(found)]
     return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)
@@ -69,16 +69,30 @@ def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         if series[measure].isna().all():
             series = series.assign(**{f"{what}{end}": np.nan for end in ENDS[:-1]}, **{f"{what}_verdict": None})
             continue
-        best = series.loc[series[measure].idxmin()]
-        ratios = [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
+        best, ratios = _best(series, runs, measure)
         itself = (series.index == best.name) | series[measure].isna()
         low, high = (np.where(itself, np.nan, [getattr(each, end) for each in ratios]) for end in ("low", "high"))
         series = series.assign(
-            **{f"{what}_to_lowest": series[measure] / best[measure]},
+            **{f"{what}_to_lowest": np.where(series.index == best.name, 1.0, [each.ratio for each in ratios])},
             **{f"{what}_to_lowest_low": low, f"{what}_to_lowest_high": high},
             **{f"{what}_verdict": _verdicts(series[measure], low, series.index == best.name)},
         )
     return series
+
+
+def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[pairing.Ratio]]:
+    """The batch size with the lowest mean, and the ratios of all to it, within blocks.
+
+    If one is surely lower in the blocks that both have, it takes its place: means may be of other repeats.
+    """
+    best = series.loc[series[measure].idxmin()]
+    for _ in series.index:
+        ratios = [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
+        lower = [place for place, each in enumerate(ratios) if each.high < 1]
+        if not lower:
+            break
+        best = series.iloc[min(lower, key=lambda place: ratios[place].ratio)]
+    return best, ratios
 
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
@@ -97,7 +111,8 @@ def _findings(table: pd.DataFrame) -> list[str]:
             known = series[series[measure].notna()]
             if known.empty:
                 continue
-            best = known.loc[known[measure].idxmin()]
+            # To which the others are compared; its own ratio is 1.
+            best = known.loc[known[f"{what}_to_lowest"].astype(float).sub(1).abs().idxmin()]
             where = f"{best['benchmark']}, {counted(best['gpus'], 'rank')}: {what}"
             edge = ", the largest tried" if best["batch_size"] == known["batch_size"].max() else ""
             if best[f"{what}_verdict"] is None:

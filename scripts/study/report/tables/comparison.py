@@ -10,7 +10,7 @@ from study.core.statistics import log_sample, ratio_interval
 from study.records import pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT
+from study.report.tables.summary import POINT, notes
 
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
 KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
@@ -30,7 +30,7 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
                     found = _ratio(other, arms[base], quantity)
                     rows += [key | found] if found else []
     shown = ["machine", "benchmark", "scaling", "loader", "gpus", "quantity", "repeats", "base_repeats", "ratio",
-             "ratio_low", "ratio_high", "how"]  # fmt: skip
+             "ratio_low", "ratio_high", "how", "oversubscribed"]  # fmt: skip
     caption = (
         f"each result divided by that of {base}: ratio of geometric means and its 95 % interval; calibrated: both were "
         "made on one host, and each run is divided by the calibration timed beside it (Welch's interval); paired: "
@@ -38,7 +38,8 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
         "no interval."
     )
     frame = pd.DataFrame(rows, columns=None if rows else [*shown, "records"])
-    return Table("comparison", caption, frame, shown, (), [], ("machine", *KEYS, "quantity"))
+    identity = ("machine", *KEYS, "quantity")
+    return Table("comparison", caption, frame, shown, ("oversubscribed",), notes(frame, "values"), identity)
 
 
 def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
@@ -53,6 +54,8 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
         "base_repeats": len(other),
         **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
         "how": how,
+        "oversubscribed": bool(both["oversubscribed"].astype(bool).any()),
+        "code_is_current": bool(both["code_is_current"].all()),
         "records": join_records(both["record"]),
     }
 

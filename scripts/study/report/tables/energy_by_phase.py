@@ -7,6 +7,8 @@ from study.records.power import PHASE_ENERGY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
+SHARES = ("load", "train")  # phases of which the share is shown
+
 
 @kinds.table(
     "energy_by_phase",
@@ -23,16 +25,13 @@ def energy_by_phase(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     A phase lasts from its first rank's begin to its last rank's end, so phases overlap where ranks differ, and their
     sum may exceed the job's energy.
     """
-    table = points(runs, ["energy_job_j", *PHASE_ENERGY])
-    table = table.assign(
-        load_share=table["load_energy_j"] / table["energy_job_j"],
-        train_share=table["train_energy_j"] / table["energy_job_j"],
-    )
+    runs = runs.assign(**{f"{phase}_share": runs[f"{phase}_energy_j"] / runs["energy_job_j"] for phase in SHARES})
+    table = points(runs, ["energy_job_j", *PHASE_ENERGY, *(f"{phase}_share" for phase in SHARES)])
     table = table.sort_values(["benchmark", "dataset", "scaling", "batch_size", "gpus"], ignore_index=True)
     shown = ["machine", "memory_mode", "benchmark", "scaling", "gpus", "batch_size", "loader", "energy_job_j",
              *PHASE_ENERGY, "load_share", "train_share", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
         "energy of the job from load to evaluate, and in each phase, from its first rank's begin to its last rank's "
-        "end: phases of different ranks may overlap."
+        "end: phases of different ranks may overlap; shares: of the job's energy, mean over the repeats."
     )
     return Table("energy_by_phase", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)

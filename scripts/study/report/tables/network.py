@@ -84,15 +84,15 @@ NEEDS = "runs with allreduce_sweep"
     uses=sweeps,
 )
 def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-    """One row per machine, link rate, ranks and message size: bus bandwidth, and its share of the link's rate."""
-    keys = ["machine", "link_mbit_per_s", "gpus"]
+    """One row per point and message size: bus bandwidth, and its share of the link's rate."""
+    keys = [name for name in IDENTITY if name in runs]
     sizes = {int(found[1]): name for name in runs for found in [BANDWIDTH.fullmatch(name)] if found}
     rows = []
-    for key, group in runs.groupby(keys, sort=True):
+    for key, group in runs.groupby(keys, sort=True, dropna=False):
         for size, name in sorted(sizes.items()):
             rows.append({**dict(zip(keys, key, strict=True)), **_bandwidth(group, size, name)})
     columns = [*keys, "message_bytes", "busbw_gb_per_s", "busbw_ci95_gb_per_s", "share_of_link", "repeats_ok",
-               "repeats_failed", "code_is_current", "records"]  # fmt: skip
+               "repeats_failed", "oversubscribed", "code_is_current", "records"]  # fmt: skip
     table = pd.DataFrame(rows, columns=columns)
     rate = table["link_mbit_per_s"] * MBIT / 1e9
     table["share_of_link"] = (table["busbw_gb_per_s"] / rate).where(rate > 0)
@@ -101,8 +101,8 @@ def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "2 (N - 1) / N / time, the rate at which a ring allreduce sends; share_of_link compares it with the link rate, "
         "which the network laboratory emulates."
     )
-    shown = [name for name in columns if name not in ("code_is_current", "records")]
-    optional = ("share_of_link", "repeats_failed")
+    shown = ["machine", "link_mbit_per_s", "gpus", *columns[len(keys) : -2]]
+    optional = ("share_of_link", "repeats_failed", "oversubscribed")
     return Table("allreduce", caption, table, shown, optional, notes(table, "values"), (*keys, "message_bytes"))
 
 
@@ -115,6 +115,7 @@ def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
         "busbw_ci95_gb_per_s": sample.ci95,
         "repeats_ok": len(ok),
         "repeats_failed": len(group) - len(ok),
+        "oversubscribed": bool(group["oversubscribed"].astype(bool).any()),
         "code_is_current": bool(group["code_is_current"].all()),
         "records": join_records(group["record"]),
     }

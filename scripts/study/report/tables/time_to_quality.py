@@ -70,7 +70,9 @@ def _convergence(group: pd.DataFrame) -> dict[str, Any]:
     """
     ok = group[group["status"] == "ok"]
     reached, missed = (int(ok["target_reached"].eq(value).sum()) for value in (True, False))
-    told = ok[ok["target_reached"].notna() & ok["resumed_after_epoch"].isna()]
+    # One that resumed has no times; that it missed the target needs none.
+    has_times = ok["target_reached"].notna() & ok["resumed_after_epoch"].isna()
+    told = ok[has_times | ok["target_reached"].eq(False)]
     few = len(told) < LEAST_REPEATS
     found: dict[str, Any] = dict(zip(COUNTS, (reached, missed, len(ok) - reached - missed), strict=True))
     found["quality_target"] = "; ".join(group["quality_target"].unique())

@@ -9,6 +9,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.core.units import MIB_IN_MB
 from study.data.loaders import TRAINING_LOADERS
+from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
 from study.report.papers.icpp2019.workload import file_difference, workload_difference
@@ -253,8 +254,10 @@ def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
     same = [name for name in POINT if name != "loader"]
     table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
+    modelled = (table[["power_source", "power_source_other"]] == MODELLED).any(axis=1)
     for column in ("power_reason", "power_source", "may_fail", *WORKLOAD):
         table[column] = table[column].combine_first(table[f"{column}_other"])
+    table["power_source"] = table["power_source"].mask(modelled, MODELLED)  # of either side
     for column in ("repeats_failed", "code_is_current", "oversubscribed"):
         both = table[[column, f"{column}_other"]].apply(pd.to_numeric)
         table[column] = both.sum(axis=1) if column == "repeats_failed" else both.agg(ALL_OR_ANY[column], axis=1) > 0

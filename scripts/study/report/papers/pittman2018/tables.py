@@ -19,6 +19,7 @@ from study.report.papers.pittman2018.published import (
     ONE_CORE,
     POWER,
     RUNTIME,
+    TEXT,
     idle_w,
     saved_pct,
     welch,
@@ -224,7 +225,15 @@ def _of_repeats(row: pd.Series) -> str | None:
     """The difference of a point from Table I, whose times of several members are those of one job."""
     if row["ensemble"] > 1:
         return "times of repeats instead of times of the members of one job"
+    steps, published_steps = _steps(row), published(TEXT).set_index("measure")["value"]["steps_of_table1"]
+    if steps != published_steps:
+        return f"{steps:,.0f} steps instead of {published_steps:,.0f}"
     return workload_difference(row)
+
+
+def _steps(row: pd.Series) -> float:
+    """Training steps of a run of one member."""
+    return row["epochs_per_rank"] * math.ceil(row["train_samples"] / row["batch_size_per_rank"])
 
 
 def _spread(repeats: pd.DataFrame) -> tuple[float, float, float]:

@@ -21,6 +21,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.records import pairing
 from study.records.names import join_records
+from study.records.power import OF_POWER
 from study.report.papers.sc18.points import SOURCES, Source
 from study.report.papers.sc18.workload import is_the_papers_method, workload_difference
 from study.report.tables.layout import Table
@@ -119,10 +120,12 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
     used = [pairs["records"]] + ([pairs["records_other"]] if "records_other" in pairs else [])
     repeats = pairs[[name for name in ("repeats_ok", "repeats_ok_other") if name in pairs]].to_numpy().min()
     current = pairs[[name for name in ("code_is_current", "code_is_current_other") if name in pairs]].to_numpy().all()
+    crowded = pairs[[name for name in ("oversubscribed", "oversubscribed_other") if name in pairs]].to_numpy().any()
     measured = {"value": value, "lowest": lowest, "highest": highest, **_interval(claim, pairs, source, runs)}
     origin = {
         "repeats": int(repeats),
         "workload_difference": _difference(pairs, claim),
+        "oversubscribed": bool(crowded),
         "code_is_current": bool(current),
         "records": join_records(record for each in used for record in each),
     }
@@ -138,7 +141,12 @@ def _pairs(claim: pd.Series, points: pd.DataFrame) -> pd.DataFrame:
         return _of_one_workload(known)
     axes = {name for axis in one for name in (axis, *FOLLOWS.get(axis, []))}
     same = [name for name in (*POINT, *WORKLOAD) if name in known and name not in axes]
-    return _of_one_workload(_where(known, one).merge(_where(known, other), on=same, suffixes=("", "_other")))
+    pairs = _where(known, one).merge(_where(known, other), on=same, suffixes=("", "_other"))
+    of_power = SOURCES[claim["table"]].columns.get(measure) in OF_POWER
+    if of_power and {"power_source", "power_source_other"} <= {*pairs}:  # measured and modelled are not compared
+        sources = pairs[["power_source", "power_source_other"]]
+        pairs = pairs[sources.nunique(axis=1) < 2]
+    return _of_one_workload(pairs)
 
 
 def _of_one_workload(points: pd.DataFrame) -> pd.DataFrame:

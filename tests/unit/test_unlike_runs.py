@@ -1,0 +1,147 @@
+"""Runs that are not alike: they are not averaged or compared, and what a reader needs to know of them is told."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core.files import write_json
+from study.records.power import power_columns
+from study.records.record import make_record
+from study.records.tidy import runs_frame
+from study.report.tables.comparison import comparison
+from study.report.tables.kinds import TABLES
+
+MODELLED = {"power_source": "modelled"}
+
+
+@pytest.fixture
+def rows(make_run, tmp_path):
+    """The tidy table of experiments: ``rows({column: value, or values by block}, ...)``, blocks one after the other."""
+    (run,) = expand(scaling="strong", gpus=2)
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    first = {**runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict(), "power_source": "measured"}
+
+    def build(*experiments):
+        found = []
+        for experiment in experiments:
+            blocks = max((len(value) for value in experiment.values() if isinstance(value, list)), default=3)
+            for place in range(blocks):
+                at = {name: value[place] if isinstance(value, list) else value for name, value in experiment.items()}
+                when = {"block": place + 1, "repeat": place + 1, "started_wall_ns": 1000 * place + len(found)}
+                found.append({**first, **when, "record": f"{len(found)}/record.json", **at})
+        return pd.DataFrame(found)
+
+    return build
+
+
+def made(name, runs):
+    return TABLES[name].make(runs, pd.DataFrame(columns=["loader"]))
+
+
+def claim(name, runs, quantity):
+    frame = made(name, runs).frame
+    return frame[frame["quantity"].str.startswith(quantity)].iloc[0]
+
+
+ENERGIES = {name: [100.0, 101.0, 99.0] for name in ("energy_per_gpu_j", "energy_per_gpu_one_hz_j", "energy_job_j")}
+HALVES = {name: [50.0, 50.5, 49.5] for name in ENERGIES}
+
+
+def test_measured_power_is_not_compared_with_modelled_power(rows):
+    runs = rows({"loader": "read_csv", **ENERGIES}, {"loader": "chunked", **HALVES, **MODELLED})
+    table = made("icpp2019_table5", runs)
+    assert table.frame["energy_change_pct"].isna().all()
+    assert any("modelled from CPU utilisation" in note for note in table.notes)
+    reduction = claim("icpp2019_claims", runs, "energy_reduction")
+    assert math.isnan(reduction["low"])
+    sizes = rows({"batch_size": 20, **ENERGIES}, {"batch_size": 40, **HALVES, **MODELLED})
+    optimum = made("batch_size_optimum", sizes).frame
+    assert optimum["energy_verdict"].isna().all()
+    same = made("batch_size_optimum", sizes.assign(power_source="measured")).frame
+    assert same["energy_verdict"].tolist() == ["higher", "lowest"]
+
+
+def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
+    """A fourth repeat of the faster one was slow; its mean is higher, but it is faster in every block."""
+    runs = rows({"batch_size": 20, "runtime_s": [100.0, 101.0, 99.0, 200.0]},
+                {"batch_size": 40, "runtime_s": [110.0, 111.5, 108.5]})  # fmt: skip
+    table = made("batch_size_optimum", runs)
+    found = table.frame.set_index("batch_size")
+    assert found["runtime_verdict"].to_dict() == {20: "lowest", 40: "higher"}
+    assert found.loc[40, "runtime_to_lowest_low"] < found.loc[40, "runtime_to_lowest"] == pytest.approx(1.1, rel=1e-3)
+    assert "nt3, 2 ranks: runtime: lowest with batch size 20" in table.notes
+
+
+NETWORK = {"gpus": 1, "batch_size": 128, "batch_size_per_rank": 128, "strategy": "horovod"}
+SMALL, LARGE = {"dataset": "small", "train_samples": 1000}, {"dataset": "large", "train_samples": 9000}
+
+
+def test_networks_are_compared_on_the_same_images(rows):
+    """ResNet-101 is 10 % slower on both datasets, and fails on one."""
+    fifty = ({**NETWORK, "benchmark": "resnet50", **SMALL, "throughput_samples_per_s": 1000.0},
+             {**NETWORK, "benchmark": "resnet50", **LARGE, "throughput_samples_per_s": 200.0})  # fmt: skip
+    small, large = ({**NETWORK, "benchmark": "resnet101", **SMALL, "throughput_samples_per_s": 900.0},
+                    {**NETWORK, "benchmark": "resnet101", **LARGE, "throughput_samples_per_s": 180.0})  # fmt: skip
+    failed = {**small, "status": "failed", "failure_kind": "oom"}
+    found = claim("han2019_claims", rows(*fifty, failed, large), "ResNet-101 slower")
+    assert found["value"] == pytest.approx(10)
+    found = claim("han2019_claims", rows(*fifty, small, large), "ResNet-101 slower")
+    assert (found["value"], found["series"]) == (pytest.approx(10), 2)
+
+
+def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
+    crowded = rows({"loader": "read_csv", "runtime_s": 100.0},
+                   {"loader": "chunked", "runtime_s": 150.0, "oversubscribed": True})  # fmt: skip
+    assert any("oversubscribed" in note for note in made("icpp2019_claims", crowded).notes)
+    networks = rows({**NETWORK, "benchmark": "resnet50", "throughput_samples_per_s": 200.0},
+                    {**NETWORK, "benchmark": "resnet101", "throughput_samples_per_s": 180.0,
+                     "oversubscribed": True})  # fmt: skip
+    assert any("oversubscribed" in note for note in made("han2019_claims", networks).notes)
+    machines = rows({"machine": "a"}, {"machine": "b", "oversubscribed": True, "code_is_current": False})
+    assert len(comparison(machines, "a").notes) == 2
+
+
+def test_allreduces_of_unlike_runs_are_not_averaged(rows):
+    swept = {"allreduce_sweep": True}
+    runs = rows({**swept, "busbw_4096_gb_per_s": 1.0}, {**swept, "cycle_time_ms": 50.0, "busbw_4096_gb_per_s": 3.0})
+    assert made("allreduce", runs).frame["busbw_gb_per_s"].tolist() == [1.0, 3.0]
+
+
+def test_shares_of_energy_are_of_runs_that_have_both(rows):
+    runs = rows({"energy_job_j": [100.0, 1000.0], "load_energy_j": [20.0, math.nan], "train_energy_j": [50.0, 500.0]})
+    (found,) = made("energy_by_phase", runs).frame.to_dict("records")
+    assert (found["load_share"], found["train_share"]) == pytest.approx((0.2, 0.5))
+
+
+def test_resumed_runs_that_miss_the_target_leave_no_olympic_mean(rows):
+    target = {"quality_target": "x", "training_to_target_s": math.nan, "load_to_target_j": math.nan,
+              "epochs_to_target": 1}  # fmt: skip
+    reached = {**target, "target_reached": True, "launch_to_target_s": [10.0, 11.0, 12.0, 13.0, 14.0]}
+    missed = {**target, "target_reached": False, "launch_to_target_s": [math.nan] * 2, "resumed_after_epoch": 2.0}
+    assert made("time_to_quality", rows(reached)).frame["launch_to_target_olympic_s"].item() == 12
+    assert np.isnan(made("time_to_quality", rows(reached, missed)).frame["launch_to_target_olympic_s"].item())
+
+
+def test_a_run_of_other_steps_is_not_beside_the_paper_s_time(ensembles):
+    """One epoch of all images with batches of 128 is 10,157 steps; the paper's time is of 2,000."""
+    images = {"benchmark": "alexnet", "dataset": "imagenet", "train_samples": 1_300_000, "batch_size_per_rank": 128,
+              "batch_size": 128, "epochs_per_rank": 1}  # fmt: skip
+    runs = ensembles({**images, "ensemble": 1, "gpus": 1, "train_s": [5700.0, 5710.0, 5690.0]})
+    found = made("pittman2018_table1", runs).frame.iloc[0]
+    assert np.isnan(found["ratio_mean_s"])
+    assert found["ratio_reason"] == "10,157 steps instead of 2,000"
+
+
+def test_members_that_were_stopped_count_with_what_they_trained(make_run):
+    """Four of four epochs each, of which two were stopped after the first one."""
+    (run,) = expand(scaling="weak", epochs=4, gpus=4)
+    folder = make_run(run)
+    record = make_record(folder)
+    record["workload"]["samples_per_rank"], record["power"]["energy_job_j"] = 1000, 1000.0
+    assert power_columns(record)["samples_per_j"] == 16
+    record["ensemble"] = {"members": [{"ended_after_epoch": epochs} for epochs in (None, None, 1, 1)]}
+    assert power_columns(record)["samples_per_j"] == 10
