@@ -207,6 +207,15 @@ def test_a_wrong_counter_is_seen_beside_a_gap_or_an_impossible_reading(spoilt):
     assert between(half, *window, RATE).reason == f"{DISAGREE} over the run"
 
 
+def test_a_permitted_gap_in_a_window_makes_no_counter_doubtful():
+    """5.5 s of 60 s without readings, in which the power fell from 300 to 30 W: the integral is a guess there."""
+    seconds = np.concatenate([np.arange(-5, 20.01, 0.1), np.arange(25.5, 65, 0.1)])
+    power = lambda t: 300 if 14 <= t < 20.05 else 30  # noqa: E731
+    gpu = series(power, lambda t: 30 * t + 270 * (min(max(t, 14), 20.05) - 14), seconds=seconds)
+    found = between(gpu, 0.0, 60.0, RATE)
+    assert (found.reason, found.best_j) == (None, pytest.approx(30 * 60 + 270 * 6.05, rel=0.01))
+
+
 def test_a_frozen_counter_is_seen_by_a_slow_sampler_and_across_a_gap():
     slow = series(lambda t: 350, lambda t: 350 * min(t, 4), seconds=np.arange(0, 20, 0.6))
     assert between(slow, 2.0, 7.5, RATE).reason == f"{DISAGREE} over the run", "of 9 updates itself"

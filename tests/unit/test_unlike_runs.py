@@ -76,6 +76,17 @@ def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
     assert "nt3, 2 ranks: runtime: lowest with batch size 20" in table.notes
 
 
+def test_batch_sizes_that_are_lower_in_a_circle_cannot_be_told_apart(rows):
+    """Each two have other blocks in common."""
+    blocks = ({"batch_size": 20, "block": [1, 2, 5, 6], "runtime_s": [100.0, 101.0, 150.0, 151.0]},
+              {"batch_size": 40, "block": [1, 2, 3, 4], "runtime_s": [110.0, 111.2, 100.0, 101.0]},
+              {"batch_size": 80, "block": [3, 4, 5, 6], "runtime_s": [110.0, 111.2, 130.0, 131.5]})  # fmt: skip
+    runs = rows(*blocks).assign(started_wall_ns=lambda frame: 1000 * frame["block"] + frame.index)
+    found = made("batch_size_optimum", runs).frame.set_index("batch_size")
+    assert found["runtime_to_lowest"].to_dict() == pytest.approx({20: 0.909, 40: 1.0, 80: 1.1}, rel=1e-2)
+    assert found.loc[40, "runtime_verdict"] == "not told apart"
+
+
 NETWORK = {"gpus": 1, "batch_size": 128, "batch_size_per_rank": 128, "strategy": "horovod"}
 SMALL, LARGE = {"dataset": "small", "train_samples": 1000}, {"dataset": "large", "train_samples": 9000}
 
@@ -115,6 +126,10 @@ def test_shares_of_energy_are_of_runs_that_have_both(rows):
     runs = rows({"energy_job_j": [100.0, 1000.0], "load_energy_j": [20.0, math.nan], "train_energy_j": [50.0, 500.0]})
     (found,) = made("energy_by_phase", runs).frame.to_dict("records")
     assert (found["load_share"], found["train_share"]) == pytest.approx((0.2, 0.5))
+    mixed = runs.assign(power_source=["measured", "modelled"])
+    assert made("energy_by_phase", mixed).frame[["load_share", "train_share"]].isna().all(axis=None)
+    nothing = runs.assign(energy_job_j=[0.0, 1000.0])
+    assert made("energy_by_phase", nothing).frame["train_share"].item() == 0.5
 
 
 def test_resumed_runs_that_miss_the_target_leave_no_olympic_mean(rows):
@@ -134,6 +149,8 @@ def test_a_run_of_other_steps_is_not_beside_the_paper_s_time(ensembles):
     found = made("pittman2018_table1", runs).frame.iloc[0]
     assert np.isnan(found["ratio_mean_s"])
     assert found["ratio_reason"] == "10,157 steps instead of 2,000"
+    failed = runs.assign(status="failed", failure_kind="oom", train_samples=None)
+    assert made("pittman2018_table1", failed).frame.iloc[0]["ratio_reason"] == "no repeat succeeded"
 
 
 def test_members_that_were_stopped_count_with_what_they_trained(make_run):
@@ -145,3 +162,5 @@ def test_members_that_were_stopped_count_with_what_they_trained(make_run):
     assert power_columns(record)["samples_per_j"] == 16
     record["ensemble"] = {"members": [{"ended_after_epoch": epochs} for epochs in (None, None, 1, 1)]}
     assert power_columns(record)["samples_per_j"] == 10
+    record["ensemble"]["lost"] = [3]
+    assert power_columns(record)["samples_per_j"] is None

@@ -39,7 +39,8 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
         derived, workload = record["derived"], record["workload"]
-        samples = workload["samples_per_rank"] * _rank_epochs(record, derived["epochs_per_rank"])
+        trained = _rank_epochs(record, derived["epochs_per_rank"])
+        samples = None if trained is None else workload["samples_per_rank"] * trained
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "power_per_gpu_w": power["power_per_gpu_w"],
@@ -62,12 +63,17 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rank_epochs(record: dict[str, Any], epochs: int) -> float:
-    """Epochs that all ranks trained together. Members that successive halving stopped trained fewer of them."""
-    parameters, members = record["parameters"], (record.get("ensemble") or {}).get("members")
-    ranks = parameters["gpus"] * parameters["emulated_ranks"]
+def _rank_epochs(record: dict[str, Any], epochs: int) -> float | None:
+    """Epochs that all ranks trained together; None if members failed or were lost, which trained an unknown number.
+
+    Members that successive halving stopped trained fewer of them.
+    """
+    parameters, ensemble = record["parameters"], record.get("ensemble") or {}
+    ranks, members = parameters["gpus"] * parameters["emulated_ranks"], ensemble.get("members")
     if not members:
         return ranks * epochs
+    if ensemble.get("lost") or any(each.get("failure") for each in members):
+        return None
     return ranks / len(members) * sum(each.get("ended_after_epoch") or epochs for each in members)
 
 

@@ -56,7 +56,8 @@ def _disagreement(
     told = f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}"
     if counter_j is None and trapezoid_j is None:
         return None
-    if counter_j is not None and trapezoid_j is not None and _judged(series, window, updates):
+    has_gaps = not _near(series, *_within(*series.readings(series.power_w), window)).all()
+    if counter_j is not None and trapezoid_j is not None and _judged(series, window, updates) and not has_gaps:
         if not _differ(counter_j, trapezoid_j):
             return None
         if _differ(counter_j, trapezoid_j, explained_j(series, window)):

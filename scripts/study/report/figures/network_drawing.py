@@ -44,7 +44,13 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> NetworkD
     steps = steps[steps["time_per_step_s"].notna()]
     if steps.empty:
         raise StudyError(f"{description.name}: no run with link_mbit_per_s succeeded in study {study}")
-    several = [name for name in IDENTITY if name not in ("gpus", "link_mbit_per_s") and steps[name].nunique() > 1]
+    sweep = sweep[sweep["busbw_gb_per_s"].notna()]
+    several = [
+        name
+        for name in IDENTITY
+        if name not in ("gpus", "link_mbit_per_s")
+        and any(name in frame and frame[name].nunique() > 1 for frame in (steps, sweep))
+    ]
     if several:
         raise StudyError(f"{description.name}: draws one workload, but the study's differ in {', '.join(several)}")
     benchmarks = ", ".join(

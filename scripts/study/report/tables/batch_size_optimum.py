@@ -85,14 +85,20 @@ def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Se
 
     If one is surely lower in the blocks that both have, it takes its place: means may be of other repeats.
     """
-    best = series.loc[series[measure].idxmin()]
-    for _ in series.index:
-        ratios = [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
-        lower = [place for place, each in enumerate(ratios) if each.high < 1]
-        if not lower:
-            break
+    lowest = best = series.loc[series[measure].idxmin()]
+    tried = {best.name}
+    ratios = _ratios(series, runs, measure, best)
+    while lower := [place for place, each in enumerate(ratios) if each.high < 1]:
         best = series.iloc[min(lower, key=lambda place: ratios[place].ratio)]
+        if best.name in tried:  # in a circle, of unlike blocks: none is surely the lowest
+            return lowest, _ratios(series, runs, measure, lowest)
+        tried.add(best.name)
+        ratios = _ratios(series, runs, measure, best)
     return best, ratios
+
+
+def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[pairing.Ratio]:
+    return [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
 
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:

@@ -25,8 +25,11 @@ def energy_by_phase(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     A phase lasts from its first rank's begin to its last rank's end, so phases overlap where ranks differ, and their
     sum may exceed the job's energy.
     """
-    runs = runs.assign(**{f"{phase}_share": runs[f"{phase}_energy_j"] / runs["energy_job_j"] for phase in SHARES})
+    job = pd.to_numeric(runs["energy_job_j"]).where(lambda joules: joules > 0)
+    runs = runs.assign(**{f"{phase}_share": pd.to_numeric(runs[f"{phase}_energy_j"]) / job for phase in SHARES})
     table = points(runs, ["energy_job_j", *PHASE_ENERGY, *(f"{phase}_share" for phase in SHARES)])
+    for name in (name for name in table if "_share" in name):  # of measured and modelled energies there is none
+        table[name] = table[name].mask(table["energy_job_j"].isna())
     table = table.sort_values(["benchmark", "dataset", "scaling", "batch_size", "gpus"], ignore_index=True)
     shown = ["machine", "memory_mode", "benchmark", "scaling", "gpus", "batch_size", "loader", "energy_job_j",
              *PHASE_ENERGY, "load_share", "train_share", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip

@@ -225,6 +225,8 @@ def _of_repeats(row: pd.Series) -> str | None:
     """The difference of a point from Table I, whose times of several members are those of one job."""
     if row["ensemble"] > 1:
         return "times of repeats instead of times of the members of one job"
+    if not row["repeats_ok"]:
+        return workload_difference(row)
     steps, published_steps = _steps(row), published(TEXT).set_index("measure")["value"]["steps_of_table1"]
     if steps != published_steps:
         return f"{steps:,.0f} steps instead of {published_steps:,.0f}"
