@@ -86,8 +86,8 @@ def _possible(series: Series, power: Values) -> NDArray[np.bool_]:
     return (power >= 0) & (power <= most_w(series.sensor, series.kind))
 
 
-def _differ(counter_j: float, trapezoid_j: float, explained_j: float = 0.0) -> bool:
-    return abs(counter_j - trapezoid_j) > max(MOST_APART * max(abs(counter_j), abs(trapezoid_j)), explained_j)
+def _differ(counter_j: float, trapezoid_j: float, explained: float = 0.0) -> bool:
+    return abs(counter_j - trapezoid_j) > max(MOST_APART * max(abs(counter_j), abs(trapezoid_j)), explained)
 
 
 def explained_j(series: Series, window: tuple[float, float]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,7 +58,8 @@ def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, A
 def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
     """The outcome of one finding. Failed and oversubscribed runs, and incomplete blocks, are left out."""
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
-    of_power = any(re.search(rf"\b{name}\b", finding.formula) for name in OF_POWER)
+    columns = {*finding.quantity.columns, *(finding.along.columns if finding.along else ())}
+    of_power = not columns.isdisjoint(OF_POWER)
     why_not = _left_out(pd.concat(rows.values()), len(rows), finding.kind.divides, of_power)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
     found = finding.kind.compare(used)

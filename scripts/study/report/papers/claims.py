@@ -46,17 +46,8 @@ OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
          "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
          "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
-OPTIONAL = (
-    "oversubscribed",
-    "lowest",
-    "highest",
-    "interval_low",
-    "interval_high",
-    "pairing",
-    "repeats",
-    "series",
-    "contradiction",
-)
+OPTIONAL = ("oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series",
+            "contradiction")  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
@@ -140,7 +131,7 @@ def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]
 
 def _conditions(used: pd.DataFrame, measure: str) -> dict[str, Any]:
     """What a reader needs to know of the runs: whether ranks lacked cores, and where their power is from."""
-    crowded = "oversubscribed" in used and bool(used["oversubscribed"].astype(bool).any())
+    crowded = "oversubscribed" in used and bool(used["oversubscribed"].any())
     modelled = measure in OF_POWER and "power_source" in used and used["power_source"].eq(MODELLED).any()
     return {"oversubscribed": crowded, "power_source": MODELLED if modelled else None}
 
@@ -195,10 +186,9 @@ def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:
 
 def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
     both = pd.concat([one, other])
-    if has_no_mean(both, measure):
-        return
     if form == "difference":
-        yield _difference(one, other, both, measure)
+        if not has_no_mean(both, measure):
+            yield _difference(one, other, both, measure)
         return
     ratio = pairing.ratio(one, other, measure)
     if not ratio.blocks:

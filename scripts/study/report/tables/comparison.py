@@ -54,7 +54,7 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
         "base_repeats": len(other),
         **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
         "how": how,
-        "oversubscribed": bool(both["oversubscribed"].astype(bool).any()),
+        "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),
         "records": join_records(both["record"]),
     }

@@ -115,7 +115,7 @@ def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
         "busbw_ci95_gb_per_s": sample.ci95,
         "repeats_ok": len(ok),
         "repeats_failed": len(group) - len(ok),
-        "oversubscribed": bool(group["oversubscribed"].astype(bool).any()),
+        "oversubscribed": bool(group["oversubscribed"].any()),
         "code_is_current": bool(group["code_is_current"].all()),
         "records": join_records(group["record"]),
     }

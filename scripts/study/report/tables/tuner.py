@@ -107,8 +107,8 @@ def _verdict(answer: Answer) -> str:
     if pick is None:
         return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
     told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
-    if answer.failed:
-        runs = counted(len(answer.confirmed.runs), "run") if answer.confirmed else ""
+    if held_out is not None and answer.failed:
+        runs = counted(len(held_out.runs), "run")
         return f"{tuner.KEEP}: {answer.failed} of {runs} of {pick.arm} ({told}) failed in the held-out blocks"
     if held_out is not None and held_out.speed.pairing == UNPAIRED:
         why = "its held-out blocks did not run one after the other"
@@ -135,7 +135,7 @@ def _gain(arm: Compared) -> str:
 
 
 def _is_crowded(arm: Compared) -> bool:
-    return any(bool(runs["oversubscribed"].astype(bool).any()) for runs in (arm.runs, arm.baseline))
+    return any(bool(runs["oversubscribed"].any()) for runs in (arm.runs, arm.baseline))
 
 
 def _excludes_zero(sample: Sample) -> bool:

@@ -129,7 +129,7 @@ def _numbers(found: Found) -> dict[str, Any]:
         "repeats": repeats,
         "measured_gpus": ", ".join(map(str, sorted(used["gpus"].unique()))) if len(used) else None,
         "workload_difference": f"{used['benchmark'].iloc[0]}: {'; or '.join(difference)}" if difference else None,
-        "oversubscribed": bool(used["oversubscribed"].astype(bool).any()) if len(used) else False,
+        "oversubscribed": bool(used["oversubscribed"].any()) if len(used) else False,
         "code_is_current": bool(used["code_is_current"].all()) if len(used) else True,
         "records": join_records(used["records"]) if len(used) else None,
     }

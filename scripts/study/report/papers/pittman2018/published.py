@@ -60,9 +60,14 @@ def saved_above_idle_pct(benchmark: str) -> float:
     return 100 * (1 - (power("all_shared", benchmark) - idle_w()) / (power("duplicated", benchmark) - idle_w()))
 
 
+def steps_of_table1() -> float:
+    """Training steps whose times Table I has."""
+    return _text(measure="steps_of_table1")
+
+
 def solo_rate(benchmark: str) -> float:
     """Images/s of one member by itself: Table I's mean time of 2,000 steps with Table II's batch size."""
-    images = _text(measure="steps_of_table1") * _cell(NETWORKS, "batch_size", benchmark=benchmark)
+    images = steps_of_table1() * _cell(NETWORKS, "batch_size", benchmark=benchmark)
     return images / _cell(RUNTIME, "mean_s", case="solo", benchmark=benchmark)
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.statistics import student
 from study.records import pairing
-from study.records.names import join_records, runs_of
-from study.records.power import has_no_mean, modelled_note
+from study.records.names import runs_of
+from study.records.power import modelled_note
 from study.report.papers.beside import beside, finished, one_per_network
 from study.report.papers.pittman2018.claims import concerns, of_the_paper
 from study.report.papers.pittman2018.published import (
@@ -19,9 +19,9 @@ from study.report.papers.pittman2018.published import (
     ONE_CORE,
     POWER,
     RUNTIME,
-    TEXT,
     idle_w,
     saved_pct,
+    steps_of_table1,
     welch,
 )
 from study.report.papers.pittman2018.workload import workload_difference
@@ -227,9 +227,8 @@ def _of_repeats(row: pd.Series) -> str | None:
         return "times of repeats instead of times of the members of one job"
     if not row["repeats_ok"]:
         return workload_difference(row)
-    steps, published_steps = _steps(row), published(TEXT).set_index("measure")["value"]["steps_of_table1"]
-    if steps != published_steps:
-        return f"{steps:,.0f} steps instead of {published_steps:,.0f}"
+    if (steps := _steps(row)) != steps_of_table1():
+        return f"{steps:,.0f} steps instead of {steps_of_table1():,.0f}"
     return workload_difference(row)
 
 
@@ -253,8 +252,6 @@ def _against(
     if others.empty or row["records"] in set(others["records"]):
         return math.nan, math.nan, math.nan, None
     one, other = row["records"], others.iloc[0]["records"]
-    if has_no_mean(runs_of(runs, join_records([one, other])), measure):
-        return math.nan, math.nan, math.nan, None
     found = pairing.between(runs, one, other, measure)
     return found.ratio, found.low, found.high, found.pairing
 
