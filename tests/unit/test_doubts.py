@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.core.files import write_json
-from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART, explained_j
+from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART, SIGMAS, explained_j
 from study.instruments.power.energy import between
 from study.instruments.power.kinds import KINDS, OF_SENSORS, most_w
 from study.instruments.power.readings import Counter
@@ -336,7 +336,8 @@ def test_no_energy_is_negative_or_wrong_in_silence(watts, swing, fault, spike, b
         most = max(MOST_APART * max(found.counter_j, found.trapezoid_j), explained)
         assert abs(found.counter_j - found.trapezoid_j) <= most + 1e-6
         if not spike:  # then the power is right
-            assert explained <= 0.02 * watts * (end - begin) + 0.02 * watts * math.sqrt(end - begin)
+            steps = (end - begin) * RATE + 2  # each changes the power by at most watts / RATE
+            assert explained <= SIGMAS * math.sqrt(steps / 2) * watts / RATE**2 + 1e-6
             right = energy(end) - energy(begin)
             assert abs(found.best_j - right) <= MOST_APART / (1 - MOST_APART) * (right + explained) + explained + 0.01
 
