@@ -38,6 +38,7 @@ class Kind:
         divides: whether it divides one arm by the other: two arms, and positive values only. Else two arms or more.
         numeric: whether the compared key must be a number.
         along: whether it needs a second quantity, `along`.
+        is_reduction: whether a positive estimate means a smaller value.
     """
 
     compare: Callable[[Arms], Estimate]
@@ -47,6 +48,7 @@ class Kind:
     divides: bool = False
     numeric: bool = False
     along: bool = False
+    is_reduction: bool = False
 
 
 KINDS: Registry[Kind] = Registry("kind of finding")
@@ -70,7 +72,7 @@ def ratio(arms: Arms) -> Estimate:
     return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
 
 
-@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True)
+@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True, is_reduction=True)
 def reduction(arms: Arms) -> Estimate:
     """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
     found = ratio(arms)

@@ -133,12 +133,20 @@ def _stated(finding: Declared, found: Estimate) -> tuple[str, str]:
         if not found.interleaved:
             why = f"the {found.blocks} blocks did not run one after the other"
         return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
-    side = _side(found.low, found.high, finding.kind.no_effect, 0)
-    # A clear fall is told by its size: "falls by 3 %", not "falls by -3 %".
-    turned = side < 0 and finding.kind.no_effect == 0
     case = _case(finding, found)
-    sentence = finding.sentences[case].format(number=_number(finding, found, turned))
+    sentence = finding.sentences[case].format(number=_number(finding, found, _is_turned(finding, found, case)))
     return (NO if case == OPPOSITE else case), sentence
+
+
+def _is_turned(finding: Declared, found: Estimate, case: str) -> bool:
+    """Whether the sentence has the estimate with the other sign.
+
+    A clear fall is told by its size: "falls by 3 %", not "falls by -3 %". Where no difference is shown, a reduction is
+    told as a change: "changes by -3 %".
+    """
+    if case == NO:
+        return finding.kind.is_reduction
+    return finding.kind.no_effect == 0 and found.high < 0
 
 
 def _case(finding: Declared, found: Estimate) -> str:
@@ -162,7 +170,7 @@ def _number(finding: Declared, found: Estimate, turned: bool) -> str:
     """``12.3 % (95 % interval 11 to 14 %, 6 blocks)``."""
     numbers = (found.estimate, found.low, found.high)
     if turned:
-        numbers = (-found.estimate, -found.high, -found.low)
+        numbers = (0 - found.estimate, 0 - found.high, 0 - found.low)  # no -0.0
     middle, low, high = map(_digits, numbers)
     unit = finding.unit.split(" per ")[0]
     unit = "" if unit == "1" else f" {unit}"
