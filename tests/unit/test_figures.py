@@ -21,7 +21,7 @@ from study.core.files import write_json
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.study import Study
 from study.records.record import make_record
-from study.report.figures import style
+from study.report.figures import description, style
 from study.report.figures.axes import readable, set_value_axis
 from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
 from study.report.figures.drawing import draw, write
@@ -187,17 +187,17 @@ def test_measured_and_modelled_power_have_no_mean():
 )
 def test_measured_and_modelled_power_are_not_compared(value, measured, modelled):
     """Neither the repeats of a point, nor two points."""
-    description = describe("icpp2019_figure11_13")
-    (energy,) = [each for each in description.panels if each["title"].startswith("Energy")]
+    figure = describe("icpp2019_figure11_13")
+    (energy,) = [each for each in figure.panels if each["title"].startswith("Energy")]
     base = {} if value == "spread_pct" else {"relative_to": {"loader": "read_csv"}}
-    description = dataclasses.replace(description, panels=({**energy, "value": value, **base},))
+    figure = dataclasses.replace(figure, panels=({**energy, "value": value, **base},))
 
     def drawn(*sources):
         places = [{"repeat": n, "block": n, "started_wall_ns": n, "session": "s", "power_reason": None} for n in (1, 2)]
         rows = [{**place, "energy_per_gpu_j": 2.0, "power_source": "measured"} for place in places]
         rows += [{**place, "energy_per_gpu_j": 6.0, "loader": "chunked", "power_source": source}
                  for place, source in zip(places, sources, strict=True)]  # fmt: skip
-        lines = select(description, made_up(*rows), "test").panels[0].lines
+        lines = select(figure, made_up(*rows), "test").panels[0].lines
         return [line.mean[0] for line in lines if "chunked" in line.label] or [math.nan]
 
     assert drawn("measured", "measured") == pytest.approx([measured])
@@ -476,27 +476,29 @@ def test_a_figure_of_the_time_to_a_target_reads_targets():
 
 
 def test_planning():
-    description = describe("icpp2019_figure10")
-    assert filters(description) == " with benchmark p1b3, scaling batch, loader read_csv"
+    figure10 = describe("icpp2019_figure10")
+    assert filters(figure10) == " with benchmark p1b3, scaling batch, loader read_csv"
     fitting = {**DEFAULTS, "benchmark": "p1b3", "scaling": "batch", "loader": "read_csv"}
-    assert draws(description, fitting)
-    assert not draws(description, {**fitting, "loader": "npy"})
-    assert not draws(description, {**fitting, "scaling": "weak"})
-    assert not draws(description, {**fitting, "trace": True})
+    assert draws(figure10, fitting)
+    assert not draws(figure10, {**fitting, "loader": "npy"})
+    assert not draws(figure10, {**fitting, "scaling": "weak"})
+    assert not draws(figure10, {**fitting, "trace": True})
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"file": "table2.csv"}, "table2.csv: there is no such file in config/papers; known files: "),
      ({"y": "time"}, "there is no column 'time'; the file has: machine"),
+     ({"y": "machine"}, "column 'machine' does not hold numbers"),
      ({"where": {"batch_size": 30}}, "no row fits {'batch_size': 30}")],
 )  # fmt: skip
-def test_published_values_that_are_not_there(changes, words):
-    description = describe("icpp2019_figure6")
-    (entry,) = description.panels[2]["published"]
-    changed = dataclasses.replace(description, panels=({**description.panels[2], "published": [{**entry, **changes}]},))
-    with pytest.raises(StudyError, match=re.escape(words)):
-        select(changed, made_up({}), "test")
+def test_published_values_that_are_not_there(changes, words, monkeypatch):
+    """Named before anything runs: planning describes each figure of the study."""
+    figure = figures()["icpp2019_figure6"]
+    panel = {**figure["panels"][2], "published": [{**figure["panels"][2]["published"][0], **changes}]}
+    monkeypatch.setattr(description, "figures", lambda: {"mine": {**figure, "panels": [panel]}})
+    with pytest.raises(StudyError, match="figure mine: published: .*" + re.escape(words)):
+        describe("mine")
 
 
 @pytest.mark.parametrize(

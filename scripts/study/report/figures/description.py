@@ -13,6 +13,7 @@ from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.parameters.registry import observed_by
 from study.records import targets, tidy
+from study.report.figures.published_points import published_rows
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
 
@@ -87,14 +88,14 @@ def figures() -> dict[str, dict[str, Any]]:
 
 
 def describe(name: str) -> Description:
-    """The `Description` of one figure; raises `StudyError` for an unknown name."""
+    """The `Description` of one figure; raises `StudyError` if it, or a published value that it draws, is not there."""
     known = figures()
     if name not in known:
         where = ", ".join(map(checked.shown, files()))
         hint = checked.nearest(name, known)
         raise StudyError(f"there is no figure '{name}' in {where}{hint}; known: {', '.join(known)}")
     figure = known[name]
-    return Description(
+    described = Description(
         name,
         figure["title"],
         figure["caption"],
@@ -107,6 +108,10 @@ def describe(name: str) -> Description:
         Horizontal(**figure.get("x", {})),
         tuple(figure.get("together", ())),
     )
+    for panel in described.panels:
+        for entry in panel.get("published", []):
+            published_rows(name, entry, described.x.column, described.x.names)
+    return described
 
 
 def several(value: Any) -> list[Any]:

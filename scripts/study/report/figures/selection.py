@@ -11,14 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment.parameters import observing
 from study.records import pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
-from study.report.figures.description import Description, Labels, columns, draws, filters, several
+from study.report.figures.description import Description, Labels, columns, draws, filters
+from study.report.figures.published_points import published_rows
 from study.report.tables.kinds import selected
-from study.report.tables.summary import published
 
 NOT_MEASURED = "no run of this study has it"
 
@@ -263,7 +262,7 @@ def _published(
     named = [dict(zip(panel["by"], values, strict=False)) for values in series]
     x = description.x
     for entry in panel.get("published", []):
-        rows = _published_rows(entry, description)
+        rows = published_rows(description.name, entry, x.column, x.names)
         rows = rows[rows[x.column].isin(places)] if x.names else rows
         by = [column for column in panel["by"] if column in rows and rows[column].notna().all()]
         for (machine, *values), points in rows.groupby(["machine", *by], sort=False):
@@ -279,24 +278,6 @@ def _published(
             )
             at = [places[value] if x.names else int(value) for value in points[x.column]]
             yield Published(label, number, np.array(at), points[entry["y"]].to_numpy(dtype=float))
-
-
-def _published_rows(entry: dict[str, Any], description: Description) -> pd.DataFrame:
-    """The rows of a published CSV that an entry of a panel selects."""
-    where = f"figure {description.name}: published: {entry['file']}"
-    known = sorted(path.name for path in CONFIG.glob("papers/*/*.csv"))
-    if entry["file"] not in known:
-        raise StudyError(f"{where}: there is no such file in config/papers; known files: {', '.join(known)}")
-    rows = published(entry["file"]).assign(**entry.get("set", {}))
-    missing = [column for column in (description.x.column, entry["y"], *entry.get("where", {})) if column not in rows]
-    if missing:
-        raise StudyError(f"{where}: there is no column '{missing[0]}'; the file has: {', '.join(rows)}")
-    for column, value in entry.get("where", {}).items():
-        rows = rows[rows[column].isin(several(value))]
-    rows = rows.dropna(subset=[description.x.column, entry["y"]]).sort_values(description.x.column)
-    if rows.empty:
-        raise StudyError(f"{where}: no row fits {entry.get('where', {})}")
-    return rows
 
 
 def _reason(panel: dict[str, Any], rows: pd.DataFrame) -> str:

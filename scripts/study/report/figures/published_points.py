@@ -1,0 +1,37 @@
+"""The rows of the published CSV files that a figure draws."""
+
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.report.tables.summary import published
+
+MACHINE = "machine"  # the column that says where a value was measured
+
+
+def published_rows(figure: str, entry: dict[str, Any], x: str, names: bool) -> pd.DataFrame:
+    """The rows that an entry of a panel's `published` selects, sorted along the horizontal axis.
+
+    x: the column on the horizontal axis. names: whether it holds names. Raises `StudyError` if there is no such file or
+    column, if what is drawn is no number, or if no row fits.
+    """
+    where = f"figure {figure}: published: {entry['file']}"
+    known = sorted(path.name for path in CONFIG.glob("papers/*/*.csv"))
+    if entry["file"] not in known:
+        raise StudyError(f"{where}: there is no such file in config/papers; known files: {', '.join(known)}")
+    found = published(entry["file"]).assign(**entry.get("set", {}))
+    for column in (MACHINE, x, entry["y"], *entry.get("where", {})):
+        if column not in found:
+            raise StudyError(f"{where}: there is no column '{column}'; the file has: {', '.join(found)}")
+    for column in (entry["y"], *([] if names else [x])):
+        if not is_numeric_dtype(found[column]):
+            raise StudyError(f"{where}: column '{column}' does not hold numbers; choose one that does")
+    for column, value in entry.get("where", {}).items():
+        found = found[found[column].isin(value if isinstance(value, list) else [value])]
+    found = found.dropna(subset=[x, entry["y"]]).sort_values(x)
+    if found.empty:
+        raise StudyError(f"{where}: no row fits {entry.get('where', {})}")
+    return found
