@@ -56,6 +56,12 @@ class Results:
         """The label, or the machine whose results the folder is part of."""
         return self.label or paths.machine_folder(self.folder.resolve() / "runs.csv").name
 
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether these are the results of an older version of the code."""
+        above = self.folder.resolve().parents
+        return len(above) > 2 and above[2].name == paths.VERSIONS
+
 
 def _given(text: str) -> Results:
     """``LABEL=FOLDER`` or ``FOLDER``; the label of a version that was put aside is the version."""
@@ -84,7 +90,7 @@ def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: 
     """One tidy table of all results; ``record`` then begins with the machine or label."""
     frames = []
     for each in results:
-        if each.folder.resolve().parents[2].name == paths.VERSIONS and name == "loading.csv":
+        if each.is_put_aside and name == "loading.csv":
             continue  # only runs are put aside
         if not (each.folder / name).is_file():
             raise StudyError(

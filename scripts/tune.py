@@ -31,6 +31,8 @@ def main() -> None:
     if not any(map(is_compared, study.runs)):
         what = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
         raise StudyError(f"config/studies/{study.name}.yaml: runs: {what}")
+    if why := tuner.unanswerable(study):
+        raise StudyError(f"config/studies/{study.name}.yaml: {why}")
     results = Path(arguments.results_dir) / chosen["name"]
     done, left = recorded(filter(is_compared, study.runs), results)
     runs = runs_frame(done, current_code(study.benchmarks), results)

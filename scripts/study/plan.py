@@ -15,7 +15,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues, storage
 from study.machines.machine import submit_program
-from study.records import check
+from study.records import check, tuner
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 
@@ -47,7 +47,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
         )
     lines += _batch_jobs(study, machine, components)
     lines += _too_long(study, machine, components)
-    lines += _too_few_blocks(study)
+    lines += _without_verdict(study)
     lines += expected
     refusals = refused(study, machine, components)
     if refusals:
@@ -128,16 +128,28 @@ def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> lis
     return [f"  Warning: {line}" for line in lines]
 
 
-def _too_few_blocks(study: Study) -> list[str]:
-    """A warning of arms whose repeats are too few for a verdict."""
-    arms = [(arm.baseline, arm.name) for run in study.runs for arm in run.arms if arm.switches]
-    few = [arm for arm, blocks in collections.Counter(arms).items() if blocks < LEAST_BLOCKS]
-    if not few:
-        return []
-    return [
-        f"  Warning: {counted(len(few), 'arm')} of tuning with fewer than {LEAST_BLOCKS} repeats: the table gives no "
-        "verdict for fewer; set repeats in the grid"
-    ]
+def _without_verdict(study: Study) -> list[str]:
+    """Warnings of arms that cannot have a verdict, or of which `make tune` can pick none."""
+    compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
+    few = [arm for arm, blocks in collections.Counter((arm.baseline, arm.name) for _, arm in compared).items()
+           if blocks < LEAST_BLOCKS]  # fmt: skip
+    short = {(arm.baseline, arm.name) for run, arm in compared if run.epochs_per_rank < 2}
+    lines = []
+    if few:
+        lines.append(
+            f"{counted(len(few), 'arm')} of tuning with fewer than {LEAST_BLOCKS} repeats: the table gives no verdict "
+            "for fewer; set repeats in the grid"
+        )
+    if short:
+        lines.append(
+            f"{counted(len(short), 'arm')} of tuning with one epoch a rank: throughput is that of the epochs after the "
+            "first; set epochs to 2 or more"
+        )
+    if study.screening_blocks and (why := tuner.unanswerable(study)):
+        lines.append(why)
+    if study.screening_blocks and not compared:
+        lines.append("screening_blocks is for make tune, and no grid has tuning: leave it out")
+    return [f"  Warning: {line}" for line in lines]
 
 
 def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:

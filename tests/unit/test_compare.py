@@ -1,6 +1,7 @@
 """Results of two machines in the same tables, and what is refused."""
 
 import sys
+from pathlib import Path
 
 import compare_machines
 import pandas as pd
@@ -126,6 +127,13 @@ def test_without_calibration_later_runs_have_no_interval(compared):
     row = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "comparison.csv").set_index("quantity")
     assert row.loc["runtime_s", "ratio"] == 2
     assert row["ratio_low"].isna().all()
+
+
+@pytest.mark.parametrize("folder", ["/nope", "/", "/tmp"])
+def test_a_labelled_folder_near_the_root_is_named(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["x", f"one={folder}", "--output", str(tmp_path)])
+    with pytest.raises(compare_machines.StudyError, match=f"^{Path(folder) / 'runs.csv'}: is not there; run the study"):
+        compare_machines.main()
 
 
 def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypatch):

@@ -98,6 +98,34 @@ def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
     assert ("Warning: 3 arms of tuning with fewer than 3 repeats" in told) is warns
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"repeats": 4}, None), ({"repeats": 6, "screening_blocks": 3}, None),
+     ({"repeats": 10, "screening_blocks": 8},
+      "8 screening and 2 held-out blocks at most, and make tune needs 3 of each: set repeats to 11 or more in the "
+      "grids with tuning, or screening_blocks to 3"),
+     ({"repeats": 10, "screening_blocks": 12}, "10 screening and 0 held-out blocks at most"),
+     ({"screening_blocks": 3, "tuning": None}, "no grid has tuning: leave it out"),
+     ({"repeats": 6, "epochs": 1}, "3 arms of tuning with one epoch a rank")],
+)  # fmt: skip
+def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words):
+    grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy", "tuning": SWITCHES}
+    blocks = {name: value for name, value in changes.items() if name == "screening_blocks"}
+    grid |= {name: value for name, value in changes.items() if name not in blocks}
+    grid = {name: value for name, value in grid.items() if value is not None}
+    content = {**copy.deepcopy(STUDY), "runs": [grid], **blocks}
+    told = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {})
+    assert words is None and "Warning" not in told or words is not None and f"{words}" in told
+
+
+@pytest.mark.parametrize(("blocks", "words"), [(4, "2 screening and 2 held-out blocks at most"), (5, "3 screening"),
+                                               (6, None)])  # fmt: skip
+def test_the_tuner_says_at_once_that_it_can_never_answer(tuned, blocks, words):
+    study, _ = tuned({"arrays": 1.2}, blocks=blocks)
+    why = tuner.unanswerable(study)
+    assert why is None if words is None else words in why and "set repeats to 6 or more" in why
+
+
 def test_a_failed_run_is_counted_and_never_averaged(runs_of):
     runs = runs_of({"arrays": 1.2, "same": 1.0})
     failed = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 2)

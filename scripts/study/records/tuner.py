@@ -77,6 +77,21 @@ def split(study: Study, baseline: str) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(blocks[:number]), tuple(blocks[number:])
 
 
+def unanswerable(study: Study) -> str | None:
+    """Why no baseline of the study can have an answer, however its runs end; None if one can."""
+    parts = [split(study, name) for name in _baselines(study)]
+    if not parts or any(min(map(len, both)) >= arms.LEAST_BLOCKS for both in parts):
+        return None
+    screening, held_out = max(parts, key=lambda both: len(both[0]) + len(both[1]))
+    least = arms.LEAST_BLOCKS
+    most = max(least, study.screening_blocks or 0)
+    return (
+        f"{len(screening)} screening and {len(held_out)} held-out blocks at most, and make tune needs {least} of each: "
+        f"set repeats to {most + least} or more in the grids with tuning"
+        + (f", or screening_blocks to {least}" if most > least else "")
+    )
+
+
 def answers(study: Study, runs: pd.DataFrame) -> list[Answer]:
     """One per baseline of the study. runs: rows of the tidy table of the runs that have a record."""
     return [_answer(study, first, runs) for first in _baselines(study).values()]
