@@ -110,6 +110,16 @@ OF_SLURM = "base: perlmutter\ndescription: x\n"
         ('base: theta\ndescription: x\nenvironment: {A: "x\\0y"}\n', "environment.A"),
         ("base: theta\ndescription: x\nenvironment: {HOROVOD_TIMELINE: t}\n", "use the grid key trace"),
         ("base: local\ndescription: x\nqueue: {most_jobs: 1}\n", "the key 'queue' needs the key 'scheduler' too"),
+        (
+            "description: x\nbase: local\ninterface:\n  eth0\n",
+            "line 3: interface: the key 'interface' needs the key 'hosts' too; add hosts, or leave interface out",
+        ),
+        (
+            "base: local\ndescription: x\nhosts: [a, b]\n",
+            "line 3: hosts: ['a', 'b']: expected {name: slots}, such as {a: 1, b: 1}, or the path of a host file",
+        ),
+        ("base: local\ndescription: x\nhosts: {a: 0}\n", "line 3: hosts.a: 0 is less than the minimum of 1"),
+        ("base: local\ndescription: x\nenvironment: {a: b}\n", "'a': expected a variable of upper-case letters"),
     ],
 )
 def test_a_machine_whose_keys_do_not_agree_is_told(machines, text, words):
@@ -158,6 +168,8 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
         ("seed: 2019", "seed: 2019\n    seed: 1", ["'seed' is given twice"]),
         ("seed: 2019", "seed: '1e3'", ["seed", "'1e3' is a text; write a number such as"]),
         ("seed: 2019", "seed: 2019\n    2019: 1", ["the key 2019 is not a text; put it in quotes"]),
+        ("scaling: strong", "scaling: strong, trace: 1", ["line 10: runs[0].trace: 1: expected true or false"]),
+        ("  nt3:", "  NT-3:", ["'NT-3': expected a name of lower-case letters, digits and _"]),
         ("description:", "description: [", ["not valid YAML"]),
     ],
 )
@@ -171,6 +183,31 @@ def test_the_line_is_named(tmp_path):
     for old, new in (("source: synthetic", "source: syntetic"), ("seed: 2019", "sead: 2019")):
         line = 1 + STUDY.splitlines().index(f"    {old}")
         assert f"line {line}: " in broken(tmp_path, old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "a: 1\nb:\n  {c: 1,\n   d: 2\n   e: 3}\n",
+            "line 5, column 5: not valid YAML: expected ',' or '}', but got ':' "
+            "(while parsing a flow mapping that begins on line 3)",
+        ),
+        ("a: b: c\n", "line 1, column 5: not valid YAML: mapping values are not allowed here"),
+        (
+            "a:\n\t- b\n",
+            "line 2, column 1: not valid YAML: found character '\\t' that cannot start any token "
+            "(while scanning for the next token)",
+        ),
+        ("a: \0\n", "not valid YAML: unacceptable character #x0000: special characters are not allowed at position 3"),
+        ("a: !!int\n", "not valid YAML: string index out of range"),
+    ],
+)
+def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
+    (tmp_path / "broken.yaml").write_text(text)
+    with pytest.raises(StudyError) as error:
+        checked.read(tmp_path / "broken.yaml")
+    assert str(error.value) == f"{checked.shown(tmp_path / 'broken.yaml')}: {words}"
 
 
 def test_an_empty_file(tmp_path):
@@ -208,6 +245,23 @@ def test_the_config_file_itself():
     checked.check(content, "config", "config/config.yaml")
     with pytest.raises(StudyError, match="did you mean 'machine'"):
         checked.check({**content, "machin": "x"}, "config", "--config")
+    with pytest.raises(StudyError, match="^--config: study: '../x': expected a name of letters, digits and _"):
+        checked.check({**content, "study": "../x"}, "config", "--config")
+    with pytest.raises(StudyError, match="^--config: data_dir: '~/x': expected a folder; no braces in its path"):
+        checked.check({**content, "data_dir": "~/x"}, "config", "--config")
+
+
+def test_no_pattern_of_a_user_s_file_is_shown():
+    def patterns(node):
+        if isinstance(node, dict):
+            yield from [node] if isinstance(node.get("pattern"), str) else []
+            yield from (each for part in node.values() for each in patterns(part))
+        elif isinstance(node, list):
+            yield from (each for part in node for each in patterns(part))
+
+    for name in ("config", "studies", "machines", "benchmarks", "figures", "findings"):
+        found = list(patterns(checked.named_schema(name)))
+        assert found and [each for each in found if not {"x-expected", "description"} & set(each)] == []
 
 
 def test_a_file_in_the_place_of_a_folder(tmp_path):

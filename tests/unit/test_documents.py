@@ -144,6 +144,20 @@ def test_the_graph_of_the_rules_has_every_rule():
     assert set(re.findall(r"\b[a-z]+_[a-z]+\b|\btrain\b|\brecommend\b", graph)) == rules
 
 
+def test_the_errors_of_the_prediction_in_the_laboratory_are_those_of_its_file():
+    """Of the points that were not fitted; performance/prediction_lab.py computes them so."""
+    table = pd.read_csv(documents.ROOT / "performance" / "prediction_lab.csv")
+    told = []
+    for quantity in ("mean_epoch_s", "runtime_s"):
+        rows = table[(table["quantity"] == quantity) & ~table["fitted"]]
+        error = (rows["error"] ** 2).mean() ** 0.5
+        told.append((f"{100 * error:.1f}", str(rows["within_interval"].sum()), str(len(rows))))
+    (epoch, runtime) = told
+    page = " ".join(documents.read("docs/prediction.md").split())
+    assert f"Time per epoch has an RMS error of {epoch[0]} %, and {epoch[1]} of {epoch[2]} points lie" in page
+    assert f"Runtime has {runtime[0]} % and {runtime[1]} of {runtime[2]}:" in page
+
+
 def test_the_sample_record_is_a_whole_record_of_this_version():
     """Of a real run; where the schema changes, take that of a new one."""
     path = documents.ROOT / "docs" / "sample" / "run.json"

@@ -357,7 +357,10 @@ def test_the_default_study_has_runs_for_its_findings():
         ({"within": 1, "claim": "below"}, "claim: within takes its place"),
         ({"kind": "trend", "points": {"gpus": [1, 2]}, "within": 1}, "within: kind trend has no percent"),
         ({"along": {"column": "load_s"}}, "along: kind reduction has no quantity along"),
-        ({"sentences": {**FASTER["sentences"], "yes": "Yes."}}, "sentences.yes: 'Yes.' does not match"),
+        (
+            {"sentences": {**FASTER["sentences"], "yes": "Yes."}},
+            "sentences.yes: 'Yes.': expected a sentence with {number}",
+        ),
         ({"sentences": {**FASTER["sentences"], "yes": "{number} {low}"}}, "{low}: only {number} is filled in"),
         ({"sentences": {**FASTER["sentences"], "not_enough_runs": "{number}"}}, "no number without an interval"),
         ({"sentences": {**FASTER["sentences"], "no": "{number"}}, "sentences.no"),

@@ -52,7 +52,14 @@ def test_a_number_and_a_text_are_one_run():
         ({**FOUR, "halving_epochs": "2 2"}, "'2 2': expected epochs from 1 on in ascending order"),
         ({"halving_epochs": 1, "tuning": {"a": {"prefetch_blocks": 2}}}, "arms are compared by steady throughput"),
         ({"halving_epochs": 2}, "2 is not before the last of 2 epochs; give smaller ones, or more epochs"),
-        ({**FOUR, "halving_epochs": "1 2 3"}, "1 2 3: 3 halvings, but 4 members can be halved 2 times at most"),
+        (
+            {**FOUR, "halving_epochs": "1 2 3"},
+            "1 2 3: 3 halvings, but 4 members can be halved 2 times at most; give fewer",
+        ),
+        (
+            {"halving_epochs": "1 2", "epochs": 8},
+            "1 2: 2 halvings, but 2 members can be halved once at most; give fewer",
+        ),
         ({"ensemble": 1, "halving_epochs": 1}, "1: one member has no worse half; use none, or a larger ensemble"),
         (
             {"halving_epochs": 1, "measure": "peak_throughput"},

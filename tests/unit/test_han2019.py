@@ -316,7 +316,10 @@ def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
     (run,) = expand(storage="fast")
     with pytest.raises(StudyError) as error:
         inputs.run_inputs(run, machine.load("local"), "data")
-    assert str(error.value) == "storage: 'fast' is not in config/machines/local.yaml: storage; known: none"
+    assert str(error.value) == (
+        "storage: 'fast' is not under storage in config/machines/local.yaml; known: none; "
+        "add fast: FOLDER there, or leave the key out"
+    )
     monkeypatch.delenv("FAST", raising=False)
     (unset,) = storage.refusals(["fast", "none"], {"storage": {"fast": "$FAST/study"}})
     assert unset.startswith("storage: fast: the variable $FAST is not set")

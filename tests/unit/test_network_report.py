@@ -49,6 +49,13 @@ def test_a_step_is_compared_with_the_link():
     assert pd.isna(table.loc[100, 1].sent_over_ring)
 
 
+def test_the_only_epoch_gives_no_time_per_step():
+    """TensorFlow builds its graph in it."""
+    table = network(runs({"link_mbit_per_s": 100, "epochs": 1, "epochs_per_rank": 1}), None).frame
+    assert table[["time_per_step_s", "step_over_wire"]].isna().all(axis=None)
+    assert table["sent_over_ring"].tolist() == pytest.approx([1.01])
+
+
 def test_a_step_is_compared_with_the_bytes_that_it_averages():
     found = runs(
         {"link_mbit_per_s": 100, "gradient_compression": "fp16", "tcp_sent_mb_per_step": 0.505},

@@ -91,10 +91,15 @@ def test_tensorflow_counts_the_same(name):
         assert both["MatMul"] - pruned == operations.training_flop(name, model, features)
 
 
+PARAMETERS = {"benchmark": "p1b3", "gpus": 4, "compute": "measured"}
+
+
 def record(**changes):
     return {
         "machine": "m",
-        "parameters": {"benchmark": "p1b3", "gpus": 4},
+        "parameters": PARAMETERS,
+        "status": "ok",
+        "ensemble": None,
         "training": {"throughput_samples_per_s": 10.0},
         "workload": {"features": 1_000},
         "resumed_after_epoch": None,
@@ -117,8 +122,21 @@ def test_utilisation_is_of_one_rank_s_peak():
     [
         ({}, ["model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank"], "m.yaml has no peak_flop_per_s_per_rank"),
         ({"resumed_after_epoch": 2}, ["model_flop_per_sample"], "resumed from a checkpoint"),
-        ({"training": None}, [], "the run failed"),
-        ({"parameters": {"benchmark": "fifth", "gpus": 1}}, [], "the layers of fifth are not in"),
+        ({"training": None, "status": "failed"}, [], "the run failed"),
+        ({"training": None}, [], "the run trained nothing"),
+        ({"parameters": {**PARAMETERS, "compute": "simulated"}}, [], "the run trained nothing"),
+        (
+            {"parameters": {**PARAMETERS, "ensemble": 2, "members": '[{"model":{"dense":[9]}},{}]'}},
+            [],
+            "members have models of their own",
+        ),
+        (
+            {"ensemble": {"members": [{"failure": None}, {"failure": None, "ended_after_epoch": 1}]}},
+            [],
+            "members ended early",
+        ),
+        ({"ensemble": {"members": [{"failure": "it diverged"}, {"failure": None}]}}, [], "members ended early"),
+        ({"parameters": {**PARAMETERS, "benchmark": "fifth"}}, [], "the layers of fifth are not in"),
     ],
 )
 def test_what_is_unknown_is_empty_and_says_why(changes, filled, reason):

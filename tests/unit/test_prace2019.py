@@ -128,7 +128,8 @@ def test_the_loops_are_compared_once_there_are_two(runs_of):
 
 
 def test_tables_8_and_9_beside_runs(runs_of):
-    at = {"benchmark": "resnet50", "batch_size": 64, "batch_size_per_rank": 64}
+    at = {"benchmark": "resnet50", "batch_size": 64, "batch_size_per_rank": 64, "samples_per_rank": 640,
+          "steps_per_epoch": 10}  # fmt: skip
     runs = runs_of(
         {**at, "gpus": 1, "loader": "tfrecord", "time_per_step_s": [0.4, 0.8, 0.4]},
         {**at, "gpus": 4, "loader": "tfrecord", "time_per_step_s": [0.5, 1.0, 0.5]},
@@ -145,6 +146,17 @@ def test_tables_8_and_9_beside_runs(runs_of):
     assert math.isnan(rows.loc["pytorch_horovod", 4].speedup), "without a run on one rank"
     assert "TensorFlow with Horovod instead of mxnet" in row.ratio_reason
     assert not [name for name in rows if name.startswith("ratio_") and name != "ratio_reason"]
+
+
+@pytest.mark.parametrize(("epochs", "rates"), [(2, (100, 200)), (1, (math.nan, math.nan))])
+def test_images_are_counted_and_not_batches(runs_of, epochs, rates):
+    """An epoch of 100 images is a step of 80 and one of 20; one epoch has no steady rate."""
+    at = {"benchmark": "resnet50", "loader": "memory", "batch_size": 80, "batch_size_per_rank": 80,
+          "samples_per_rank": 100, "steps_per_epoch": 2, "epochs_per_rank": epochs}  # fmt: skip
+    runs = runs_of(*({**at, "gpus": ranks, "time_per_step_s": [0.5]} for ranks in (1, 2)))
+    frame = TABLES["prace2019_table8_9"].make(runs, NOTHING).frame
+    ours = frame[frame["batch_size_per_rank"].notna()].set_index("gpus")["images_per_s"]
+    assert tuple(ours.loc[[1, 2]].astype(float)) == pytest.approx(rates, nan_ok=True)
 
 
 def test_table_13_beside_runs(runs_of):

@@ -16,6 +16,7 @@ from study.core.errors import StudyError
 from study.core.files import read_json, sha256, write_json, write_sealed
 from study.experiment import autotuning
 from study.machines import queues
+from study.records import ensemble
 from study.records.record import _compiled, make_record, read_record, schema, verify
 from study.records.tidy import read_runs, runs_frame
 
@@ -112,7 +113,7 @@ def test_a_definition_that_was_damaged_during_the_run_is_refused(make_run):
     outcome = read_json(folder / "outcome.json")
     outcome["files"]["run.yaml"] = sha256(folder / "run.yaml")
     write_sealed(folder / "outcome.json", outcome)
-    with pytest.raises(StudyError, match=f"run.yaml: not valid YAML: .*; delete {re.escape(str(folder))} to run again"):
+    with pytest.raises(StudyError, match=f"run.yaml: line .*not valid YAML: .*; delete {re.escape(str(folder))} "):
         make_record(folder)
 
 
@@ -270,28 +271,43 @@ def _without(value, key):
     return {name: each for name, each in value.items() if name != key} | {"unknown": 1}
 
 
+MEMBER = dict.fromkeys(
+    ("begun_wall_ns", "ended_wall_ns", "samples_preprocessed", "received_bytes", "cpu_s", "preprocessing_cpu_s",
+     "communication_cpu_s", "memory_bytes", "learning_rate", "epochs", "seed"), 1
+) | {"affinity": [0], "failure": None}  # fmt: skip
+
+
+@pytest.fixture
+def ensemble_of(make_run):
+    """The folder of an ensemble of two epochs, of 3 s and 1 s: ``ensemble_of(of each rank: of its member, ...)``."""
+
+    def build(*ranks, hosts=(), **keys):
+        (run,) = expand(scaling="weak", epochs=2, gpus=len(ranks), ensemble=len(ranks), learning_rate_scaling="none",
+                        **keys)  # fmt: skip
+        folder = make_run(run, times=[3.0, 1.0])
+        history = pd.read_csv(folder / "history.csv").assign(steps_s=[3.0, 1.0])
+        history.to_csv(folder / "history.csv", index=False)
+        metrics, provenance = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "provenance"))
+        for number, (rank, (of_rank, of_member)) in enumerate(zip(metrics["ranks"], ranks, strict=True)):
+            rank |= {"final_weights_crc32": 7 + number, "host": "n1"} | of_rank
+            rank["member"] = MEMBER | {"number": number, "batch_size": 10} | of_member
+        write_json(folder / "metrics.json", {"trainable_parameters": 9} | metrics)
+        write_json(folder / "provenance.json", provenance | ({"hosts": list(hosts)} if hosts else {}))
+        outcome = json.loads((folder / "outcome.json").read_text())
+        names = ("metrics.json", "history.csv", "provenance.json")
+        outcome["files"] |= {name: sha256(folder / name) for name in names}
+        write_json(folder / "outcome.json", outcome)
+        return folder
+
+    return build
+
+
 @pytest.mark.parametrize(
     ("end", "failed"), [({"failure": "the loss is not finite from step 1 on"}, 1), ({"ended_after_epoch": 1}, 0)]
 )
-def test_a_member_that_ended_early_gives_no_number_of_the_whole_run(make_run, end, failed):
+def test_a_member_that_ended_early_gives_no_number_of_the_whole_run(ensemble_of, end, failed):
     """Member 0 did; the epochs and the weights are those of member 1, which has a batch size of its own."""
-    (run,) = expand(scaling="weak", epochs=2, gpus=3, ensemble=3, learning_rate_scaling="none")
-    folder = make_run(run, times=[3.0, 1.0])
-    history = pd.read_csv(folder / "history.csv").assign(steps_s=[3.0, 1.0])
-    history.to_csv(folder / "history.csv", index=False)
-    metrics = json.loads((folder / "metrics.json").read_text())
-    member = dict.fromkeys(
-        ("begun_wall_ns", "ended_wall_ns", "samples_preprocessed", "received_bytes", "cpu_s", "preprocessing_cpu_s",
-         "communication_cpu_s", "memory_bytes", "learning_rate", "epochs", "seed"), 1
-    ) | {"affinity": [0]}  # fmt: skip
-    for number, rank in enumerate(metrics["ranks"]):
-        rank["final_weights_crc32"] = 7 + number
-        ended = end if number == 0 else {}
-        rank["member"] = member | {"number": number, "batch_size": 10 + 15 * number, "failure": None} | ended
-    write_json(folder / "metrics.json", metrics)
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"] |= {name: sha256(folder / name) for name in ("metrics.json", "history.csv")}
-    write_json(folder / "outcome.json", outcome)
+    folder = ensemble_of(({}, end), ({}, {"batch_size": 25}), ({}, {"batch_size": 40}))
     record = make_record(folder)
     training, model = record["training"], record["model"]
     assert (training["steps_per_epoch"], training["time_per_step_s"]) == (4, 0.25), "100 samples, 25 in a batch"
@@ -299,3 +315,71 @@ def test_a_member_that_ended_early_gives_no_number_of_the_whole_run(make_run, en
     assert model["final_weights_crc32"] == 8
     assert record["ensemble"]["members_failed"] == failed
     assert record["ensemble"]["members"][0]["ended_after_epoch"] == end.get("ended_after_epoch")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_member_of_an_ensemble_counts_by_its_own_epochs_and_steps(ensemble_of, order):
+    """100 samples an epoch: 20 and 2 samples/s; 1 MB per epoch in 10 steps, and in 2."""
+    sent = {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 2e6, "cpu_busy": 0.5}
+    members = [{"epochs_s": 10.0}, {"epochs_s": 100.0, "batch_size": 50}][::order]
+    record = make_record(ensemble_of(*((sent, member) for member in members)))
+    assert record["training"]["throughput_samples_per_s"] == pytest.approx(22)
+    assert record["traffic"]["tcp_sent_mb_per_step"] == pytest.approx((0.1 + 0.5) / 2)
+    assert record["traffic"]["tcp_received_mb_per_step"] == pytest.approx((0.2 + 1.0) / 2)
+
+
+def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
+    """They are sent ahead, also outside the steps of an epoch."""
+    sent = {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 2e6, "cpu_busy": 0.5}
+    traffic = make_record(ensemble_of((sent, {}), (sent, {}), input_sharing="all_shared"))["traffic"]
+    assert (traffic["tcp_sent_mb_per_step"], traffic["tcp_received_mb_per_step"]) == (None, None)
+    assert traffic["cpu_busy"] == 0.5
+
+
+@pytest.mark.parametrize("ahead_s", [0, 50, -5])
+def test_the_makespan_of_an_ensemble_is_of_one_clock(ensemble_of, ahead_s):
+    """Two members train from 100 to 110 s; the clock of the second one's host is off."""
+    host = {
+        "ranks": 1,
+        "boot_id": "a",
+        "cpu": "c",
+        "cores": 2,
+        "cores_allowed": 2,
+        "memory_mb": 1,
+        "clock_uncertainty_s": 0.001,
+    }
+    hosts = [
+        {**host, "name": name, "hostname": name, "clock_offset_s": off} for name, off in (("n1", 0.0), ("n2", ahead_s))
+    ]
+    times = [
+        {"begun_wall_ns": round((100 + off) * 1e9), "ended_wall_ns": round((110 + off) * 1e9)} for off in (0, ahead_s)
+    ]
+    section = make_record(ensemble_of(({}, times[0]), ({"host": "n2"}, times[1]), hosts=hosts))["ensemble"]
+    assert section["makespan_s"] == pytest.approx(10)
+    assert [member["train_s"] for member in section["members"]] == pytest.approx([10, 10])
+
+
+def test_a_clock_that_was_set_leaves_no_times_of_members():
+    edges = [{"host": "n1", "wall_ns": wall, "monotonic_ns": at} for wall, at in ((0, 0), (40 * 10**9, 10 * 10**9))]
+    metrics = {"ranks": [{"rank": 0, "host": "n1", "final_weights_crc32": 7,
+                          "member": MEMBER | {"number": 0, "batch_size": 10}}]}  # fmt: skip
+    found = ensemble.section(metrics, [], edges)
+    assert (found["makespan_s"], found["members"][0]["train_s"]) == (None, None)
+
+
+@pytest.mark.parametrize("set_s", [0, -30])
+def test_allreduces_by_epoch_need_a_clock_that_was_not_set(make_run, tmp_path, set_s):
+    (run,) = expand(trace=True)
+    edges = [("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
+    folder = make_run(run, more_edges=edges, clock_set_s=set_s)
+    write_json(folder / "record.json", make_record(folder))
+    row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
+    assert pd.isna(row.allreduce_operation_s) == (set_s != 0)
+    assert row.allreduce_operations > 0 and row.timeline_broadcast_span_s > 0
+
+
+def test_the_bytes_that_a_resumed_run_has_read_are_those_of_its_last_piece(make_run, tmp_path):
+    (run,) = expand()
+    folder = make_run(run, resumed=1)
+    write_json(folder / "record.json", make_record(folder))
+    assert pd.isna(runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].shared_read_mb)

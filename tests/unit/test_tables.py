@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from examples import expand
+from documents import BLOCK, read
+from examples import STUDY, expand
 
 from study.core import code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
+from study.experiment import expansion
 from study.experiment.study import Study
 from study.records import targets
 from study.records.gathered import gather
 from study.records.record import make_record
 from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
+from study.report import sources
 from study.report.papers.icpp2019.consistency import DERIVED as CONSISTENCY
 from study.report.papers.icpp2019.quantities import QUANTITIES
 from study.report.tables import TABLES
@@ -46,6 +49,27 @@ def frame(make_run, tmp_path):
 def test_what_figures_may_draw_is_a_column_of_runs_csv(frame):
     (run,) = expand()
     assert set(MEASURED) <= set(frame((run, {})))
+
+
+@pytest.mark.parametrize("name", ["scaling", "energy_by_phase", "icpp2019_claims"])
+def test_a_study_whose_runs_give_no_timings_is_told_so(name):
+    grid = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 2, "loader": "read_csv", "trace": True}
+    study = expansion.expand("test", {**STUDY, "runs": [grid]}, "test.yaml")
+    words = f"tables: {name} needs runs that give timings, so without trace, profile, .*; the study has none"
+    with pytest.raises(StudyError, match=words):
+        sources.of_table(study, name)
+
+
+def test_the_example_of_a_table_works(frame, monkeypatch):
+    """As the reader writes it, from docs/extending.md."""
+    (text,) = [each[2] for each in BLOCK.findall(read("docs/extending.md")) if each[2].startswith("# scripts/")]
+    monkeypatch.setattr(TABLES, "_entries", {**TABLES})
+    exec(text, {})  # noqa: S102
+    (run,) = expand()
+    found = TABLES["memory"].make(frame((run, {})), NO_LOADING)
+    assert found.frame["repeats_ok"].tolist() == [1]
+    assert "peak_memory_mb" in found.markdown()
+    assert not TABLES["memory"].compares_runs
 
 
 def test_the_energy_delay_product_is_of_one_window(make_run, tmp_path):

@@ -25,6 +25,7 @@ ACCURACY = Target("validation_accuracy", 0.95, True, "a test")
 NO_LOADING = loading_frame([], "c0de", ".")
 LEARNT, NEVER = [0.5, 0.96, 0.94, 0.99], [0.5, 0.6, 0.7, 0.8]
 TRAIN = [("train", "begin", 1, -0.9), ("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
+HOSTS = [{"hostname": "n1", "clock_offset_s": 3.0}, {"hostname": "n2", "clock_offset_s": -7.0}]
 STARTED = EPOCHS_NS - 10 * 10**9
 
 
@@ -99,8 +100,22 @@ def test_a_history_without_times_has_epochs(make_run):
 def test_the_first_host_s_clock_is_corrected(make_run):
     (run,) = expand(gpus=1)
     folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=TRAIN, started=STARTED)
-    record = {**make_record(folder), "hosts": [{"clock_offset_s": 3.0}, {"clock_offset_s": -7.0}]}
+    record = {**make_record(folder), "hosts": HOSTS}
     assert to_target(folder, record, ACCURACY)["launch_to_target_s"] == pytest.approx(11.75 - 3)
+
+
+def test_the_clock_is_that_of_the_rank_that_wrote_the_history(make_run):
+    """Of an ensemble, the first member that trained all epochs; its rank is on the second host."""
+    (run,) = expand(gpus=1)
+    edges = [("train", "begin", 1, -0.25), ("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=edges, started=STARTED)
+    record, log = make_record(folder), (folder / "phases.jsonl").read_text().splitlines()
+    moved = [line.replace('"n1"', '"n2"') if '"rank": 1' in line else line for line in log]
+    (folder / "phases.jsonl").write_text("\n".join(moved) + "\n")
+    members = [{"rank": 0, "failure": None, "ended_after_epoch": 2}, {"rank": 1, "failure": None}]
+    found = to_target(folder, {**record, "hosts": HOSTS, "ensemble": {"members": members}}, ACCURACY)
+    assert found["launch_to_target_s"] == pytest.approx(11.75 + 7)
+    assert found["training_to_target_s"] == pytest.approx(2.0 + 7)
 
 
 @pytest.mark.parametrize("step_s", [-30, 10])

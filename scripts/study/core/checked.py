@@ -25,6 +25,7 @@ MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
 # What PyYAML raises for a value that is not of its tag, such as !!int of an empty text.
 NOT_OF_ITS_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+EXPECTED = "x-expected"  # in a schema: what a message says was expected, such as "a name of letters, digits and _"
 
 
 def _is_number(value: object) -> bool:
@@ -86,12 +87,24 @@ def read(path: Path) -> tuple[Any, yaml.Node | None]:
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, *NOT_OF_ITS_TAG) as error:  # ValueError also for text that is not UTF-8
-        raise StudyError(f"{shown(path)}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise StudyError(f"{shown(path)}: {_parser_words(error)}") from None
     except RecursionError:
         raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
     if content is None:
         raise StudyError(f"{shown(path)}: the file is empty")
     return content, tree
+
+
+def _parser_words(error: Exception) -> str:
+    """One line: where the parser stopped, what it found, and in what."""
+    problem = getattr(error, "problem", None)
+    if problem is None:
+        words = str(error).replace('in "<unicode string>", position', "at position")
+        return f"not valid YAML: {_short(words)}"
+    mark, begin, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark", "context"))
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    began = f" that begins on line {begin.line + 1}" if begin else ""
+    return f"{place}not valid YAML: {_short(problem)}" + (f" ({_short(context)}{began})" if context else "")
 
 
 def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
@@ -129,7 +142,7 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
     if errors:
         error = _most_specific(errors[0])
         path = list(error.absolute_path)
-        raise StudyError(f"{where}: {_line(tree, [*path, *_unknown_keys(error)])}{_describe(error, path)}")
+        raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{_describe(error, path)}")
 
 
 def shown(path: str | Path) -> str:
@@ -146,9 +159,15 @@ def nearest(word: Any, known: Iterable[str]) -> str:
 
 
 def _most_specific(error: ValidationError) -> ValidationError:
-    """Among the causes of an anyOf/oneOf error, the one that reached deepest into the content."""
+    """Among the causes of an anyOf/oneOf error, the one that reached deepest into the content.
+
+    The error itself if the value has the type of no branch, and the schema says what is expected.
+    """
     while error.context:
-        error = max(error.context, key=_specificity)
+        cause = max(error.context, key=_specificity)
+        if EXPECTED in error.schema and cause.validator == "type" and cause.absolute_path == error.absolute_path:
+            break
+        error = cause
     return error
 
 
@@ -162,12 +181,17 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     key = _dotted(path) or "the file"
     if error.validator == "additionalProperties":
         known = list(error.schema.get("properties", {}))
-        (unknown,) = _unknown_keys(error)
+        unknown = _key_at_fault(error)
         place = _dotted([*path, unknown])
         return f"{place}: unknown key{nearest(unknown, known)}; known keys: {', '.join(known)}"
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
         return f"{key}: the key '{missing}' is missing"
+    if error.validator == "dependentRequired":
+        given = _key_at_fault(error)
+        missing = next(name for name in error.validator_value[given] if name not in error.instance)
+        why = f"the key '{given}' needs the key '{missing}' too; add {missing}, or leave {given} out"
+        return f"{_dotted([*path, given])}: {why}"
     if error.validator == "enum":
         known = [str(value) for value in error.validator_value]
         meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
@@ -175,19 +199,19 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     if error.validator == "uniqueItems":
         return f"{key}: {_short(str(error.instance))} has a value twice"
     hint = error.schema.get("description")
+    if expected := error.schema.get(EXPECTED, hint if error.validator == "pattern" else None):
+        return f"{key}: {_short(repr(error.instance))}: expected {expected}"
     return f"{key}: {_explained(error)}" + (f" ({hint})" if hint else "")
 
 
 def _explained(error: ValidationError) -> str:
     """What was found and what was expected, where the library's own words need explaining."""
-    if error.validator == "dependentRequired":
-        there = {key: needed for key, needed in error.validator_value.items() if key in error.instance}
-        key, name = next((key, name) for key in there for name in there[key] if name not in error.instance)
-        return f"the key '{key}' needs the key '{name}' too"
     if error.validator == "not" and error.validator_value == {}:
         return "does not belong here"
     if error.validator == "type" and error.validator_value in ("number", "integer") and _is_numeral(error.instance):
         return f"{error.instance!r} is a text; write a number such as 0.001 or 1.0e-3, without quotes"
+    if error.validator == "type" and error.validator_value == "boolean":
+        return f"{_short(repr(error.instance))}: expected true or false"
     return _short(error.message)
 
 
@@ -204,11 +228,14 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
 
 
-def _unknown_keys(error: ValidationError) -> list[str]:
-    """The first unknown key, as a list; empty for other errors."""
-    if error.validator != "additionalProperties":
-        return []
-    return [name for name in error.instance if name not in error.schema.get("properties", {})][:1]
+def _key_at_fault(error: ValidationError) -> Any:
+    """The key of a mapping that is unknown, or that needs one that is missing; None for other errors."""
+    if error.validator == "additionalProperties":
+        return next(name for name in error.instance if name not in error.schema.get("properties", {}))
+    if error.validator == "dependentRequired":
+        needs = error.validator_value
+        return next(key for key in needs if key in error.instance and not set(needs[key]) <= set(error.instance))
+    return None
 
 
 def _dotted(path: Sequence[str | int]) -> str:
@@ -218,14 +245,20 @@ def _dotted(path: Sequence[str | int]) -> str:
     return text
 
 
-def _line(tree: yaml.Node | None, path: Sequence[str | int]) -> str:
-    """``line N: `` of the deepest node on ``path`` that is in the YAML, or an empty string without a tree."""
+def _line(tree: yaml.Node | None, path: Sequence[str | int], key: Any) -> str:
+    """``line N: `` of the deepest node on ``path`` that is in the YAML, or an empty string without a tree.
+
+    key: a key of the mapping there, whose line is meant; None for the mapping's.
+    """
     node = tree
     for part in path:
         child = _child(node, part)
         if child is None:
             break
         node = child
+    else:
+        if key is not None and isinstance(node, yaml.MappingNode):
+            node = next((name for name, _ in node.value if name.value == str(key)), node)
     return f"line {node.start_mark.line + 1}: " if node is not None else ""
 
 

@@ -25,8 +25,10 @@ def data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -
     """
     known = folders(machine)
     if name != DEFAULT and name not in known:
-        told = ", ".join(known) or "none"
-        raise StudyError(f"storage: {name!r} is not in config/machines/{machine['name']}.yaml: storage; known: {told}")
+        told = f"{', '.join(known) or 'none'}; add {name}: FOLDER there, or leave the key out"
+        raise StudyError(
+            f"storage: {name!r} is not under storage in config/machines/{machine['name']}.yaml; known: {told}"
+        )
     folder = usual if name == DEFAULT else known[name]
     return f"{folder}/{STRIPED}{stripes}" if stripes else folder
 

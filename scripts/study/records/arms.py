@@ -106,12 +106,17 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
 
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what is compared; a run with one epoch has no steady throughput."""
+    """The runs with what is compared."""
     runs = with_lost_as_failed(runs)
-    number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step"]].astype(float)
+    sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
+    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent})
+
+
+def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:
+    """Samples per second of all ranks in the steps of the epochs after the first; NaN for a run with one epoch."""
+    number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s"]].astype(float)
     seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
-    sent = number["tcp_sent_mb_per_step"] * number["steps_per_epoch"]
-    return runs.assign(**{SPEED: number["samples_per_rank"] * runs["gpus"] / seconds, SENT: sent})
+    return number["samples_per_rank"] * runs["gpus"] / seconds
 
 
 def _comparisons(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from study.instruments import phases
 from study.training.ensemble import results
 
 MEMBER_FAILED = "member_failed"  # kind of failure of a run that lost a member, in what compares runs
@@ -33,8 +34,13 @@ def with_lost_as_failed(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(status=runs["status"].mask(lost, "failed"), failure_kind=kinds)
 
 
-def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The section, from a run's ``metrics.json``; None for a run that was no ensemble."""
+def section(
+    metrics: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]], edges: Iterable[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The section, from a run's ``metrics.json``; None for a run that was no ensemble.
+
+    hosts: as in ``provenance.json``, with the offsets of their clocks. edges: of the run's phases.
+    """
     ranks = [rank for rank in metrics["ranks"] if "member" in rank]
     if not ranks:
         return None
@@ -47,10 +53,13 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         return None if None in values else reduce(values)
 
     on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
-    begun, ended = of("begun_wall_ns", min), of("ended_wall_ns", max)
+    ahead_ns = {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+    begun, ended = ([rank["member"][name] - ahead_ns.get(rank["host"], 0) for rank in ranks]
+                    for name in ("begun_wall_ns", "ended_wall_ns"))  # fmt: skip
+    is_timed = phases.set_clock(edges) is None
     return {
         "members_failed": sum(any(rank["member"]["failure"] for rank in each) for each in of_members) + len(lost),
-        "makespan_s": (ended - begun) / 1e9,
+        "makespan_s": (max(ended) - min(begun)) / 1e9 if is_timed else None,
         "samples_preprocessed": of("samples_preprocessed", sum),
         "shared_mb": of("received_bytes", sum) / 1e6,
         "ranks_cpu_s": of("cpu_s", sum),
@@ -62,13 +71,16 @@ def section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
-        "members": [_member(each) for each in of_members],
+        "members": [_member(each, is_timed) for each in of_members],
         "lost": lost,
     }
 
 
-def _member(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the record has of one member; its losses and metrics are in ``members.csv``. ranks: its own."""
+def _member(ranks: Sequence[Mapping[str, Any]], is_timed: bool) -> dict[str, Any]:
+    """What the record has of one member; its losses and metrics are in ``members.csv``.
+
+    ranks: its own. is_timed: whether no host's clock was set during the run.
+    """
     rank, member = ranks[0], results.of_member(ranks)
     return {
         "member": member["number"],
@@ -79,5 +91,5 @@ def _member(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "samples_preprocessed": member["samples_preprocessed"],
         "alone_from_block": member.get("alone_from_block"),
         "ended_after_epoch": member.get("ended_after_epoch"),
-        "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9,
+        "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9 if is_timed else None,
     }

@@ -73,6 +73,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
     ok = outcome["status"] == "ok"
     metrics = checked.load_json(folder / "metrics.json", "metrics") if ok else {}
     history = _history(folder, run, metrics) if ok else None
+    edges = phases.read(folder / "phases.jsonl")
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
@@ -89,7 +90,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
-        "phases": _phase_times(folder),
+        "phases": _phase_times(edges),
         "training": _training(run, history, metrics) if ok and _has_epochs(run) else None,
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
@@ -97,9 +98,9 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
         "autotuning": autotuning.summary(folder),
-        "ensemble": ensemble.section(metrics) if ok else None,
+        "ensemble": ensemble.section(metrics, provenance.get("hosts", []), edges) if ok else None,
         "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
-        "power": summary.summarize(folder, run.machine, run.ranks, phases.read(folder / "phases.jsonl")),
+        "power": summary.summarize(folder, run.machine, run.ranks, edges),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "model": _model(metrics) if ok else None,
@@ -220,8 +221,8 @@ def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]
     return {file: provenance["data"][file]["source"]["bytes"] / 1e6 for file in run.data}
 
 
-def _phase_times(folder: Path) -> dict[str, dict[str, float | None]]:
-    times = phases.durations(phases.read(folder / "phases.jsonl"))
+def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+    times = phases.durations(edges)
     return {
         phase: {
             "slowest_s": max(times[phase].values()),
@@ -240,11 +241,10 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]
-    samples = metrics["workload"]["samples_per_rank"] * _trained_ranks(run, metrics) * run.emulated_ranks
     return {
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
-        "throughput_samples_per_s": samples * len(times) / times.sum(),
+        "throughput_samples_per_s": _throughput(run, times, metrics),
         "learning_rate_used": history["learning_rate"].iloc[-1],
         "time_per_step_s": _time_per_step(run, history, metrics),
         "steps_per_epoch": _steps(run, metrics),
@@ -254,6 +254,18 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
         "input_wait_per_step_s": max((w for w in _input_waits(metrics) if w is not None), default=None),
         "gradient_noise_scale": _gradient_noise_scale(run, metrics),
     }
+
+
+def _throughput(run: RunDefinition, times: pd.Series, metrics: dict[str, Any]) -> float:
+    """Samples per second of all ranks, with validation; of an ensemble, each member that trained all epochs by its own.
+
+    times: of the epochs in ``history.csv``, which stand for a member of a run of an older version.
+    """
+    samples = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
+    if "member" not in metrics["ranks"][0]:
+        return samples * run.ranks / times.sum()
+    whole = [rank["member"] for rank in metrics["ranks"] if results.trained_to_the_end(rank)]
+    return sum(samples / (member.get("epochs_s") or times.sum()) for member in whole)
 
 
 def _time_per_step(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> float | None:
@@ -315,7 +327,12 @@ def _gradient_noise_scale(run: RunDefinition, metrics: dict[str, Any]) -> float 
 
 def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
     """Steps of an epoch; of an ensemble those of the member whose epochs are in ``history.csv``."""
-    member = _rank_of_history(metrics).get("member", {})
+    return _steps_of(_rank_of_history(metrics), run, metrics)
+
+
+def _steps_of(rank: dict[str, Any], run: RunDefinition, metrics: dict[str, Any]) -> int:
+    """Steps of an epoch of a rank; members may have batch sizes of their own."""
+    member = rank.get("member", {})
     return -(-metrics["workload"]["samples_per_rank"] // member.get("batch_size", run.derived.batch_size_per_rank))
 
 
@@ -327,12 +344,6 @@ def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
             "metrics.json: no member has trained all epochs, in a run that is said to be ok; delete its folder"
         )
     return found
-
-
-def _trained_ranks(run: RunDefinition, metrics: dict[str, Any]) -> int:
-    """The number of ranks that went through all epochs: all, but those of members that failed or stopped early."""
-    is_of_members = "member" in metrics["ranks"][0]
-    return sum(map(results.trained_to_the_end, metrics["ranks"])) if is_of_members else run.ranks
 
 
 def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -386,19 +397,27 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
 
     ``gradient_mb``: size of a step's gradients, float32; a ring allreduce sends 2 (N - 1) / N times that per rank.
 
+    An ensemble that shares its input has no such bytes: batches are sent ahead, also outside the steps of an epoch.
+
     ``cpu_limited``: they were busy for at least `CPU_LIMITED` of the time, so the network may not have been the limit.
     None for a run of an older version, which did not count.
     """
     ranks = metrics["ranks"]
     if "cpu_busy" not in ranks[0]:
         return None
-    steps = _steps(run, metrics)
     busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
     ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]  # a member that has failed has none
+    shares = run.parameters.get("input_sharing", "duplicated") != "duplicated"
+
+    def per_step(way: str) -> float | None:
+        if shares:
+            return None
+        return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
+
     return {
         "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
-        "tcp_sent_mb_per_step": sum(rank["tcp_sent_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
-        "tcp_received_mb_per_step": sum(rank["tcp_received_bytes"] for rank in ranks) / len(ranks) / steps / 1e6,
+        "tcp_sent_mb_per_step": per_step("sent"),
+        "tcp_received_mb_per_step": per_step("received"),
         "cpu_busy": busy,
         "cpu_limited": None if busy is None else busy >= CPU_LIMITED,
         **_servers(_processes(run, metrics)),

@@ -25,7 +25,7 @@ COLUMNS = ("quality_target", "target_reached", *MEASURES, "target_reason", "targ
 
 @dataclass(frozen=True)
 class _Reached:
-    """The epoch that reached the target: its number from 1, and its end by the launching host's clock (ns) if known."""
+    """The epoch that reached the target: its number from 1, and its end, by its host's clock (ns), if known."""
 
     epoch: int
     ended_wall_ns: int | None
@@ -34,8 +34,9 @@ class _Reached:
 def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> dict[str, Any]:
     """The `COLUMNS` of one run. What cannot be derived is None, with the reason.
 
-    ``launch_to_target_s`` begins with the launcher, ``training_to_target_s`` with rank 0's phase train, and
-    ``load_to_target_j``, the energy of the whole job, with the first rank's phase load: power is not sampled before.
+    ``launch_to_target_s`` begins with the launcher. ``training_to_target_s`` begins with phase train on the rank that
+    wrote the history. ``load_to_target_j``, the energy of the whole job, begins with the first rank's phase load: power
+    is not sampled before.
 
     Args:
         folder: the run's directory.
@@ -53,7 +54,7 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
     history = read_csv(folder / "history.csv", {"epoch": WHOLE}, others=_kind(target))
     if target.column not in history or history.empty:
         return row | {"target_reason": f"no validation: history.csv has no {target.column}"}
-    reached = _first_epoch(history, record, target)
+    reached = _first_epoch(history, target)
     if reached is None:
         best = number_or_none(target.best(history[target.column]))
         told = "is not finite" if best is None else f"is {best:.4g} at best"
@@ -68,17 +69,27 @@ def _kind(target: Target) -> Callable[[str], str | None]:
     return {target.column: NUMBER, "time_s": FINITE, "begin_wall_ns": WHOLE}.get
 
 
-def _first_epoch(history: pd.DataFrame, record: dict[str, Any], target: Target) -> _Reached | None:
+def _first_epoch(history: pd.DataFrame, target: Target) -> _Reached | None:
     position = target.first_reached(history[target.column])
     if position is None:
         return None
     row = history.iloc[position]
     if "begin_wall_ns" not in history:
         return _Reached(int(row["epoch"]), None)
-    # Rank 0's host, the first one, wrote the history by its own clock.
-    ahead_s = record["hosts"][0]["clock_offset_s"] if record["hosts"] else 0
     begin = int(history["begin_wall_ns"].iloc[position])
-    return _Reached(int(row["epoch"]), begin + round((row["time_s"] - ahead_s) * 1e9))
+    return _Reached(int(row["epoch"]), begin + round(row["time_s"] * 1e9))
+
+
+def _rank_of_history(record: dict[str, Any]) -> int:
+    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
+    members = (record["ensemble"] or {}).get("members", [])
+    whole = [each["rank"] for each in members if each["failure"] is None and each.get("ended_after_epoch") is None]
+    return min(whole, default=0)
+
+
+def _clock_offset_ns(record: dict[str, Any], host: str) -> int:
+    """By how much the clock of a host is ahead of the launching host's."""
+    return next((round(each["clock_offset_s"] * 1e9) for each in record["hosts"] if each["hostname"] == host), 0)
 
 
 def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str, Any]:
@@ -91,13 +102,15 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     edges = phases.read(folder / "phases.jsonl")
     if clock := phases.set_clock(edges):
         return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
-    begins = [edge["wall_ns"] for edge in edges
-              if (edge["phase"], edge["edge"], edge["rank"]) == ("train", "begin", 0)]  # fmt: skip
+    rank = _rank_of_history(record)
+    own = [edge for edge in edges if edge["rank"] == rank]
+    begins = [edge["wall_ns"] for edge in own if (edge["phase"], edge["edge"]) == ("train", "begin")]
+    ended_wall_ns = reached.ended_wall_ns - (_clock_offset_ns(record, own[0]["host"]) if own else 0)
     found: dict[str, Any] = {
-        "launch_to_target_s": (reached.ended_wall_ns - record["provenance"]["started_wall_ns"]) / 1e9,
-        "training_to_target_s": (reached.ended_wall_ns - begins[0]) / 1e9 if begins else None,
-        "target_reason": None if begins else "phases.jsonl has no begin of rank 0's phase train",
+        "launch_to_target_s": (ended_wall_ns - record["provenance"]["started_wall_ns"]) / 1e9,
+        "training_to_target_s": (ended_wall_ns - begins[0]) / 1e9 if begins else None,
+        "target_reason": None if begins else f"phases.jsonl has no begin of rank {rank}'s phase train",
     }
     machine = RunDefinition.read(folder / "run.yaml").machine
-    joules, no_energy = summary.energy_until(folder, machine, edges, reached.ended_wall_ns)
+    joules, no_energy = summary.energy_until(folder, machine, edges, ended_wall_ns)
     return found | {"load_to_target_j": joules, "target_energy_reason": no_energy}

@@ -146,7 +146,7 @@ def _run_row(
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
         units = ("_s", "_w", "_j", "_js")
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
-        row |= dict.fromkeys(ensemble.COUNTS)
+        row |= dict.fromkeys((*ensemble.COUNTS, *(f"{name}_read_mb" for name in READING)))
     return row
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from study.experiment.ensemble import members_of
 from study.models import operations
 
 COLUMNS = ("model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank", "flop_utilisation", "flop_reason")
@@ -19,8 +20,8 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: float | No
     """
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     name = record["parameters"]["benchmark"]
-    if record["training"] is None:
-        return row | {"flop_reason": "the run failed"}
+    if why := _uncounted(record):
+        return row | {"flop_reason": why}
     flop = operations.training_flop(name, model, record["workload"]["features"])
     if flop is None:
         return row | {"flop_reason": f"the layers of {name} are not in scripts/study/models/operations.py"}
@@ -32,3 +33,16 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: float | No
     if peak is None:
         return row | {"flop_reason": f"config/machines/{record['machine']}.yaml has no peak_flop_per_s_per_rank"}
     return row | {"flop_utilisation": row["flop_per_s_per_rank"] / peak}
+
+
+def _uncounted(record: dict[str, Any]) -> str | None:
+    """Why the operations of a run are not those of the benchmark's model times its throughput; None if they are."""
+    if record["status"] != "ok":
+        return "the run failed"
+    if record["training"] is None or record["parameters"]["compute"] != "measured":
+        return "the run trained nothing"
+    if any(each.model for each in members_of(record["parameters"])):
+        return "members have models of their own"
+    if any(each["failure"] or each.get("ended_after_epoch") for each in (record["ensemble"] or {}).get("members", ())):
+        return "members ended early: their ranks did not compute all the time"
+    return None

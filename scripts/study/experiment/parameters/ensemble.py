@@ -224,7 +224,9 @@ def _halving_epochs(run: PlannedRun) -> str | None:
         return f"{epochs[-1]} is not before the last of {last} epochs; give smaller ones, or more epochs"
     most = (members - 1).bit_length()
     if len(epochs) > most:
-        return f"{text}: {len(epochs)} halvings, but {members} members can be halved {most} times at most"
+        often = "once" if most == 1 else f"{most} times"
+        why = f"{len(epochs)} halvings, but {members} members can be halved {often} at most"
+        return f"{text}: {why}; give fewer epochs, or more members"
     return None
 
 

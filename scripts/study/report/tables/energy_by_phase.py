@@ -15,7 +15,7 @@ SHARES = ("load", "train")  # phases of which the share is shown
     title="Energy by phase",
     look_for="How much of the energy goes into loading and into waiting, and so what faster loading can save. Without "
     "a power sensor the columns are empty.",
-    needs="runs",
+    needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
     reads_further=True,
 )

@@ -8,13 +8,16 @@ from typing import Any
 import pandas as pd
 
 from study.core.registry import Registry
-from study.experiment.parameters import is_observed
+from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import Study
 from study.records.ensemble import with_lost_as_failed
 from study.report.tables.layout import Table
 
 Make = Callable[[pd.DataFrame, pd.DataFrame], Table]
 Uses = Callable[[Any], bool]  # whether a table uses a run, planned or a row of runs.csv: ``run[key]`` is a key's value
+
+OBSERVING = ", ".join(name for name, parameter in PARAMETERS.items() if parameter.observes)
+NEEDS_TIMINGS = f"runs that give timings, so without {OBSERVING}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
 from study.records.names import join_records, split_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
 
 MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
 BANDWIDTH = re.compile(r"busbw_(\d+)_gb_per_s")
@@ -33,6 +33,7 @@ def limits_links(run: Any) -> bool:
 )
 def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
+    runs = steady(runs)
     table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
     ranks = table["gpus"]
     alone = table["ensemble"].eq(1)  # members of an ensemble send samples too

@@ -24,7 +24,7 @@ SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "bat
     title="What each number of GPUs brings and costs",
     look_for="What each number of GPUs brings and costs: where the efficiency falls below what the job is worth, "
     "and which phase takes the time there.",
-    needs="runs",
+    needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
 )
 def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:

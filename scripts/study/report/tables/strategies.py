@@ -12,7 +12,7 @@ from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of, split_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
 
 MEASURES = ["throughput_samples_per_s", "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
             "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
@@ -39,6 +39,7 @@ def compares(study: Study) -> bool:
 )
 def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: throughput, bytes per step and test loss; ratio and loss against Horovod's point."""
+    runs = steady(runs)
     table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
     table["strategy"] = pd.Categorical(table["strategy"], ["horovod", "multi_worker_mirrored", "parameter_server"])
     order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]

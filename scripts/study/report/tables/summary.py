@@ -129,6 +129,13 @@ def with_unmeasured(table: pd.DataFrame, file: str, keys: list[str], measures: l
     return both.astype(dict.fromkeys(whole, "Int64") | {"oversubscribed": bool, "code_is_current": bool})
 
 
+def steady(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs, without the time per step of those with one epoch: TensorFlow builds its graph in it."""
+    if runs.empty:
+        return runs
+    return runs.assign(time_per_step_s=runs["time_per_step_s"].where(runs["epochs_per_rank"] > 1))
+
+
 @functools.cache
 def published(file: str) -> pd.DataFrame:
     """One of a paper's CSV files of published values; its name begins with the paper: ``icpp2019_claims.csv``."""

@@ -34,6 +34,7 @@ def of_rank(member: Mapping[str, Any], history: pd.DataFrame, test_metrics: Mapp
     return {
         **member,
         "epochs": len(history),
+        "epochs_s": float(history["time_s"].sum()) if "time_s" in history else 0.0,
         "losses": [number_or_none(loss) for loss in history["loss"]] if "loss" in history else [],
         "quality": quality | {f"test_{name}": number_or_none(value) for name, value in test_metrics.items()},
         "input_stall_s": _stall_s(member, history),

@@ -31,7 +31,7 @@ LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
     title="The paper's claims, recomputed",
     look_for="Each claim of the paper with a number, from our runs by the same formula; where it cannot be "
     "computed, which runs are missing.",
-    needs="runs",
+    needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
     compares_runs=True,
 )

@@ -11,7 +11,7 @@ from study.report.papers.claims import OPTIONAL, SHOWN, Side, recomputed, remark
 from study.report.papers.prace2019.published import number
 from study.report.papers.prace2019.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import notes
+from study.report.tables.summary import notes, steady
 
 SIDE = Side(number, workload_difference, "any network")
 
@@ -30,7 +30,7 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
     If runs of several networks or rank counts give a number, ``value`` is the mean, and there is no interval.
     """
-    frame = recomputed("prace2019_claims.csv", runs, SIDE)
+    frame = recomputed("prace2019_claims.csv", steady(runs), SIDE)
     caption = (
         "the guide's claims: published_value: from its printed numbers; value: from this study's runs by the same "
         "formula, from times per step without the first epoch; lowest and highest: over several networks or rank "

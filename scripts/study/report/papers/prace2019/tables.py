@@ -10,6 +10,7 @@ from study.data.images.formats import FORMATS
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records import pairing
+from study.records.arms import steady_samples_per_s
 from study.report.papers.beside import finished
 from study.report.papers.prace2019.published import BATCH_SIZE, LOOPS, SCALING
 from study.report.papers.prace2019.workload import workload_difference
@@ -43,9 +44,8 @@ def of_images(run: Any) -> bool:
 )
 def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
-    table = points(runs, ["time_per_step_s"])
-    images = table["gpus"] * table["batch_size_per_rank"]
-    table["images_per_s"] = images / table["time_per_step_s"]
+    runs = runs.assign(images_per_s=steady_samples_per_s(runs))
+    table = points(runs, ["images_per_s"])
     table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
     table = table.join(pd.DataFrame([_speedup(row, table, runs) for _, row in table.iterrows()], index=table.index))
     keys, measures = ["framework", "gpus"], ["images_per_s", "speedup"]
@@ -66,15 +66,12 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """The throughput over that of one rank, blocks paired; NaN without a run on one rank."""
-    found = {"speedup": math.nan, "speedup_low": math.nan, "speedup_high": math.nan, "pairing": None}
     same = [key for key in IDENTITY if key != "gpus"]
     base = table[(table["gpus"] == 1) & (table[same] == row[same]).all(axis=1)]
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
-        return found
-    ratio = pairing.between(runs, base.iloc[0]["records"], row["records"], "time_per_step_s")
-    times = row["gpus"]
-    return {"speedup": times * ratio.ratio, "speedup_low": times * ratio.low, "speedup_high": times * ratio.high,
-            "pairing": ratio.pairing}  # fmt: skip
+        return {"speedup": math.nan, "speedup_low": math.nan, "speedup_high": math.nan, "pairing": None}
+    found = pairing.between(runs, row["records"], base.iloc[0]["records"], "images_per_s")
+    return {"speedup": found.ratio, "speedup_low": found.low, "speedup_high": found.high, "pairing": found.pairing}
 
 
 def _differences(row: pd.Series) -> str:
