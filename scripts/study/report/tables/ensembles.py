@@ -39,4 +39,5 @@ def training_runs(runs: pd.DataFrame, computes: str | None = MEASURED) -> pd.Dat
 
 def training_s(runs: pd.DataFrame) -> pd.Series:
     """Seconds until the last member has trained: the makespan; of a single job, phase train of the slowest rank."""
-    return runs["makespan_s"].astype(float).fillna(runs["train_s"].astype(float))
+    alone = runs["train_s"].astype(float).where(runs["ensemble"].eq(1))
+    return runs["makespan_s"].astype(float).fillna(alone)
