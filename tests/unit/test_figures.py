@@ -21,6 +21,7 @@ from study.core.files import write_json
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.study import Study
 from study.records.record import make_record
+from study.report import sources
 from study.report.figures import description, style
 from study.report.figures.axes import readable, set_value_axis
 from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
@@ -493,12 +494,12 @@ def test_planning():
      ({"where": {"batch_size": 30}}, "no row fits {'batch_size': 30}")],
 )  # fmt: skip
 def test_published_values_that_are_not_there(changes, words, monkeypatch):
-    """Named before anything runs: planning describes each figure of the study."""
+    """Named before anything runs, for each figure of the study."""
     figure = figures()["icpp2019_figure6"]
     panel = {**figure["panels"][2], "published": [{**figure["panels"][2]["published"][0], **changes}]}
     monkeypatch.setattr(description, "figures", lambda: {"mine": {**figure, "panels": [panel]}})
-    with pytest.raises(StudyError, match="figure mine: published: .*" + re.escape(words)):
-        describe("mine")
+    with pytest.raises(StudyError, match="figures: figure mine: published: .*" + re.escape(words)):
+        sources.of_figure(Study("s", "", {}, (), (), (), ("mine",)), "mine")
 
 
 @pytest.mark.parametrize(

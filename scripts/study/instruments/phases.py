@@ -77,6 +77,11 @@ def merge(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, in
     write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
 
 
+def clock_offsets_ns(hosts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """{host: nanoseconds by which its clock is ahead of the launching host's}. hosts: as in ``provenance.json``."""
+    return {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+
+
 def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
     """The edges in a log, in its order.
 

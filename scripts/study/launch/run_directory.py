@@ -73,7 +73,7 @@ def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
     hosts: of a run on several hosts, from its provenance; all wall times become those of the launching host's clock.
     """
     ranks = folder / "ranks"
-    offsets = {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+    offsets = phases.clock_offsets_ns(hosts)
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
     telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
     usage.merge(ranks, folder / usage.FILE, offsets)

@@ -53,7 +53,7 @@ def section(
         return None if None in values else reduce(values)
 
     on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
-    ahead_ns = {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+    ahead_ns = phases.clock_offsets_ns(hosts)
     begun, ended = ([rank["member"][name] - ahead_ns.get(rank["host"], 0) for rank in ranks]
                     for name in ("begun_wall_ns", "ended_wall_ns"))  # fmt: skip
     is_timed = phases.set_clock(edges) is None

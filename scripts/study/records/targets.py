@@ -87,11 +87,6 @@ def _rank_of_history(record: dict[str, Any]) -> int:
     return min(whole, default=0)
 
 
-def _clock_offset_ns(record: dict[str, Any], host: str) -> int:
-    """By how much the clock of a host is ahead of the launching host's."""
-    return next((round(each["clock_offset_s"] * 1e9) for each in record["hosts"] if each["hostname"] == host), 0)
-
-
 def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str, Any]:
     """The times and the energy until the end of the epoch, or the reasons why they are missing."""
     if record["resumed_after_epoch"]:
@@ -102,10 +97,10 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     edges = phases.read(folder / "phases.jsonl")
     if clock := phases.set_clock(edges):
         return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
-    rank = _rank_of_history(record)
+    rank, ahead_ns = _rank_of_history(record), phases.clock_offsets_ns(record["hosts"])
     own = [edge for edge in edges if edge["rank"] == rank]
     begins = [edge["wall_ns"] for edge in own if (edge["phase"], edge["edge"]) == ("train", "begin")]
-    ended_wall_ns = reached.ended_wall_ns - (_clock_offset_ns(record, own[0]["host"]) if own else 0)
+    ended_wall_ns = reached.ended_wall_ns - (ahead_ns.get(own[0]["host"], 0) if own else 0)
     found: dict[str, Any] = {
         "launch_to_target_s": (ended_wall_ns - record["provenance"]["started_wall_ns"]) / 1e9,
         "training_to_target_s": (ended_wall_ns - begins[0]) / 1e9 if begins else None,

@@ -11,6 +11,7 @@ from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.records.gathered import NOWHERE, Elsewhere
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
+from study.report.figures.published_points import check_published
 from study.report.findings import declaration
 from study.report.tables import TABLES
 
@@ -55,6 +56,7 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Source
     where = f"config/studies/{study.name}.yaml: figures"
     try:
         description = describe(name)
+        check_published(description)
     except StudyError as error:
         raise StudyError(f"{where}: {error}") from None
     if description.kind not in KINDS:

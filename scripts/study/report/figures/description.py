@@ -13,7 +13,6 @@ from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.parameters.registry import observed_by
 from study.records import targets, tidy
-from study.report.figures.published_points import published_rows
 
 POINTS = "points"  # the kind of figure that plots points against the number of GPUs
 
@@ -88,14 +87,14 @@ def figures() -> dict[str, dict[str, Any]]:
 
 
 def describe(name: str) -> Description:
-    """The `Description` of one figure; raises `StudyError` if it, or a published value that it draws, is not there."""
+    """The `Description` of one figure; raises `StudyError` for an unknown name."""
     known = figures()
     if name not in known:
         where = ", ".join(map(checked.shown, files()))
         hint = checked.nearest(name, known)
         raise StudyError(f"there is no figure '{name}' in {where}{hint}; known: {', '.join(known)}")
     figure = known[name]
-    described = Description(
+    return Description(
         name,
         figure["title"],
         figure["caption"],
@@ -108,10 +107,6 @@ def describe(name: str) -> Description:
         Horizontal(**figure.get("x", {})),
         tuple(figure.get("together", ())),
     )
-    for panel in described.panels:
-        for entry in panel.get("published", []):
-            published_rows(name, entry, described.x.column, described.x.names)
-    return described
 
 
 def several(value: Any) -> list[Any]:

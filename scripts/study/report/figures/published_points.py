@@ -7,18 +7,26 @@ from pandas.api.types import is_numeric_dtype
 
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
+from study.report.figures.description import Description, several
 from study.report.tables.summary import published
 
 MACHINE = "machine"  # the column that says where a value was measured
 
 
-def published_rows(figure: str, entry: dict[str, Any], x: str, names: bool) -> pd.DataFrame:
+def check_published(description: Description) -> None:
+    """Raise `StudyError`, as `published_rows`, for the first published values that the figure cannot draw."""
+    for panel in description.panels:
+        for entry in panel.get("published", []):
+            published_rows(entry, description)
+
+
+def published_rows(entry: dict[str, Any], description: Description) -> pd.DataFrame:
     """The rows that an entry of a panel's `published` selects, sorted along the horizontal axis.
 
-    x: the column on the horizontal axis. names: whether it holds names. Raises `StudyError` if there is no such file or
-    column, if what is drawn is no number, or if no row fits.
+    Raises `StudyError` if there is no such file or column, if what is drawn is no number, or if no row fits.
     """
-    where = f"figure {figure}: published: {entry['file']}"
+    x = description.x.column
+    where = f"figure {description.name}: published: {entry['file']}"
     known = sorted(path.name for path in CONFIG.glob("papers/*/*.csv"))
     if entry["file"] not in known:
         raise StudyError(f"{where}: there is no such file in config/papers; known files: {', '.join(known)}")
@@ -26,11 +34,11 @@ def published_rows(figure: str, entry: dict[str, Any], x: str, names: bool) -> p
     for column in (MACHINE, x, entry["y"], *entry.get("where", {})):
         if column not in found:
             raise StudyError(f"{where}: there is no column '{column}'; the file has: {', '.join(found)}")
-    for column in (entry["y"], *([] if names else [x])):
+    for column in (entry["y"], *([] if description.x.names else [x])):
         if not is_numeric_dtype(found[column]):
             raise StudyError(f"{where}: column '{column}' does not hold numbers; choose one that does")
     for column, value in entry.get("where", {}).items():
-        found = found[found[column].isin(value if isinstance(value, list) else [value])]
+        found = found[found[column].isin(several(value))]
     found = found.dropna(subset=[x, entry["y"]]).sort_values(x)
     if found.empty:
         raise StudyError(f"{where}: no row fits {entry.get('where', {})}")

@@ -262,7 +262,7 @@ def _published(
     named = [dict(zip(panel["by"], values, strict=False)) for values in series]
     x = description.x
     for entry in panel.get("published", []):
-        rows = published_rows(description.name, entry, x.column, x.names)
+        rows = published_rows(entry, description)
         rows = rows[rows[x.column].isin(places)] if x.names else rows
         by = [column for column in panel["by"] if column in rows and rows[column].notna().all()]
         for (machine, *values), points in rows.groupby(["machine", *by], sort=False):
