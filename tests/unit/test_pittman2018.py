@@ -160,6 +160,28 @@ def test_table_1_from_runs(ensembles):
     assert four.ratio_reason == "no published value" and rows.loc[1000].published_mean_s == 1132.2
 
 
+ON_FOUR_RANKS = {"ensemble": 1, "gpus": 4, "train_s": [40.0, 40.4], "throughput_samples_per_s": 400.0}
+ON_ONE_RANK = {"ensemble": 1, "gpus": 1, "train_s": [5.0, 5.05], "throughput_samples_per_s": 100.0}
+JOBS = [ON_FOUR_RANKS, {"makespan_s": [10.0, 10.1]}, ON_ONE_RANK]
+
+
+def test_a_data_parallel_job_is_no_member_alone(ensembles):
+    found = made("pittman2018_table1", ensembles(*JOBS)).frame
+    rows = found[found["benchmark"] == "nt3"].set_index("ensemble")
+    assert rows["gpus"].to_dict() == {1: 1, 4: 4}
+    assert rows.loc[4].over_solo == pytest.approx(2)
+    alexnet = ensembles(*JOBS).assign(benchmark="alexnet", batch_size=128, batch_size_per_rank=128)
+    assert claim(alexnet, "training rate of one member", "alexnet").value == 100
+
+
+def test_one_member_of_several_ranks_is_a_member_alone(ensembles):
+    several = {"member_ranks": 2}
+    alone, four = {**ON_ONE_RANK, **several, "gpus": 2}, {**several, "gpus": 8, "makespan_s": [15.0, 15.15]}
+    found = made("pittman2018_table1", ensembles(*JOBS, alone, four)).frame
+    rows = found[(found["benchmark"] == "nt3") & (found["member_ranks"] == 2)].set_index("ensemble")
+    assert rows["gpus"].to_dict() == {1: 2, 4: 8} and rows.loc[4].over_solo == pytest.approx(3)
+
+
 def test_table_3_from_runs(ensembles):
     few = {"core_limit": 1}
     table = made(
@@ -212,6 +234,18 @@ def test_claims_from_runs_by_the_same_formula(ensembles):
     assert claim(runs, "r_c: rate at which a member computes", "alexnet").value == 305
     absent = claim(runs, "training time on one core: duplicated / all_shared", "alexnet")
     assert absent.missing == "makespan_s of these runs: not measured"
+
+
+def test_a_difference_has_an_interval_only_if_its_arms_ran_in_turn(ensembles):
+    alexnet = {"benchmark": "alexnet", "dataset": "synthetic", "power_source": "measured"}
+    for session, pairing, has in (("s", "paired", True), ("other", "unpaired", False)):
+        runs = ensembles(
+            {**alexnet, "session": "s", "node_power_w": [200.0, 210.0, 220.0]},
+            {**alexnet, **SHARED, "session": session, "node_power_w": [180.0, 190.0, 199.0]},
+        )
+        row = claim(runs, "power saved per node in use", "alexnet")
+        assert (row.value, row.pairing) == (pytest.approx(61 / 3), pairing)
+        assert math.isnan(row.interval_low) != has
 
 
 # Figures

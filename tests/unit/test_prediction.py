@@ -22,7 +22,7 @@ from study.prediction.check import check
 from study.prediction.forecast import forecast
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Prediction, fit_model, predict
-from study.prediction.recommend import recommend
+from study.prediction.recommend import changing_work, quantities, recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
 from study.records.record import make_record
@@ -447,6 +447,20 @@ def test_limits_of_draws_and_of_accuracy_hold_together():
     frame["test_accuracy"] = np.where(frame["gpus"] <= 6, 1.0, 0.5)
     limits = (Limit("efficiency", None, 0.5), Limit("runtime_s", 3600.0, None), Limit("test_accuracy", None, 0.9))
     assert recommended(frame, Goal("g", "", "runtime_s", limits)).pick == 6
+
+
+@pytest.mark.parametrize(
+    ("scaling", "sharding", "words"),
+    [("weak", "none", "under weak scaling the work grows with the ranks"), ("weak", "by_rank", None),
+     ("strong", "by_rank", "under strong scaling the work falls with the ranks, as they share epochs and samples"),
+     ("strong", "none", None)],
+)  # fmt: skip
+def test_counts_are_recommended_for_one_amount_of_work(scaling, sharding, words):
+    settings = pd.DataFrame({"scaling": [scaling] * 2, "sharding": sharding, "ranks": [1, 4], "nodes": [1, 1]})
+    runtime = np.array([[100.0], {"by_rank": {"weak": [25.0], "strong": [6.25]}}.get(sharding, {}).get(
+        scaling, [25.0 if scaling == "strong" else 100.0])])  # fmt: skip
+    assert quantities(settings, {"runtime_s": runtime}, None)["efficiency"] == pytest.approx(1)
+    assert changing_work(settings) == words
 
 
 def test_an_accuracy_that_no_run_has_gives_no_recommendation():

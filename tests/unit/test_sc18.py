@@ -53,6 +53,21 @@ def one_node(**changes):
     return expand(**{"scaling": "weak", "epochs": 1, "gpus": 1, "full_size": True, **changes})
 
 
+def test_a_claim_is_of_the_blocks_that_both_points_have(frame):
+    """The slow fourth repeat of the larger batch has no partner: the interval and the value are without it."""
+    times = {20: [100.0, 101.0, 99.0, 100.0], 200: [90.0, 91.0, 89.0, 150.0]}
+    runs = []
+    for place, (batch, seconds) in enumerate(times.items()):
+        for block, (run, runtime) in enumerate(zip(one_node(batch_size=batch, repeats=4), seconds, strict=True)):
+            lost = {"status": "failed"} if (batch, block) == (20, 3) else {}
+            runs.append((run, {"runtime": runtime, "started": 1000 * (block + 1) + place, **lost}))
+    found = claims_of(frame(*runs))
+    row = found[(found["quantity"] == "batch size 200 less 20") & (found["measure"] == "runtime_s")].iloc[0]
+    assert row["value"] == pytest.approx(-10, abs=0.01)
+    assert row["interval_low"] < row["value"] < row["interval_high"] < 0
+    assert (row["pairing"], row["repeats"]) == ("paired", 3)
+
+
 # The paper's numbers
 
 

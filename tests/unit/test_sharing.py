@@ -1,5 +1,6 @@
 """Table sharing: its two models by hand, and its rows and its rule from runs with known numbers."""
 
+import json
 import math
 
 import pandas as pd
@@ -34,19 +35,19 @@ def test_no_gain_without_all_rates(rates):
 
 def test_cpu_time_pays_while_sending_costs_less_than_preprocessing_again():
     """Four members: three times 2 ms of preprocessing are saved, and communication is paid."""
-    assert Costs(0.002, 0.001, 0).gain(4) == pytest.approx(8 / 3)
-    assert Costs(0.002, 0.006, 0.005).gain(4) == pytest.approx(1)
-    assert Costs(0.002, 0.007, 0.005).gain(4) < 1
+    assert Costs(0.002, 0.001, 0).gain(4, 1) == pytest.approx(8 / 3)
+    assert Costs(0.002, 0.006, 0.005).gain(4, 1) == pytest.approx(1)
+    assert Costs(0.002, 0.007, 0.005).gain(4, 1) < 1
 
 
 DUPLICATED = {
     "makespan_s": [10.0, 20.0, 15.0], "ranks_cpu_s": [16.0, 32.0, 24.0], "samples_preprocessed": 4 * SAMPLES,
-    "preprocessing_cpu_s": 8.0, "communication_cpu_s": 0.4,
+    "preprocessing_cpu_s": 8.0, "communication_cpu_s": 0.4, "samples_per_rank": SAMPLES,
 }  # fmt: skip
 SHARED = {
     "input_sharing": "all_shared", "makespan_s": [6.6, 13.4, 10.0],
     "ranks_cpu_s": [11.0, 22.5, 16.4], "samples_preprocessed": SAMPLES, "preprocessing_cpu_s": 2.0,
-    "communication_cpu_s": 1.4,
+    "communication_cpu_s": 1.4, "samples_per_rank": SAMPLES,
 }  # fmt: skip
 PEAK = {"measure": "peak_throughput"}
 RATES = (
@@ -80,6 +81,42 @@ def test_predicted_and_measured_gain_by_hand(ensembles):
     (rule,) = [note for note in table.notes if note.startswith("rule")]
     assert rule.startswith("rule, members that compute: sharing shortens training where a rank preprocesses more")
     assert "gain in 1 of 1 point (1.50 times, predicted 1.50); CPU time: gain in 1 of 1 point (1.45 times" in rule
+
+
+def costs(preprocessed, communication_s=0.0, **other):
+    """A run whose CPU time is 3 ms of preprocessing each time, 1 ms of the rest per sample, and communication."""
+    run = {"samples_per_rank": SAMPLES, "epochs_per_rank": 1, "member_ranks": 1} | other
+    rest_s = run["samples_per_rank"] * run["epochs_per_rank"] * run["member_ranks"] / 1000
+    costs = {"samples_preprocessed": preprocessed, "preprocessing_cpu_s": 3 * preprocessed / 1000,
+             "communication_cpu_s": communication_s, "makespan_s": 1.0}  # fmt: skip
+    return run | costs | {"ranks_cpu_s": costs["preprocessing_cpu_s"] + communication_s + rest_s}
+
+
+HALVED = {"halving_epochs": "1", "epochs": 2, "epochs_per_rank": 2}  # 4 + 2 members train an epoch of the two
+ON_NODES = {"input_sharing": "shared_memory", "nodes": 2}  # each node preprocesses the data
+ALL_SHARED = {"input_sharing": "all_shared"}
+ALONE = {**ALL_SHARED, "on_member_lag": "read_alone"}
+WHOLE = {"member_ranks": 2}  # both ranks of a member train on all samples
+HALF = {"member_ranks": 2, "samples_per_rank": SAMPLES // 2}
+
+
+@pytest.mark.parametrize(
+    ("duplicated", "shared", "communication_ms", "gain"),
+    [
+        (costs(4000, nodes=2), costs(2000, **ON_NODES), 0, 13 / 7),
+        (costs(4000, nodes=2), costs(2000, 1.0, **ON_NODES), 1, 13 / 8),
+        (costs(6000, **HALVED), costs(2000, **ALL_SHARED, **HALVED), 0, 10 / 4),
+        (costs(4000), costs(1900, 1.0, **ALONE), 1, 13 / (1 + 1.9 * 3 + 1)),
+        (costs(8000, **WHOLE), costs(2000, 1.0, **ALL_SHARED, **WHOLE), 0.5, 13 / (1 + 3 + 0.5)),
+        (costs(4000, **HALF), costs(1000, 1.0, **ALL_SHARED, **HALF), 1, 13 / (1 + 3 + 1)),
+    ],
+)
+def test_costs_count_how_often_a_sample_is_preprocessed(ensembles, duplicated, shared, communication_ms, gain):
+    """Whatever the number of times, the gain of CPU time that is predicted is the one that is measured."""
+    _, rows = made(ensembles(duplicated, shared))
+    row = rows.loc[shared["input_sharing"]]
+    assert (row.preprocessing_ms_per_sample, row.communication_ms_per_sample) == pytest.approx((3, communication_ms))
+    assert (row.predicted_cpu_gain, row.cpu_gain) == pytest.approx((gain, gain))
 
 
 def test_each_way_is_compared_with_the_tf_data_service(ensembles):
@@ -138,6 +175,17 @@ def test_simulated_accelerators_have_rows_and_a_rule_of_their_own(ensembles):
         "rule, members that compute", "rule, a simulated accelerator",
     ]  # fmt: skip
     assert "simulated" in table.markdown()
+
+
+@pytest.mark.parametrize(("own", "rate", "gain"), [([None] * 4, 40, 2.0), ([None, 8.0, None, 50.0], 8, 1.0)])
+def test_the_slowest_simulated_accelerator_decides(ensembles, own, rate, gain):
+    members = json.dumps([{"simulated_samples_per_s": each} if each else {} for each in own])
+    simulated = {"compute": "simulated", "simulated_samples_per_s": 40.0, "members": members}
+    rates = ({**PEAK, "peak_samples_per_s": 20.0}, {**PEAK, **RATES[1], "peak_samples_per_s": 60.0})
+    _, rows = made(ensembles(DUPLICATED | simulated, SHARED | simulated, *rates))
+    row = rows.loc["all_shared"]
+    assert (row.r_p_samples_per_s, row.r_c_samples_per_s, row.peak_samples_per_s) == (20, rate, 60)
+    assert row.predicted_time_gain == gain
 
 
 @pytest.mark.parametrize(("column", "value"), [("status", "failed"), ("members_failed", 1)])

@@ -269,6 +269,23 @@ def test_scaling_weak(frame):
     assert list(table.speedup) == pytest.approx([1, 3.2])
 
 
+@pytest.mark.parametrize(("scaling", "runtime"), [("weak", 25.0), ("strong", 6.25)])
+def test_scaling_of_ranks_that_share_the_samples(frame, scaling, runtime):
+    """Each of four ranks trains a quarter of the samples, under strong scaling in a quarter of the epochs."""
+    runs = expand(gpus=[1, 4], scaling=scaling, epochs=8, sharding="by_rank")
+    facts = [{"runtime": 100.0}, {"runtime": runtime}]
+    table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING))
+    assert list(table.efficiency) == pytest.approx([1, 1])
+    assert list(table.speedup) == pytest.approx([1, 4])
+
+
+@pytest.mark.parametrize("name", ["han2019_table1", "pittman2018_table2", "pittman2018_table3"])
+def test_published_rows_stand_alone_if_all_runs_failed(frame, name):
+    runs = frame(*((run, {"status": "failed"}) for run in expand(repeats=2))).assign(benchmark="alexnet", core_limit=1)
+    table = TABLES[name].make(runs, NO_LOADING).frame
+    assert len(table) and set(table["repeats_ok"]) == {0}
+
+
 def test_a_repeat_without_its_partner_is_not_in_the_speedup(frame):
     """One rank's slow second repeat has no partner: two ranks failed there."""
     one, two = (expand(gpus=gpus, repeats=2) for gpus in (1, 2))

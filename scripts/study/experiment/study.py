@@ -280,6 +280,18 @@ class Study:
         return {measurement.directory: measurement for measurement in self.loading}
 
 
+def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
+    """By how much the work of a whole job grows where its ranks grow ``ranks`` times; ranks: a number or an array.
+
+    Under weak scaling each rank trains all epochs, under strong scaling its share of them. With sharding by_rank each
+    epoch of a rank has its share of the samples. Batch scaling solves one problem with larger batches (icpp2019,
+    2.3.1).
+    """
+    if scaling == "batch":
+        return ranks**0
+    return ranks ** float((scaling == "weak") - (sharding == "by_rank"))
+
+
 def scaled_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
     """Batch size of a rank for N ranks: B, B x N, int(B x N^1/2) or int(B x N^1/3) (icpp2019, 2.3.1).
 

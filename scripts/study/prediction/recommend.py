@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from study.experiment.study import growth_of_work
 from study.prediction.accuracy import MET, UNKNOWN, verdicts
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
@@ -31,12 +33,26 @@ def quantities(settings: pd.DataFrame, draws: dict[str, np.ndarray], price: floa
     """
     ranks, runtime = settings["ranks"].to_numpy(float)[:, None], draws["runtime_s"]
     node_hours = settings["nodes"].to_numpy(float)[:, None] * runtime / 3600
-    scaling = settings["scaling"].iloc[0]
-    efficiency = runtime[:1] / runtime * (1 if scaling == "weak" else ranks[:1] / ranks)
+    growth = ranks / ranks[:1]
+    efficiency = runtime[:1] / runtime * _work(settings, growth) / growth
     found = {"runtime_s": runtime, "node_hours": node_hours, "efficiency": efficiency}
     if "energy_job_j" in draws:
         found |= {"energy_job_j": draws["energy_job_j"], "energy_delay_product_js": draws["energy_job_j"] * runtime}
     return found | ({"cost": node_hours * price} if price else {})
+
+
+def _work(settings: pd.DataFrame, growth: Any) -> Any:
+    """By how much the work of a series grows where its ranks grow ``growth`` times."""
+    first = settings.iloc[0]
+    return growth_of_work(first["scaling"], first.get("sharding", "none"), growth)
+
+
+def changing_work(settings: pd.DataFrame) -> str | None:
+    """How the work of a series changes with its ranks, in words; None if it does not."""
+    if (work := _work(settings, 2.0)) == 1:
+        return None
+    changes = "grows with the ranks" if work > 1 else "falls with the ranks, as they share epochs and samples"
+    return f"under {settings['scaling'].iloc[0]} scaling the work {changes}"
 
 
 def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendation:
@@ -49,8 +65,8 @@ def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendatio
     wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
     missing = [name for name in wanted if name not in known and not _has_accuracy(model, name)]
     candidates = _candidates(model, settings, known, goal)
-    if settings["scaling"].iloc[0] == "weak":
-        return Recommendation(candidates, None, "no recommendation: under weak scaling the work grows with the ranks")
+    if changing := changing_work(settings):
+        return Recommendation(candidates, None, f"no recommendation: {changing}")
     if missing:
         return Recommendation(candidates, None, f"no recommendation: {_why_unknown(model, missing[0])}")
     eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST

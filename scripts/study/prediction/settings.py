@@ -230,6 +230,7 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
     nodes = rounded_up(ranks, ranks_per_node)
     return {
         **{name: series[name] for name in SERIES},
+        "sharding": series.get("sharding", "none"),
         "ranks": ranks,
         "nodes": nodes,
         "ranks_per_node": rounded_up(ranks, nodes),

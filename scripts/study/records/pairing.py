@@ -117,6 +117,13 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:
     return Slope(len(common), found, found - half, found + half, kind)
 
 
+def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether the common blocks of two experiments ran one after the other. one, other: as for `ratio`."""
+    used = [each.drop_duplicates("block").set_index("block") for each in (one, other)]
+    common = used[0].index.intersection(used[1].index)
+    return _interleaved([each.loc[common, _WHEN] for each in used])
+
+
 def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
     """The ratio of two rows of a table. one, other: their ``records``. runs: the tidy table of runs."""
     return ratio(runs_of(runs, one), runs_of(runs, other), measure)

@@ -25,6 +25,7 @@ from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
+from study.records.tidy import QUALITY
 from study.report.papers.values import selected, values
 from study.report.tables.summary import IDENTITY, WORKLOAD, published
 
@@ -205,7 +206,12 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, meas
     if not sample.n:
         means = summarize(one[measure]).mean - summarize(other[measure]).mean
         return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
-    return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both)
+    if measure in QUALITY:  # follows from the seeds, not from what the machine did meanwhile
+        return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both)
+    known = [each[each["block"].isin(blocks.dropna().index)] for each in (one, other)]
+    if not pairing.is_interleaved(*known):
+        return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
+    return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both, pairing.PAIRED)
 
 
 def _missing(claim: pd.Series, runs: pd.DataFrame, side: Side) -> str:

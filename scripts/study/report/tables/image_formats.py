@@ -5,6 +5,8 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study import models
+from study.core import configuration
 from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.records.names import join_records
@@ -20,10 +22,17 @@ def measures_images(study: Study) -> bool:
 
 
 def is_of_images(loading: pd.DataFrame) -> pd.Series:
-    """Which loads are of images: their loader is measured with decoding too."""
-    if "decode_s" not in loading:
+    """Which loads, failed ones too, are of images: decoding was measured of the file, or the benchmark's are images."""
+    if loading.empty:
         return pd.Series(False, index=loading.index)
-    return loading["decode_s"].notna()
+    decoded = loading.get("decode_s", pd.Series(index=loading.index, dtype=float)).notna()
+    of_file = decoded.groupby([loading[name] for name in ("benchmark", "dataset", "file")]).transform("any")
+    others = loading.loc[~of_file, "benchmark"].unique()
+    return of_file | loading["benchmark"].isin([name for name in others if _has_images(name)])
+
+
+def _has_images(benchmark: str) -> bool:
+    return models.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
 
 
 @kinds.table(
@@ -42,7 +51,7 @@ def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         _row(dict(zip(KEYS, key, strict=True)), group) for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
     ]
     shown = ["machine", "benchmark", "file", "images", "encoded_mb", "page_cache", "format", "read_s", "decode_s",
-             "read_images_per_s", "decoded_images_per_s", "repeats_ok"]  # fmt: skip
+             "read_images_per_s", "decoded_images_per_s", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     columns = [*shown, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
     table = pd.DataFrame(rows, columns=columns)
     caption = (
@@ -54,13 +63,15 @@ def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 
 def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
+    ok = group[group["status"] == "ok"]
     row["images"], row["encoded_mb"], row["format"] = row.pop("rows"), row.pop("size_mb"), row.pop("loader")
     for name, column in (("read", "load_s"), ("decode", "decode_s")):
-        sample = summarize(group[column])
+        sample = summarize(ok[column])
         row[f"{name}_s"], row[f"{name}_ci95_s"] = sample.mean, sample.ci95
     row["read_images_per_s"] = row["images"] / row["read_s"]
     row["decoded_images_per_s"] = row["images"] / row["decode_s"]
-    row["repeats_ok"] = len(group)
+    row["repeats_ok"], row["repeats_failed"] = len(ok), len(group) - len(ok)
+    row["failures"] = "; ".join(group["message"].dropna().unique()) or None
     row["code_is_current"] = bool(group["code_is_current"].all())
     row["records"] = join_records(group["record"])
     return row

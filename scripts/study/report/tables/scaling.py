@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
 from study.records.power import POWER
@@ -43,9 +44,10 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         shown.remove("pairing")
     caption = (
         "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series (strong, batch: T1 / TN and T1 / (N TN); weak: efficiency T1 / TN), the geometric mean over the "
-        "blocks (repeats) that both have; low and high are its 95 % interval, unpaired where the two were not run "
-        "interleaved; phases are the slowest rank's; power and energy (docs/telemetry.md) where they are measured, "
+        "same series: W T1 / TN and W T1 / (N TN), where W is by how much the work grows (strong, batch: 1; weak: N; "
+        "with sharding by_rank, strong: 1 / N, weak: 1); the geometric mean over the blocks (repeats) that both "
+        "have; low and high are its 95 % interval, unpaired where the two were not run interleaved; phases are the "
+        "slowest rank's; power and energy (docs/telemetry.md) where they are measured, "
         "from load to evaluate, so without start-up; one_hz: as if power were read once a second, as the paper did; "
         "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
         "flop_utilisation its share of the machine's peak."
@@ -68,14 +70,13 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     base = series.iloc[0]
     ranks = series["gpus"] / base["gpus"]
-    weak = base["scaling"] == "weak"
+    work = growth_of_work(base["scaling"], base["sharding"], ranks)
     paired = [pairing.between(runs, base["records"], records, "runtime_s") for records in series["records"]]
     ratio = pd.Series([each.ratio for each in paired], index=series.index, dtype=float)
-    times = ranks if weak else 1
     return series.assign(
-        speedup=ratio * ranks if weak else ratio,
-        speedup_low=np.array([each.low for each in paired]) * times,
-        speedup_high=np.array([each.high for each in paired]) * times,
-        efficiency=ratio if weak else ratio / ranks,
+        speedup=ratio * work,
+        speedup_low=np.array([each.low for each in paired]) * work,
+        speedup_high=np.array([each.high for each in paired]) * work,
+        efficiency=ratio * work / ranks,
         pairing=[each.pairing if place else None for place, each in enumerate(paired)],
     )

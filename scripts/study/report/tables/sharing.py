@@ -9,6 +9,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.core.wording import counted
+from study.experiment import ensemble
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
@@ -26,7 +27,9 @@ OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members
              "halving_epochs")  # fmt: skip
 SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
 COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
-MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", "shared_mb", "data_memory_mb"]
+TIMES_PREPROCESSED = "times_preprocessed"  # how often a sample of the data is preprocessed in an epoch, by all ranks
+MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", TIMES_PREPROCESSED, "shared_mb",
+            "data_memory_mb"]  # fmt: skip
 RATES = ["r_p_samples_per_s", "r_c_samples_per_s", "peak_samples_per_s"]
 GAINS = {"time": "training_s", "cpu": "ranks_cpu_s"}  # name of a gain -> the measure of which it is the ratio
 SERVICE = "tf_data_service"  # TensorFlow's own way, whose order of samples is not deterministic
@@ -72,8 +75,9 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "95 % interval; verdict: no difference shown where the interval includes 1, empty below three blocks. "
         "predicted_time_gain: min(r_c, peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that do not "
         "compute on the devices that preprocess; predicted_cpu_gain: from the costs per sample, empty for the tf.data "
-        "service, whose threads are not measured. compute simulated: an accelerator of the rate r_c is simulated. "
-        "over_service: training time, tf.data service / the row; the service's order of samples is not deterministic."
+        "service, whose threads are not measured. compute simulated: accelerators are simulated, r_c is the rate of "
+        "the slowest. over_service: training time, tf.data service / the row; the service's order of samples is not "
+        "deterministic."
     )
     always = {"compute", "input_sharing", "preprocessing_ranks"}
     optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)
@@ -148,10 +152,10 @@ def _gain_columns() -> list[str]:
 def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
     """Add costs in ms of CPU time: preprocessing a sample once, and per sample of the data communication and rest.
 
-    The rest is all but preprocessing.
+    The rest is all but preprocessing. Also adds how often a sample is preprocessed.
     """
     preprocessed = runs["samples_preprocessed"].astype(float)
-    of_the_data = preprocessed / runs["ensemble"].where(runs["input_sharing"] == DUPLICATED, 1)
+    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"] * runs["member_ranks"]
     total, preprocessing, communication = (
         1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
     )
@@ -159,6 +163,7 @@ def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
         preprocessing_ms_per_sample=preprocessing / preprocessed,
         communication_ms_per_sample=communication / of_the_data,
         rest_ms_per_sample=(total - preprocessing) / of_the_data,
+        times_preprocessed=preprocessed / of_the_data,
     )
 
 
@@ -166,13 +171,20 @@ def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
     """r_p, r_c and the peak of a point, means over the repeats; NaN where not measured.
 
     r_p and r_c are those of ensembles of the same size, which compete for cores alike; where each member has a node,
-    also those of one member alone. A simulated accelerator has the rate that its grid gives.
+    also those of one member alone.
     """
     way = _timed(row, runs, "peak_throughput", ())
     preprocessing = _mean_of_members(row, runs, "peak_throughput", "peak_samples_per_s")
     simulated = row["compute"] != MEASURED
     computing = _mean_of_members(row, runs, "compute_throughput", "compute_samples_per_s")
-    return preprocessing, float(row[SIMULATED_RATE]) if simulated else computing, _mean(way, "peak_samples_per_s")
+    return preprocessing, _slowest_rate(row) if simulated else computing, _mean(way, "peak_samples_per_s")
+
+
+def _slowest_rate(row: pd.Series) -> float:
+    """The rate of the slowest simulated accelerator, which trains last: the grid's, or one that a member has itself."""
+    members = ensemble.members_of({"ensemble": int(row["ensemble"]), "members": row["members"]})
+    own = [member.simulated_samples_per_s for member in members]
+    return float(min(row[SIMULATED_RATE] if rate is None else rate for rate in own))
 
 
 def _mean_of_members(row: pd.Series, runs: pd.DataFrame, measure: str, column: str) -> float:
@@ -208,7 +220,8 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     rates = Rates(*(float(row[name]) for name in RATES))
     found["predicted_time_gain"] = rates.gain
     if row["input_sharing"] != SERVICE:  # whose own threads are in no column
-        found["predicted_cpu_gain"] = _costs(row, base).gain(int(row["ensemble"]))
+        times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
+        found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
         ratio = pairing.between(runs, base["records"], row["records"], measure)
         measured = (ratio.ratio, ratio.low, ratio.high, _verdict(ratio))

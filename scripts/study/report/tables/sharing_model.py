@@ -10,7 +10,9 @@ The model takes preprocessing and computing for work of different devices, as CP
 it does not hold, and the model of CPU time is the one to look at:
 
 - c_p: CPU time to preprocess a sample once; c_c: what sharing adds to the communication of all ranks; rest: all else
-- duplicated pipelines of n members take rest + n c_p per sample, shared ones rest + c_p + c_c
+- k: how often all ranks together preprocess a sample: with duplicated pipelines of n members n times, or less where
+  halving stops members; with shared ones once, or more where each node or a member that lags preprocesses for itself
+- duplicated pipelines take rest + k c_p per sample, shared ones rest + k c_p + c_c, each with its own k
 """
 
 import math
@@ -61,10 +63,15 @@ class Costs:
     communication: float
     rest: float
 
-    def gain(self, members: int) -> float:
-        """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none."""
-        shared = self.rest + self.preprocessing + self.communication
-        return (self.rest + members * self.preprocessing) / shared if shared > 0 else math.nan
+    def gain(self, duplicated: float, shared: float) -> float:
+        """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none.
+
+        Args:
+            duplicated: how often duplicated pipelines preprocess a sample.
+            shared: how often a shared one does.
+        """
+        cost = self.rest + shared * self.preprocessing + self.communication
+        return (self.rest + duplicated * self.preprocessing) / cost if cost > 0 else math.nan
 
 
 def _least(one: float, other: float) -> float:

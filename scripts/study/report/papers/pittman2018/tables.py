@@ -48,7 +48,7 @@ OF_SHARING = ("input_sharing", "preprocessing_ranks")
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table I: training time of duplicated pipelines by number of members, and its ratio to one member's."""
     trained = training_runs(runs)
-    of_it = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
+    of_it = trained[trained["input_sharing"].eq(DUPLICATED) & _is_of_members(trained)] if len(trained) else trained
     ours = points(of_it, ["training_s"]) if len(of_it) else _no_points("ensemble", "training_s")
     ours = ours.rename(columns={"training_s": "mean_s", "training_ci95_s": "mean_ci95_s"})
     spread = [_spread(runs_of(of_it, row["records"])) for _, row in ours.iterrows()] if len(of_it) else []
@@ -219,6 +219,11 @@ def _no_difference() -> str:
 def _no_points(*columns: str) -> pd.DataFrame:
     """An empty table of points with these columns."""
     return pd.DataFrame(columns=[*dict.fromkeys(["machine", "benchmark", "ensemble", *columns, "records"])])
+
+
+def _is_of_members(runs: pd.DataFrame) -> pd.Series:
+    """Which runs train members, one or many, and not a data-parallel job, whose ensemble is 1 too."""
+    return runs["gpus"].eq(runs["ensemble"] * runs["member_ranks"])
 
 
 def _of_repeats(row: pd.Series) -> str | None:

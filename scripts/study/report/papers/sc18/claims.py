@@ -20,7 +20,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.records import pairing
-from study.records.names import join_records
+from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
 from study.report.papers.sc18.points import SOURCES, Source
 from study.report.papers.sc18.workload import is_the_papers_method, workload_difference
@@ -113,7 +113,7 @@ def _theirs(claim: pd.Series | None) -> dict[str, float]:
 
 def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.DataFrame) -> dict[str, Any]:
     """Our number and its origin, or what is missing for it."""
-    pairs = _pairs(claim, points) if len(points) else points
+    pairs = _of_common_blocks(claim, _pairs(claim, points), source, runs) if len(points) else points
     if pairs.empty:
         return NOTHING | {"missing": _missing(claim, points)}
     value, lowest, highest = _number(claim, pairs)
@@ -147,6 +147,33 @@ def _pairs(claim: pd.Series, points: pd.DataFrame) -> pd.DataFrame:
         sources = pairs[["power_source", "power_source_other"]]
         pairs = pairs[sources.nunique(axis=1) < 2]
     return _of_one_workload(pairs)
+
+
+def _of_common_blocks(claim: pd.Series, pairs: pd.DataFrame, source: Source, runs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs with their measure over the blocks that both points have, of which the interval is too.
+
+    A repeat that only one of the two has does not count. Ratios are geometric means over the blocks.
+    """
+    measure, column = claim["measure"], source.columns.get(claim["measure"])
+    if not claim["one"] or column is None:
+        return pairs
+    rows = []
+    for _, pair in pairs.iterrows():
+        one, other = (_by_block(runs, pair[name], column) for name in ("records", "records_other"))
+        blocks = one.index.intersection(other.index)
+        mean, mean_other = one[blocks].mean(), other[blocks].mean()
+        if claim["form"] != "difference":
+            mean = mean_other * pairing.between(runs, pair["records"], pair["records_other"], column).ratio
+        counts = {name: len(blocks) for name in ("repeats_ok", "repeats_ok_other") if name in pair}
+        rows.append({**pair, measure: mean, f"{measure}_other": mean_other, **counts})
+    found = pd.DataFrame(rows, columns=pairs.columns)
+    return found[found[measure].notna()]
+
+
+def _by_block(runs: pd.DataFrame, records: str, column: str) -> pd.Series:
+    good = runs_of(runs, records)
+    good = good[good["status"] == "ok"].drop_duplicates("block").set_index("block")
+    return good[column].astype(float).dropna()
 
 
 def _of_one_workload(points: pd.DataFrame) -> pd.DataFrame:
