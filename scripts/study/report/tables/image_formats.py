@@ -32,6 +32,9 @@ def is_of_images(loading: pd.DataFrame) -> pd.Series:
 
 
 def _has_images(benchmark: str) -> bool:
+    """Whether the samples of a benchmark are images; no for one that is not here, but in another machine's results."""
+    if benchmark not in configuration.files("benchmarks"):
+        return False
     return models.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
 
 
