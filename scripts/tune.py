@@ -4,6 +4,7 @@ Reads the run records that exist; starts no run. Missing runs are counted.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from study.core import command_line, paths
@@ -32,7 +33,7 @@ def main() -> None:
         what = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
         raise StudyError(f"config/studies/{study.name}.yaml: runs: {what}")
     if why := tuner.unanswerable(study):
-        raise StudyError(f"config/studies/{study.name}.yaml: {why}")
+        print(f"Warning: config/studies/{study.name}.yaml: {why}", file=sys.stderr)
     results = Path(arguments.results_dir) / chosen["name"]
     done, left = recorded(filter(is_compared, study.runs), results)
     runs = runs_frame(done, current_code(study.benchmarks), results)
