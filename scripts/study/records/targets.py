@@ -17,6 +17,7 @@ from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import phases
 from study.instruments.power import summary
+from study.training.ensemble import results
 
 MEASURES = ("epochs_to_target", "launch_to_target_s", "training_to_target_s", "load_to_target_j")
 # target_reached: empty if it cannot be told.
@@ -83,8 +84,7 @@ def _first_epoch(history: pd.DataFrame, target: Target) -> _Reached | None:
 def _rank_of_history(record: dict[str, Any]) -> int:
     """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
     members = (record["ensemble"] or {}).get("members", [])
-    whole = [each["rank"] for each in members if each["failure"] is None and each.get("ended_after_epoch") is None]
-    return min(whole, default=0)
+    return min((each["rank"] for each in members if results.trained_to_the_end({"member": each})), default=0)
 
 
 def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from study.experiment.ensemble import members_of
 from study.models import operations
+from study.training.ensemble import results
 
 COLUMNS = ("model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank", "flop_utilisation", "flop_reason")
 
@@ -43,6 +44,7 @@ def _uncounted(record: dict[str, Any]) -> str | None:
         return "the run trained nothing"
     if any(each.model for each in members_of(record["parameters"])):
         return "members have models of their own"
-    if any(each["failure"] or each.get("ended_after_epoch") for each in (record["ensemble"] or {}).get("members", ())):
+    members = (record["ensemble"] or {}).get("members", [])
+    if not all(results.trained_to_the_end({"member": each}) for each in members):
         return "members ended early: their ranks did not compute all the time"
     return None
