@@ -206,12 +206,12 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, meas
     if not sample.n:
         means = summarize(one[measure]).mean - summarize(other[measure]).mean
         return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
+    interval = (sample.mean - sample.ci95, sample.mean + sample.ci95)
     if measure in QUALITY:  # follows from the seeds, not from what the machine did meanwhile
-        return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both)
-    known = [each[each["block"].isin(blocks.dropna().index)] for each in (one, other)]
-    if not pairing.is_interleaved(*known):
-        return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
-    return Found(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, both, pairing.PAIRED)
+        return Found(sample.mean, *interval, sample.n, both)
+    if pairing.is_interleaved(*(each[each["block"].isin(blocks.dropna().index)] for each in (one, other))):
+        return Found(sample.mean, *interval, sample.n, both, pairing.PAIRED)
+    return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
 
 
 def _missing(claim: pd.Series, runs: pd.DataFrame, side: Side) -> str:
