@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test quick status recommend tune check bench aa faults fuzz chaos load soak setup lock format reference advisories docs docs-links
+.PHONY: study report test quick status recommend tune check bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
@@ -65,6 +65,9 @@ faults: setup  ## inject more than a hundred faults into real runs, files and do
 fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
+
+cases: setup  ## situations that were reported in public, rebuilt: what is right, and what this project gives
+	$(BIN)/python -m pytest tests/cases -q --case-table docs/cases.csv
 
 chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)

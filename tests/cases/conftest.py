@@ -1,0 +1,57 @@
+"""Situations that people reported in public, each rebuilt with the value that is right: `make cases` prints the table."""
+
+import csv
+
+import pytest
+
+COLUMNS = ("case", "source", "right", "ours", "result")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--case-table", metavar="FILE", help="write the table of cases to this CSV file")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "case(name, source, right): a situation from a public report, and what is right")
+
+
+@pytest.fixture
+def ours(request):
+    """Note what this project gives, as a text for the table: ``ours("1360 J")``. Without it, only the result is shown."""
+    return lambda value: request.node.user_properties.append(("ours", str(value)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if (case := item.get_closest_marker("case")) is not None:
+        values = {"case": case.args[0], "source": case.kwargs["source"], "right": case.kwargs["right"]}
+        report.user_properties = [*item.user_properties, ("case", values)]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    path = config.getoption("--case-table", default=None)
+    rows = _rows(terminalreporter.stats) if path else []
+    if not rows:
+        return
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    terminalreporter.section("cases")
+    for row in rows:
+        terminalreporter.line(f"{row['result']}  {row['case']} ({row['source']}): {row['ours'] or row['right']}")
+    wrong = sum(row["result"] != "pass" for row in rows)
+    terminalreporter.line(f"{len(rows)} cases, {wrong} not as they should be; table: {path}")
+
+
+def _rows(stats):
+    """One row per test; a test that was skipped says so and does not look like a pass."""
+    rows = {}
+    for outcome, result in (("passed", "pass"), ("failed", "FAIL"), ("error", "FAIL"), ("skipped", "skipped")):
+        for report in stats.get(outcome, []):
+            properties = dict(getattr(report, "user_properties", []))
+            if "case" in properties and (report.when == "call" or outcome != "passed"):
+                rows[report.nodeid] = {**properties["case"], "ours": properties.get("ours", ""), "result": result}
+    return sorted(rows.values(), key=lambda row: row["case"])
