@@ -1,4 +1,4 @@
-"""Situations that people reported in public, each rebuilt with the value that is right: `make cases` prints the table."""
+"""Situations that were reported in public, rebuilt with the value that is right: `make cases` prints the table."""
 
 import csv
 
@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def ours(request):
-    """Note what this project gives, as a text for the table: ``ours("1360 J")``. Without it, only the result is shown."""
+    """Note what this project gives, as a text for the table: ``ours("1360 J")``."""
     return lambda value: request.node.user_properties.append(("ours", str(value)))
 
 
