@@ -41,7 +41,7 @@ def main() -> None:
     planned: dict = {}
     for run in study.runs:
         planned.setdefault(series_key(run), []).append(run.gpus)
-    found = list(answers(selection.used, planned, chosen))
+    found = list(answers(selection.used, planned, chosen, selection.failed))
     told = _told(len(left), selection.left_out)
     tables = [recommendation_table(found, goal), prediction_table(found), check_table(found)]
     for table in tables:

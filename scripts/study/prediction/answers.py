@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pandas as pd
 
 from study.core import configuration
 from study.core.errors import StudyError
 from study.prediction import settings
+from study.prediction.evidence import Failures, Misfit, failures, misfits
 from study.prediction.model import LEAST_POINTS, Model, Prediction, fit_model, predict
 
 FARTHEST_SHOWN = 32  # times the largest measured count
@@ -32,6 +33,7 @@ class Answer:
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
         to_measure: without a model, rank counts whose runs would make one possible.
+        failures: {series: {rank count: its failed runs}}.
     """
 
     workload: dict[str, Any]
@@ -42,6 +44,7 @@ class Answer:
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
     to_measure: tuple[int, ...] = ()
+    failures: dict[tuple[Any, ...], dict[int, Failures]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -55,17 +58,33 @@ class Answer:
             return {}
         return {series: predict(self.model, settings) for series, settings in self.candidates.items()}
 
+    @functools.cached_property
+    def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
+        """Of each series the measurements that the model does not fit; series without any are left out."""
+        found = {
+            series: list(misfits(cast(Model, self.model), prediction))
+            for series, prediction in self.predictions.items()
+        }
+        return {series: each for series, each in found.items() if each}
 
-def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machine: dict[str, Any]) -> Iterator[Answer]:
+
+def answers(
+    runs: pd.DataFrame,
+    planned: dict[tuple[Any, ...], list[int]],
+    machine: dict[str, Any],
+    failed: pd.DataFrame | None = None,
+) -> Iterator[Answer]:
     """One `Answer` per workload of the usable runs.
 
     Args:
         runs: the ``used`` of `study.prediction.settings.select`.
         planned: {series of a workload, see `series_key`: its planned rank counts}.
         machine: its ``nodes`` and ``ranks_per_node``.
+        failed: the ``failed`` runs of the same selection, by which counts are excluded from a recommendation.
     """
     if runs.empty:
         return
+    failed = runs.iloc[:0] if failed is None or failed.empty else failed
     per_node = machine["ranks_per_node"]
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
@@ -86,7 +105,26 @@ def answers(runs: pd.DataFrame, planned: dict[tuple[Any, ...], list[int]], machi
         enough = observations["ranks"].nunique() >= LEAST_POINTS
         model = _fitted(observations, workload) if enough else None
         asked = () if enough else _to_measure(observations, machine, least)
-        yield Answer(workload, observations, source, of_gpus, frozenset(group["packages"]), model, candidates, asked)
+        failures_of = _failures(failed, workload, observations)
+        packages = frozenset(group["packages"])
+        yield Answer(workload, observations, source, of_gpus, packages, model, candidates, asked, failures_of)
+
+
+def _failures(
+    failed: pd.DataFrame, workload: dict[str, Any], observations: pd.DataFrame
+) -> dict[tuple[Any, ...], dict[int, Failures]]:
+    """{series: {rank count: its failed runs}} of a workload."""
+    here = failed[[_is_of(row, workload, settings.WORKLOAD) for _, row in failed.iterrows()]]
+    found = {}
+    for series, rows in observations.groupby(settings.SERIES, sort=True):
+        of_series = here[[_is_of(row, rows.iloc[0], settings.SERIES) for _, row in here.iterrows()]]
+        found[tuple(series)] = failures(of_series, rows)
+    return found
+
+
+def _is_of(row: Any, other: Any, names: Sequence[str]) -> bool:
+    """Whether two rows have the same values; two that are missing are the same."""
+    return all(row[name] == other[name] or (pd.isna(row[name]) and pd.isna(other[name])) for name in names)
 
 
 def _fitted(observations: pd.DataFrame, workload: dict[str, Any]) -> Model:

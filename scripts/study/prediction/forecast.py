@@ -51,6 +51,9 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
         if answer is None or answer.model is None:
             distance["cannot be predicted"] += 1
             continue
+        if any(each.quantity == "runtime_s" for wrong in answer.misfits.values() for each in wrong):
+            distance["cannot be predicted, since the model does not fit what was measured"] += 1
+            continue
         ratio = run.gpus / answer.model.largest
         distance[_words(ratio)] += 1
         point = (*series_key(run), run.gpus)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from study.core.wording import counted
 from study.experiment.study import growth_of_work
 from study.prediction.accuracy import MET, UNKNOWN, verdicts
+from study.prediction.evidence import Failures, Misfit, excluded, judged, of_series
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
-from study.prediction.settings import ACCURACIES, SERIES
+from study.prediction.settings import ACCURACIES
 
+NOT_TRUSTED = "the model does not fit what was measured"
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
 
 
@@ -55,16 +59,31 @@ def changing_work(settings: pd.DataFrame) -> str | None:
     return f"under {settings['scaling'].iloc[0]} scaling the work {changes}"
 
 
-def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendation:
+def recommend(
+    model: Model,
+    prediction: Prediction,
+    goal: Goal,
+    failed: dict[int, Failures] | None = None,
+    misfits: Sequence[Misfit] = (),
+) -> Recommendation:
     """The recommendation for one series.
 
-    prediction: of the candidates, ascending; the first is the base of efficiency.
+    Measured counts are judged by their measurements. Counts that were not measured are judged by the model, and none of
+    them is recommended if the model does not fit the measurements.
+
+    Args:
+        model: of the workload.
+        prediction: of the candidates, ascending; the first is the base of efficiency.
+        goal: what the count must achieve.
+        failed: {rank count: its failed runs} of this series.
+        misfits: measurements of the workload that the model does not fit.
     """
     settings = prediction.settings
-    known = quantities(settings, prediction.draws, goal.price)
+    judgement = _Judgement(model, prediction, goal, failed or {}, [each for each in misfits if _concerns(each, goal)])
+    known = judgement.known
     wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
     missing = [name for name in wanted if name not in known and not _has_accuracy(model, name)]
-    candidates = _candidates(model, settings, known, goal)
+    candidates = _candidates(judgement)
     if changing := changing_work(settings):
         return Recommendation(candidates, None, f"no recommendation: {changing}")
     if missing:
@@ -72,15 +91,53 @@ def recommend(model: Model, prediction: Prediction, goal: Goal) -> Recommendatio
     eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
     among = eligible if eligible.any() else near
     best = int(candidates.index[among][np.argmin(np.median(known[goal.minimise][among.to_numpy()], axis=1))])
-    target = quantities(settings, prediction.means, goal.price)[goal.minimise][best]
-    narrows = narrowing(prediction.draws["runtime_s"], target)
-    # One run more at a measured count changes its mean only, so it is not advised.
-    is_new = ~candidates["ranks"].isin(_measured_counts(model, settings))
-    candidates["narrows_interval_by"] = np.where(near & is_new, narrows, np.nan)
+    candidates["narrows_interval_by"] = judgement.narrows(best, near)
     if not eligible.any():
         return Recommendation(candidates, None, f"no count meets the goal: {_excluded(candidates)}")
     candidates["recommended"] = candidates.index == best
-    return Recommendation(candidates, int(candidates["ranks"][best]), _reason(candidates, known, goal, best, eligible))
+    return Recommendation(candidates, int(candidates["ranks"][best]), _reason(judgement, candidates, best, eligible))
+
+
+def _concerns(misfit: Misfit, goal: Goal) -> bool:
+    """Whether a goal depends on a quantity that the model does not fit. All quantities depend on the runtime."""
+    names = (goal.minimise, *(limit.quantity for limit in goal.limits))
+    return misfit.quantity == "runtime_s" or any(name.startswith("energy") for name in names)
+
+
+class _Judgement:
+    """What is known of the candidates of one series. known: draws of all quantities, by which they are compared."""
+
+    def __init__(
+        self, model: Model, prediction: Prediction, goal: Goal, failed: dict[int, Failures], misfits: Sequence[Misfit]
+    ) -> None:
+        self.model, self.prediction, self.goal, self.misfits = model, prediction, goal, misfits
+        self.settings = prediction.settings
+        self.counts = [int(ranks) for ranks in self.settings["ranks"]]
+        draws, self.is_measured = judged(model, prediction)
+        self.known = quantities(self.settings, draws, goal.price)
+        self.predicted = quantities(self.settings, prediction.draws, goal.price)
+        measured = {count for count, has_runs in zip(self.counts, self.is_measured, strict=True) if has_runs}
+        self.failed = excluded(failed, measured, self.counts, goal.probability)
+
+    def narrows(self, best: int, near: pd.Series) -> np.ndarray:
+        """By which share a run at each candidate would narrow the best one's interval; NaN where none is advised.
+
+        One run more at a measured count changes its mean only. A count that failed would fail again. A model that does
+        not fit knows nothing of its own errors.
+        """
+        target = quantities(self.settings, self.prediction.means, self.goal.price)[self.goal.minimise][best]
+        narrows = narrowing(self.prediction.draws["runtime_s"], target)
+        has_not_failed = np.array([count not in self.failed for count in self.counts])
+        advised = near.to_numpy() & ~self.is_measured & has_not_failed & (not self.misfits)
+        return np.where(advised, narrows, np.nan)
+
+    def excludes(self, place: int) -> str | None:
+        """Why a candidate cannot be recommended whatever the limits; None if it can."""
+        if self.counts[place] / self.model.largest > FARTHEST:
+            return f"more than {FARTHEST} times the largest measured count"
+        if (failure := self.failed.get(self.counts[place])) is not None:
+            return failure
+        return NOT_TRUSTED if self.misfits and not self.is_measured[place] else None
 
 
 def _has_accuracy(model: Model, quantity: str) -> bool:
@@ -95,18 +152,16 @@ def _why_unknown(model: Model, quantity: str) -> str:
     return f"{number} energy, so {quantity} is unknown"
 
 
-def _measured_counts(model: Model, settings: pd.DataFrame) -> set[int]:
-    """The counts at which the series of ``settings`` was measured."""
-    rows = model.measured
-    return set(rows.loc[(rows[SERIES] == settings[SERIES].iloc[0]).all(axis=1), "ranks"].astype(int))
-
-
-def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal) -> pd.DataFrame:
+def _candidates(judgement: _Judgement) -> pd.DataFrame:
+    model, settings, goal, known = judgement.model, judgement.settings, judgement.goal, judgement.known
     frame = pd.DataFrame({"ranks": settings["ranks"].astype(int), "nodes": settings["nodes"].astype(int)})
     frame["ratio_to_largest"] = frame["ranks"] / model.largest
-    for name, draws in known.items():
+    frame["decided_by"] = np.where(judgement.is_measured, "measurement", "prediction")
+    for name, draws in judgement.predicted.items():
         low, median, high = interval(draws)
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
+    here = of_series(model, settings)
+    frame["measured_runtime_s"] = [here["runtime_s"].get(count, np.nan) for count in judgement.counts]
     held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
     held |= _accuracies(model, settings, goal)
     unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *ACCURACIES)]
@@ -116,7 +171,7 @@ def _candidates(model: Model, settings: pd.DataFrame, known: dict[str, np.ndarra
         together = together & holds
     frame["probability_of_limits"] = together.mean(axis=1)
     frame["excluded_by"] = [
-        _exclusion(place, frame["ratio_to_largest"].iloc[place], frame["probability_of_limits"].iloc[place], held, goal)
+        judgement.excludes(place) or _exclusion(place, frame["probability_of_limits"].iloc[place], held, goal)
         for place in range(len(frame))
     ]
     return frame.reset_index(drop=True)
@@ -137,10 +192,8 @@ def _holds(limit: Limit, draws: np.ndarray) -> np.ndarray:
     return draws <= limit.bound if limit.at_most is not None else draws >= limit.bound
 
 
-def _exclusion(place: int, ratio: float, probability: float, held: dict[str, np.ndarray], goal: Goal) -> str | None:
-    """Why a candidate cannot be recommended; None if it can."""
-    if ratio > FARTHEST:
-        return f"more than {FARTHEST} times the largest measured count"
+def _exclusion(place: int, probability: float, held: dict[str, np.ndarray], goal: Goal) -> str | None:
+    """The limit that a candidate is least likely to meet; None if it meets all of them."""
     if probability >= goal.probability:
         return None
     return min(reversed(held), key=lambda words: held[words][place].mean())
@@ -169,19 +222,27 @@ def next_measurement(candidates: pd.DataFrame) -> pd.Series | None:
     return candidates.loc[candidates["narrows_interval_by"].idxmax()]
 
 
-def _reason(candidates: pd.DataFrame, known: dict[str, np.ndarray], goal: Goal, best: int, eligible: pd.Series) -> str:
-    """The recommendation in one sentence."""
-    row, name = candidates.iloc[best], goal.minimise
-    among = known[name][eligible.to_numpy()]
+def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible: pd.Series) -> str:
+    """The recommendation in one sentence, and which counts were not considered."""
+    goal, row = judgement.goal, candidates.iloc[best]
+    draws = judgement.known[goal.minimise]
+    among = draws[eligible.to_numpy()]
     place = int(eligible[: best + 1].sum()) - 1
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
-    median, low, high = (f"{row[f'predicted_{name}{end}']:.4g}" for end in ("", "_low", "_high"))
-    ranks = f"{row['ranks']} {'ranks' if row['ranks'] > 1 else 'rank'}"
+    low, median, high = (f"{value:.4g}" for value in interval(draws[best]))
+    how = "measured" if judgement.is_measured[best] else "predicted"
     number = int(eligible.sum())
-    told = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
+    place_in_words = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
     sure = f"; it is the lowest with a probability of {surest:.0%}" if number > 1 else ""
-    return (
-        f"recommended: {ranks}; predicted {name} {median} ({low} to {high}), {told}"
-        f"{f' with {limits}' if limits else ''}{sure}"
+    sentence = (
+        f"recommended: {counted(row['ranks'], 'rank')}; {how} {goal.minimise} {median} ({low} to {high}), "
+        f"{place_in_words}{f' with {limits}' if limits else ''}{sure}"
     )
+    if judgement.misfits:
+        words = "; ".join(misfit.words for misfit in judgement.misfits)
+        sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
+    by_failure: dict[str, list[str]] = {}
+    for count, why in judgement.failed.items():
+        by_failure.setdefault(why, []).append(str(count))
+    return sentence + "".join(f". Excluded: {', '.join(counts)}, as {why}" for why, counts in by_failure.items())

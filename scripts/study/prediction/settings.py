@@ -7,7 +7,7 @@ epoch), batch (of a rank), gradient_mb (of a step), link_mbit_per_s and learning
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,16 +27,25 @@ ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as mu
 AGAIN = "delete its folder to run again"
 ACCURACIES = ("accuracy", "test_accuracy")
 PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
+REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs that a prediction uses. left_out: {reason: number}; problems: a line per contradictory run or point."""
+    """The runs that a prediction uses.
+
+    Args:
+        used: rows of the tidy table.
+        left_out: {reason: number of runs}.
+        problems: a line per contradictory run or point.
+        failed: rows of the failed runs that would have been used. They take part in the recommendation.
+    """
 
     used: pd.DataFrame
     left_out: dict[str, int]
     problems: list[str]
+    failed: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def select(runs: pd.DataFrame) -> Selection:
@@ -50,13 +59,30 @@ def select(runs: pd.DataFrame) -> Selection:
         rest = rest[~out] if len(rest) else rest
     if rest.empty:
         return Selection(rest, left_out, [])
+    has_failed = rest["status"] != "ok"
+    failed, rest = rest[has_failed], rest[~has_failed]
+    if len(failed):
+        left_out[_failures_in_words(failed)] = len(failed)
+    if rest.empty:
+        return Selection(rest, left_out, [], failed)
     problems = rest.apply(_problem, axis=1)
     good = rest[problems.isna()]
-    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good), *_crowded(good)])
+    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good), *_crowded(good)], failed)
+
+
+def _failures_in_words(failed: pd.DataFrame) -> str:
+    """``failed (oom 3) on 24 ranks``."""
+    counts = ", ".join(map(str, sorted(set(failed["gpus"].astype(int)))))
+    return f"failed ({failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
+
+
+def failure_kinds(failed: pd.DataFrame) -> str:
+    """How often each kind of failure occurred in some failed runs: ``oom 3, timeout 1``."""
+    kinds = failed["failure_kind"] if "failure_kind" in failed else pd.Series(None, failed.index, dtype=object)
+    return ", ".join(f"{kind} {number}" for kind, number in kinds.fillna("unknown").value_counts().items())
 
 
 def _reasons() -> Iterator[tuple[str, Any]]:
-    yield "failed", lambda run: run["status"] != "ok"
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
     yield "of an ensemble, whose members do not train together", lambda run: run["ensemble"] > 1
@@ -126,14 +152,14 @@ def _crowded(runs: pd.DataFrame) -> Iterator[str]:
 def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
 
-    Accuracies are the lowest of the repeats, since each must meet a limit. ``<part>_spread``, of `PARTS`, is the sum of
-    the squares of the repeats' relative differences from their mean. runs: usable runs of one workload.
+    Accuracies are the lowest of the repeats, since each must meet a limit. ``<name>_spread``, of `REPEATED`, is the sum
+    of the squares of the repeats' relative differences from their mean. runs: usable runs of one workload.
     """
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
         repeats = pd.DataFrame([measured(run) for _, run in group.iterrows()])
         means, first = repeats.mean(), group.iloc[0]
-        spread = ((repeats[list(PARTS)] / means[list(PARTS)] - 1) ** 2).sum()
+        spread = ((repeats[list(REPEATED)] / means[list(REPEATED)] - 1) ** 2).sum()
         rows.append(
             {
                 **{name: first[name] for name in SERIES},

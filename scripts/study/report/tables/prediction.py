@@ -16,7 +16,7 @@ from study.prediction.answers import Answer
 from study.prediction.check import check
 from study.prediction.goals import Goal
 from study.prediction.model import Model, interval
-from study.prediction.recommend import FARTHEST, next_measurement, quantities, recommend
+from study.prediction.recommend import FARTHEST, NOT_TRUSTED, next_measurement, quantities, recommend
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
 
@@ -117,7 +117,8 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
         for series, prediction in answer.predictions.items():
             if len(prediction.settings) < 2:
                 continue
-            result = recommend(cast(Model, answer.model), prediction, goal)
+            doubts = [misfit for each in answer.misfits.values() for misfit in each]
+            result = recommend(cast(Model, answer.model), prediction, goal, answer.failures.get(series), doubts)
             frames.append(result.candidates.assign(**_labels(answer, series)))
             where = f"{answer.name}, {_series_words(series)}"
             notes.append(f"{where}: {result.reason}")
@@ -133,13 +134,14 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
     predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
-    shown = [*SHOWN, "ranks", "nodes", "ratio_to_largest", *predicted,
+    shown = [*SHOWN, "ranks", "nodes", "ratio_to_largest", "decided_by", "measured_runtime_s", *predicted,
              "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
     caption = (
-        f"candidates for the goal {goal.name}: {goal.description}; all values are predicted, with 90 % intervals (low, "
-        f"high); a count is excluded if the limits hold with a probability below {goal.probability:g}, or beyond "
-        f"{FARTHEST} times the largest measured count; narrows_interval_by: how much a run there is expected to narrow "
-        "the interval of the minimised quantity."
+        f"candidates for the goal {goal.name}: {goal.description}; predicted values have 90 % intervals (low, high); a "
+        "measured count is decided by its measurements (decided_by), any other one by its prediction; a count is "
+        f"excluded if the limits hold, or its runs succeed, with a probability below {goal.probability:g}, beyond "
+        f"{FARTHEST} times the largest measured count, or without a measurement where the model does not fit; "
+        "narrows_interval_by: how much a run there is expected to narrow the interval of the minimised quantity."
     )
     return Table(
         "recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), notes + _notes(found), IDENTITY
@@ -160,28 +162,19 @@ def _without_model(answer: Answer) -> str:
     return f"{answer.name}: no prediction, for which three rank counts are needed; measured on {counts}; {advice}"
 
 
-def _outside(answer: Answer) -> Iterable[str]:
-    """A line for each series with measured runtimes outside their own interval: there the model does not fit."""
-    for series, prediction in answer.predictions.items():
-        here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
-        low, _, high = prediction.interval("runtime_s")
-        places = {ranks: place for place, ranks in enumerate(prediction.settings["ranks"].astype(int))}
-        wrong = [
-            f"{runtime:.4g} s on {ranks} (predicted {low[places[ranks]]:.4g} to {high[places[ranks]]:.4g})"
-            for ranks, runtime in here["runtime_s"].items()
-            if ranks in places and not low[places[ranks]] <= runtime <= high[places[ranks]]
-        ]
-        if wrong:
-            yield (
-                f"{answer.name}, {_series_words(series)}: the model does not fit these measured runtimes, so its "
-                f"predictions are doubtful: {'; '.join(wrong)}"
-            )
+def _misfits(answer: Answer) -> Iterable[str]:
+    """A line for each series with measurements that the model does not fit."""
+    for series, wrong in answer.misfits.items():
+        yield (
+            f"{answer.name}, {_series_words(series)}: {NOT_TRUSTED}, so only measured counts can be "
+            f"recommended: {'; '.join(each.words for each in wrong)}"
+        )
 
 
 def _notes(found: Iterable[Answer]) -> list[str]:
     """Workloads without a prediction, modelled power, other library versions, and runs of older code."""
     notes = [_without_model(answer) for answer in found if answer.model is None]
-    notes += [line for answer in found for line in _outside(answer)]
+    notes += [line for answer in found for line in _misfits(answer)]
     if any(answer.energy_source == "modelled" for answer in found):
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"

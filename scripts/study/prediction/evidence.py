@@ -1,0 +1,167 @@
+"""What the runs at a rank count say, beside the model: their own values, where the model does not fit, and failures.
+
+A measured count is judged by its measurements. The model decides only about counts that were not measured, and only
+where it fits the measured ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.core.wording import counted
+from study.prediction.model import Model, Prediction, interval
+from study.prediction.settings import SERIES, failure_kinds
+
+SEED = 2021
+LEAST_MISFIT = 0.1  # relative: smaller differences between the model and repeated measurements do not matter
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A measured value that the model does not fit. low, high: of the model's 90 % interval of a single run."""
+
+    ranks: int
+    quantity: str
+    measured: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """``7695 s on 8 ranks (the model gives 474 to 1271)``."""
+        unit = self.quantity.rsplit("_", 1)[1]
+        unit = {"s": "s", "j": "J"}[unit]
+        ranks = counted(self.ranks, "rank")
+        return f"{self.measured:.4g} {unit} on {ranks} (the model gives {self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The failed runs at one rank count. finished: all runs there, with the failed ones."""
+
+    ranks: int
+    failed: int
+    finished: int
+    kinds: str
+
+    @property
+    def words(self) -> str:
+        """``3 of 3 runs on 24 ranks failed (oom 3)``."""
+        runs = counted(self.finished, "run")
+        return f"{self.failed} of {runs} on {counted(self.ranks, 'rank')} failed ({self.kinds})"
+
+
+def of_series(model: Model, settings: pd.DataFrame) -> pd.DataFrame:
+    """The observations of the series of ``settings``, by rank count."""
+    rows = model.measured
+    return rows[(rows[SERIES] == settings[SERIES].iloc[0]).all(axis=1)].set_index("ranks")
+
+
+def judged(model: Model, prediction: Prediction) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Draws by which counts are compared, and whether the runtime of each is measured.
+
+    The draws are those of a single run, each (settings, draws). At a measured count they scatter around the mean of its
+    repeats: the deviation is that of the repeats of all points, or that of the fit where nothing was repeated. A
+    quantity that the runs of a count do not have keeps its prediction.
+    """
+    here, rng = of_series(model, prediction.settings), np.random.default_rng(SEED)
+    draws = {name: values.copy() for name, values in prediction.draws.items()}
+    ranks = prediction.settings["ranks"].to_numpy(float)
+    is_measured = np.array([count in here.index for count in ranks])
+    for place in np.flatnonzero(is_measured):
+        row = here.loc[ranks[place]]
+        draws["runtime_s"][place] = row["runtime_s"] * _scatter(model, prediction, "runtime_s", row, place, rng)
+        if "energy_job_j" in draws and pd.notna(row["energy_per_rank_j"]):
+            factor = _scatter(model, prediction, "energy_per_rank_j", row, place, rng)
+            draws["energy_per_rank_j"][place] = row["energy_per_rank_j"] * factor
+            draws["energy_job_j"][place] = ranks[place] * draws["energy_per_rank_j"][place]
+            draws["power_per_rank_w"][place] = draws["energy_per_rank_j"][place] / draws["runtime_s"][place]
+    return draws, is_measured
+
+
+def _scatter(
+    model: Model, prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,)."""
+    deviation, freedom = _deviation(model, quantity)
+    fitted = prediction.draws[quantity][place] / prediction.means[quantity][place]
+    if not freedom:
+        return fitted
+    further = math.sqrt(1 + 1 / row["repeats"])
+    return np.maximum(1 + deviation * further * rng.standard_t(freedom, len(fitted)), 0.01)
+
+
+def _deviation(model: Model, quantity: str) -> tuple[float, int]:
+    """Relative standard deviation of repeats, pooled over all points, and its degrees of freedom; (NaN, 0) without."""
+    rows = model.measured
+    if f"{quantity}_spread" not in rows:
+        return math.nan, 0
+    rows = rows[rows[quantity].notna()]
+    freedom = int((rows["repeats"] - 1).sum())
+    return (math.sqrt(float(rows[f"{quantity}_spread"].sum()) / freedom), freedom) if freedom > 0 else (math.nan, 0)
+
+
+def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
+    """The measured runtimes and energies of a series that disagree with the model which was fitted to them.
+
+    A value disagrees if it is outside the 90 % interval of a single run. Where runs were repeated, it also disagrees if
+    its own 90 % interval and that of the model's mean exclude each other and differ by more than `LEAST_MISFIT`: a fit
+    that cannot follow a point takes it for noise, which the repeats contradict.
+    """
+    here, rng = of_series(model, prediction.settings), np.random.default_rng(SEED)
+    places = {int(ranks): place for place, ranks in enumerate(prediction.settings["ranks"])}
+    for quantity in ("runtime_s", "energy_per_rank_j"):
+        if quantity not in prediction.draws:
+            continue
+        deviation, freedom = _deviation(model, quantity)
+        for ranks, row in here[here[quantity].notna()].iterrows():
+            if (place := places.get(int(ranks))) is None:
+                continue
+            low, _, high = interval(prediction.draws[quantity][place])
+            outside = not low <= row[quantity] <= high
+            if freedom and not outside:
+                means = prediction.means[quantity][place]
+                mean = row[quantity] * (1 + deviation / math.sqrt(row["repeats"]) * rng.standard_t(freedom, len(means)))
+                lowest, middle, highest = interval(mean / means)
+                outside = bool((lowest > 1 or highest < 1) and abs(middle - 1) > LEAST_MISFIT)
+            if outside:
+                yield Misfit(int(ranks), quantity, float(row[quantity]), float(low), float(high))
+
+
+def failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Failures]:
+    """{rank count: its failures} of one series.
+
+    failed: the failed runs of the series. observations: its measured points, with ``repeats``.
+    """
+    good = dict(zip(observations["ranks"].astype(int), observations["repeats"].astype(int), strict=True))
+    if failed.empty:
+        return {}
+    return {
+        int(ranks): Failures(int(ranks), len(rows), len(rows) + good.get(int(ranks), 0), failure_kinds(rows))
+        for ranks, rows in failed.groupby("gpus")
+    }
+
+
+def excluded(found: dict[int, Failures], succeeded: set[int], counts: list[int], probability: float) -> dict[int, str]:
+    """{rank count: why its failures, or those of smaller counts, exclude it}.
+
+    A count is excluded if a smaller share of its runs succeeded than ``probability``. So is a count without runs that
+    is larger than such a count, unless a still larger one succeeded: what fails on 24 ranks may fail on 48 too.
+
+    succeeded: counts with a successful run. counts: the candidates.
+    """
+    bad = {ranks: each for ranks, each in found.items() if 1 - each.failed / each.finished < probability}
+    largest = max(succeeded - set(bad), default=0)
+    limit = min((ranks for ranks in bad if ranks > largest), default=None)
+    reasons = {}
+    for ranks in counts:
+        if ranks in bad:
+            reasons[ranks] = bad[ranks].words
+        elif limit is not None and ranks > limit and ranks not in succeeded:
+            reasons[ranks] = f"{bad[limit].words}, and no larger count succeeded"
+    return reasons
