@@ -88,7 +88,7 @@ def _scatter(
     model: Model, prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,)."""
-    deviation, freedom = _deviation(model, quantity)
+    deviation, freedom = _deviation(model, quantity, row)
     fitted = prediction.draws[quantity][place] / prediction.means[quantity][place]
     if not freedom:
         return fitted
@@ -96,14 +96,21 @@ def _scatter(
     return np.maximum(1 + deviation * further * rng.standard_t(freedom, len(fitted)), 0.01)
 
 
-def _deviation(model: Model, quantity: str) -> tuple[float, int]:
-    """Relative standard deviation of repeats, pooled over all points, and its degrees of freedom; (NaN, 0) without."""
+def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]:
+    """Relative standard deviation of single runs at a point, and its degrees of freedom; (NaN, 0) without repeats.
+
+    Pooled over the repeats of all points, or of the point's own repeats where they scatter more.
+    """
     rows = model.measured
     if f"{quantity}_spread" not in rows:
         return math.nan, 0
     rows = rows[rows[quantity].notna()]
     freedom = int((rows["repeats"] - 1).sum())
-    return (math.sqrt(float(rows[f"{quantity}_spread"].sum()) / freedom), freedom) if freedom > 0 else (math.nan, 0)
+    if not freedom:
+        return math.nan, 0
+    pooled = float(rows[f"{quantity}_spread"].sum()) / freedom
+    own = float(row[f"{quantity}_spread"]) / max(row["repeats"] - 1, 1)
+    return (math.sqrt(own), int(row["repeats"]) - 1) if own > 4 * pooled else (math.sqrt(pooled), freedom)
 
 
 def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
@@ -118,10 +125,10 @@ def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
     for quantity in ("runtime_s", "energy_per_rank_j"):
         if quantity not in prediction.draws:
             continue
-        deviation, freedom = _deviation(model, quantity)
         for ranks, row in here[here[quantity].notna()].iterrows():
             if (place := places.get(int(ranks))) is None:
                 continue
+            deviation, freedom = _deviation(model, quantity, row)
             low, _, high = interval(prediction.draws[quantity][place])
             outside = not low <= row[quantity] <= high
             if freedom and not outside:
