@@ -9,6 +9,7 @@ from study.core.errors import exit_with_message
 from study.core.files import written_with_checksum
 from study.experiment.expansion import load_planned
 from study.machines import machine
+from study.records import checks
 from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
 
 
@@ -32,11 +33,12 @@ def main() -> None:
 
 
 def _report(runs, loading, folder):
-    for _, run in runs[runs["status"] != "ok"].iterrows() if len(runs) else []:
+    for _, run in runs.iterrows():
         where = (folder / run["record"]).parent
-        print(f"failed, {run['failure_kind']}: {run['failure_message']}. See {where}/train.log", file=sys.stderr)
-    if len(runs) and (runs["ranks_agree"] == False).any():  # noqa: E712  (None for failed runs)
-        print("warning: some runs' ranks ended with different weights (ranks_agree in runs.csv)", file=sys.stderr)
+        if run["status"] != "ok":
+            print(f"failed, {run['failure_kind']}: {run['failure_message']}. See {where}/train.log", file=sys.stderr)
+        elif f" {checks.FAILED} " in run["checks"]:
+            print(f"warning: {run['record']}: {run['checks'].split(f' {checks.PASSED}')[0]}", file=sys.stderr)
     for frame, what, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):
         old = int((~frame["code_is_current"].astype(bool)).sum()) if len(frame) else 0
         if old:

@@ -10,6 +10,8 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
+from study.records import checks
+from study.records.record import read_record
 
 SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progress sends one more often
 
@@ -39,13 +41,15 @@ def _state(folder):
     """(state, details) of a run's directory; states are done, running, silent, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
-        ended = checked.load_json(outcome, "outcome")
+        record = folder / "record.json"  # it also has what the run's checks found
+        ended = read_record(record) if record.exists() else checked.load_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
-        phase = f"in {failure['phase']}" if failure["phase"] else "before the first phase"
+        phase = f" in {failure['phase']}" if failure["phase"] else " before the first phase"
+        phase = "" if failure["kind"] == checks.KIND else phase
         where = f" on {failure['host']}" if failure.get("host") and _hosts(folder) else ""
-        return "failed", f": {failure['kind']} {phase}{where}: {failure['message']}"
+        return "failed", f": {failure['kind']}{phase}{where}: {failure['message']}"
     if not (folder / "ranks").exists():
         return "to do", ""
     hosts = _hosts(folder)

@@ -40,6 +40,9 @@ class FakeCommunicator:
         self.optimizers.append((optimizer, members))
         return optimizer
 
+    def has_averaged(self, optimizer, variables):
+        """Not known: nothing is averaged."""
+
     def observe_gradients(self, optimizer, observe):
         """Each gradient is its own average."""
         self._check()

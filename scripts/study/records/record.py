@@ -22,7 +22,7 @@ from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
-from study.records import ensemble
+from study.records import checks, ensemble
 from study.training import placement, roles
 from study.training.ensemble import results
 
@@ -121,19 +121,24 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
+    record = checks.judged(record, checks.Evidence(record, metrics, provenance))
     _check(record, f"the record of {folder}")
     return record
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Read a record and check its version and schema; parameters that it lacks get their defaults."""
+    """Read a record and check its version and schema; parameters that it lacks get their defaults.
+
+    A record that is older than its checks is judged now, by what it holds.
+    """
     record = read_json(path)
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
     _check(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
-    return {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
+    whole = {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
+    return whole if "checks" in record else checks.judged(whole)
 
 
 @functools.cache
@@ -478,8 +483,9 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
     None where the weights lie on servers only, and of an ensemble whose members have one rank.
     """
     if "member" in metrics["ranks"][0]:
-        members = [[rank["final_weights_crc32"] for rank in each] for each in results.by_member(metrics["ranks"])]
-        return all(len(set(each)) == 1 for each in members) if len(members) < len(metrics["ranks"]) else None
+        ranks = [rank for rank in metrics["ranks"] if results.trained_without_failure(rank)]
+        members = [[rank["final_weights_crc32"] for rank in each] for each in results.by_member(ranks)]
+        return all(len(set(each)) == 1 for each in members) if len(members) < len(ranks) else None
     found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
     return None if None in found else len(found) == 1
 

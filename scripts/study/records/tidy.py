@@ -17,7 +17,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records import ensemble, power, targets, utilisation
+from study.records import checks, ensemble, power, targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 # Columns that the tidy tables have in each row.
@@ -106,6 +106,7 @@ def _run_row(
         "failure_phase": failure.get("phase"),
         "failure_message": failure.get("message"),
         "workers_lost": record["workers_lost"],
+        "checks": checks.as_text(record),
         "may_fail": run.may_fail,
         "arms": arms_text(run),
         "resumed_after_epoch": record["resumed_after_epoch"],
@@ -147,7 +148,7 @@ def _run_row(
         units = ("_s", "_w", "_j", "_js")
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
         row |= dict.fromkeys((*ensemble.COUNTS, *(f"{name}_read_mb" for name in READING)))
-    return row
+    return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
 
 
 def arms_text(run: PlannedRun) -> str | None:
@@ -279,7 +280,7 @@ def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataF
 
 def _kind_of(column: str) -> str | None:
     """The kind of a column of the tidy tables: one with a unit is a number."""
-    is_text = column == "arms" or (column in PARAMETERS and isinstance(PARAMETERS[column].kind, EpochList))
+    is_text = column in ("arms", "checks") or (column in PARAMETERS and isinstance(PARAMETERS[column].kind, EpochList))
     return TEXT if is_text else FINITE if units.of_column(column) else None
 
 

@@ -50,6 +50,12 @@ class Communicator(Protocol):
         others change no weights.
         """
 
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """Whether the gradients of ``variables``, as far as there are any, were averaged; None if it is not known.
+
+        optimizer: of `distributed_optimizer`.
+        """
+
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients, averages)``.
 
@@ -126,6 +132,7 @@ class Horovod:
         self._hvd = hvd
         self.libraries = _libraries(hvd)
         self._sets: dict[Members, Any] = sets
+        self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
@@ -143,20 +150,50 @@ class Horovod:
         import tensorflow as tf
         from horovod._keras import create_distributed_optimizer
 
-        return create_distributed_optimizer(
+        found = create_distributed_optimizer(
             keras=tf.keras,
             optimizer=optimizer,
             name=None,
             device_dense="",
             device_sparse="",
             compression=getattr(self._hvd.Compression, compression),
-            sparse_as_dense=False,
+            # Horovod neither adds up sparse gradients (of embeddings) over several passes, nor compresses them.
+            sparse_as_dense=compression != "none" or backward_passes > 1,
             gradient_predivide_factor=1.0,
             op=self._hvd.Average,
             backward_passes_per_step=backward_passes,
             average_aggregated_gradients=True,
             process_set=self._process_set(members),
         )
+        self._note_averages(found)
+        return found
+
+    def _note_averages(self, optimizer: Any) -> None:
+        """Note of which variables the gradients are averaged; those without a gradient are left out of it.
+
+        Horovod's addition over several passes takes a variable without a gradient for a fault.
+        """
+        average = optimizer._allreduce
+        noted = self._averaged[id(optimizer)] = set[Any]()
+
+        def averaged(gradients: Any, variables: Any) -> list[Any]:
+            pairs = [(gradient, each) for gradient, each in zip(gradients, variables, strict=True)]
+            noted.update(each.ref() for _, each in pairs)
+            known = [(gradient, each) for gradient, each in pairs if gradient is not None]
+            if not known:
+                return list(gradients)
+            averages = iter(average(*zip(*known, strict=True)))
+            return [None if gradient is None else next(averages) for gradient, _ in pairs]
+
+        optimizer._allreduce = averaged
+
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """Whether each of ``variables`` went through Horovod's average when the training step was traced."""
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        noted = self._averaged.get(id(optimizer))
+        if not noted and self.size == 1:
+            return None  # also of emulated ranks, which average by themselves
+        return noted is not None and {each.ref() for each in variables} <= noted
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""

@@ -52,6 +52,10 @@ class MultiWorkerMirrored:
         """``optimizer`` as it is: made in the strategy's scope, it sums the workers' gradients of the mean loss."""
         return optimizer
 
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """None: the strategy averages inside the optimizer's step."""
+        return None
+
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Refused: the averaging is inside the optimizer's step."""
         raise StudyError("strategy: multi_worker_mirrored does not show its gradients")

@@ -75,6 +75,10 @@ class Chief:
         """``optimizer`` as it is: made in the strategy's scope, it applies each worker's gradients on the servers."""
         return optimizer
 
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """None: each worker's gradients are applied by themselves."""
+        return None
+
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Refused: gradients are on the workers."""
         raise StudyError("strategy: parameter_server does not show its gradients")

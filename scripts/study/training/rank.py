@@ -7,7 +7,7 @@ import os
 import socket
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def run_rank(
 class _Results:
     """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
 
-    member: of an ensemble, what `study.training.ensemble.results` tells of it.
+    member: of an ensemble, what `study.training.ensemble.results` tells of it. evidence: for `study.records.checks`.
     """
 
     model: Any
@@ -113,6 +113,7 @@ class _Results:
     swept: list | None
     checkpoints: dict[str, Any] | None
     member: dict[str, Any] | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
 
 
 def _train(
@@ -130,6 +131,7 @@ def _train(
     with phases("load"):
         for _ in range(1 + _straggler_loads(run, communicator)):
             tables = _loaded(run, communicator, benchmark, phases, reads, staged)
+    rows = {file: len(each.matrix) if benchmark.kind == "tables" else len(each) for file, each in tables.items()}
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
         del tables
@@ -163,6 +165,14 @@ def _train(
     progress = heartbeat.beat if heartbeat else lambda: None
     swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
     final = _checksum(model)
+    has_trained = len(history) > resumed[0] and run.parameters.get("measure", "train") == "train"
+    evidence = {
+        "rows_loaded": rows,
+        "weights_finite": _is_finite(model),
+        "gradients_averaged": communicator.has_averaged(model.optimizer, model.trainable_variables)
+        if has_trained
+        else None,
+    }
     # Last: it puts an earlier state into the model.
     with benchmark.reading_errors(data):
         cost = checkpoints.cost(
@@ -170,7 +180,19 @@ def _train(
         )
     progress()
     return _Results(
-        model, initial, final, history, steps, resumed[0], test_metrics, workload, reads, swept, cost, job.told
+        model,
+        initial,
+        final,
+        history,
+        steps,
+        resumed[0],
+        test_metrics,
+        workload,
+        reads,
+        swept,
+        cost,
+        job.told,
+        evidence,
     )
 
 
@@ -331,6 +353,11 @@ def _checksum(model: Any) -> int:
     return checksum
 
 
+def _is_finite(model: Any) -> bool:
+    """Whether all weights of a model are finite, also those that are not trained, such as moving statistics."""
+    return all(bool(np.isfinite(variable.numpy()).all()) for variable in model.variables if variable.dtype.is_floating)
+
+
 def _traffic(results: _Results) -> dict[str, float | None]:
     """TCP bytes per epoch of this rank and the busy share of its cores: means without the first epoch, if possible."""
     epochs = results.history[results.resumed_after :]
@@ -386,6 +413,7 @@ def _write_results(
         **_traffic(found),
         **_steps_measured(found),
         "final_weights_crc32": found.final_checksum,
+        **found.evidence,
         **({"cores": bound} if bound else {}),
         **({"initial_weights_crc32": found.initial_checksum} if found.member else {}),
         **({"member": results.of_rank(found.member, found.history, found.test_metrics)} if found.member else {}),

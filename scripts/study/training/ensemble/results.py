@@ -69,6 +69,11 @@ def trained_to_the_end(rank: Mapping[str, Any]) -> bool:
     return member.get("failure") is None and member.get("ended_after_epoch") is None
 
 
+def trained_without_failure(rank: Mapping[str, Any]) -> bool:
+    """Whether the member of a rank has not failed; true if the run is no ensemble. rank: of ``metrics.json``."""
+    return rank.get("member", {}).get("failure") is None
+
+
 def first_to_the_end(everyone: Sequence[Mapping[str, Any]]) -> int:
     """The first rank whose member has trained all epochs, which writes the run's files; rank 0 if there is none."""
     return next((each["rank"] for each in everyone if trained_to_the_end(each)), 0)

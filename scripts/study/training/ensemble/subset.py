@@ -42,6 +42,10 @@ class Subset:
         options: dict[str, Any] = {"compression": compression, "backward_passes": backward_passes}
         return self._every.distributed_optimizer(optimizer, self._of(members), **options)
 
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """Whether the gradients of ``variables`` were averaged over these ranks."""
+        return self._every.has_averaged(optimizer, variables)
+
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
         self._every.observe_gradients(optimizer, observe)
@@ -114,6 +118,10 @@ class Alone:
     ) -> Any:
         """``optimizer`` as it is: there is nothing to average."""
         return optimizer
+
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """None: there is nothing to average."""
+        return None
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, gradients)``."""

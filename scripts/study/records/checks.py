@@ -1,0 +1,201 @@
+"""The checks of a run, each declared once: what it means, its evidence, and the consequence of a failed one.
+
+A failed check either fails the run, or empties the columns of ``runs.csv`` that it concerns. None is information only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from study.training.ensemble import results
+
+PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
+KIND = "check"  # of the failure of a run with a failed check
+MOST_EVENTS_LOST = 0.01  # of a timeline
+MOST_LOSS_APART = 0.01  # of a restored model's loss: 16-bit layers on a GPU do not add up in a fixed order
+BYTES_PER_EVENT = 60  # of a timeline, at least
+# Sections of a record that are empty in a failed run; the model stays, by which it is seen that ranks disagree.
+RESULTS = ("workload", "training", "quality", "reading", "traffic", "allreduce_sweep", "ensemble", "memory")
+# The columns of a run's power and energy by kind of device.
+OF_KIND = {
+    "gpu": ("gpu_energy_j", "power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w",
+            "energy_per_gpu_j", "energy_per_gpu_one_hz_j"),
+    "cpu": ("cpu_energy_j", "cpu_power_w"),
+    "memory": ("memory_energy_j", "memory_power_w"),
+    "node": ("node_energy_j", "node_power_w", "node_power_time_j"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What checks read: the record, and the run's ``metrics.json`` and ``provenance.json`` (empty of older runs)."""
+
+    record: Mapping[str, Any]
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> list[Mapping[str, Any]]:
+        """All processes that tell results, without those of members that failed."""
+        told = [*self.metrics.get("ranks", []), *self.metrics.get("processes", [])]
+        return [each for each in told if results.trained_without_failure(each)]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a run.
+
+    Args:
+        name: in the record and in the column ``checks``.
+        meaning: what is true of a run that passes it.
+        reason: from the evidence, why the run fails it; None if it passes, `NOT_MADE` without evidence.
+        columns: from the record, the columns that a failed check empties; None if it fails the run.
+    """
+
+    name: str
+    meaning: str
+    reason: Callable[[Evidence], str | None]
+    columns: Callable[[Mapping[str, Any]], list[str]] | None = None
+
+
+def _ranks_agree(evidence: Evidence) -> str | None:
+    agree = (evidence.record["model"] or {}).get("ranks_agree")
+    if agree is None:
+        return NOT_MADE
+    return None if agree else "the ranks ended with different weights: their gradients or updates are not the same"
+
+
+def _gradients_averaged(evidence: Evidence) -> str | None:
+    told = [rank["gradients_averaged"] for rank in evidence.ranks if rank.get("gradients_averaged") is not None]
+    if not told:
+        return NOT_MADE
+    return None if all(told) else "a rank applied gradients that were not averaged over the ranks"
+
+
+def _weights_finite(evidence: Evidence) -> str | None:
+    told = [rank["weights_finite"] for rank in evidence.ranks if rank.get("weights_finite") is not None]
+    if not told:
+        return NOT_MADE
+    return None if all(told) else "weights or moving statistics are not finite at the end; lower the learning rate"
+
+
+def _data_complete(evidence: Evidence) -> str | None:
+    known = {file: found["shape"][0] for file, found in evidence.provenance.get("data", {}).items() if "shape" in found}
+    loaded = [rank["rows_loaded"] for rank in evidence.ranks if rank.get("rows_loaded")]
+    if not known or not loaded:
+        return NOT_MADE
+    for rows in loaded:
+        for file, number in rows.items():
+            if known.get(file, number) != number:
+                return f"{file}: a rank loaded {number} rows, the converted file has {known[file]}"
+    return None
+
+
+def _isolated(evidence: Evidence) -> str | None:
+    found = evidence.provenance.get("isolation")
+    return NOT_MADE if found is None else "; ".join(found) or None
+
+
+def _sensors_plausible(evidence: Evidence) -> str | None:
+    power = evidence.record["power"]
+    parts = [power["components"], *power["phases"].values()]
+    if not any(part["energy_j"] is not None or part.get("doubtful") for kinds in parts for part in kinds.values()):
+        return NOT_MADE
+    doubts = (part["doubtful"][0]["why"] for kinds in parts for part in kinds.values() if part.get("doubtful"))
+    return "; ".join(dict.fromkeys(doubts)) or None
+
+
+def _doubtful_columns(record: Mapping[str, Any]) -> list[str]:
+    """The columns of a kind of device that is doubtful in the whole run; those of its training if it is so there."""
+    power = record["power"]
+    kinds = [kind for kind, part in power["components"].items() if part.get("doubtful")]
+    training = power["phases"].get("train", {}).get("gpu", {}).get("doubtful")
+    return [*(name for kind in kinds for name in OF_KIND[kind]), *(["power_per_gpu_training_w"] if training else [])]
+
+
+def _checkpoints_restore(evidence: Evidence) -> str | None:
+    error = (evidence.record.get("checkpoints") or {}).get("restored_loss_error")
+    if error is None:
+        return NOT_MADE
+    return None if error <= MOST_LOSS_APART else f"the restored model has another validation loss (by {error:.2g})"
+
+
+def _timeline_complete(evidence: Evidence) -> str | None:
+    found = evidence.record["communication"]
+    if not found:
+        return NOT_MADE
+    lost = found["dropped_events"] + found["lost_bytes"] / BYTES_PER_EVENT
+    share = lost / (found["events"] + lost) if lost else 0.0
+    return None if share <= MOST_EVENTS_LOST else f"{share:.1%} of the timeline's events are lost or have no end"
+
+
+def _autotuning_finished(evidence: Evidence) -> str | None:
+    found = evidence.record.get("autotuning")
+    if not found:
+        return NOT_MADE
+    return None if found["is_finished"] else f"Horovod was still trying values after {found['trials']} trials"
+
+
+def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
+    from study.records.tidy import ALLREDUCE, BROADCAST, FUSED  # it imports `record`, which imports this module
+
+    return [*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED]
+
+
+CHECKS = {
+    check.name: check
+    for check in (
+        Check("ranks_agree", "all ranks ended with equal trained weights", _ranks_agree),
+        Check("gradients_averaged", "each step's gradients were averaged over the ranks", _gradients_averaged),
+        Check("weights_finite", "all weights and moving statistics are finite at the end", _weights_finite),
+        Check("data_complete", "each rank loaded as many rows of each file as were converted", _data_complete),
+        Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolated),
+        Check("sensors_plausible", "energy counters and power readings can be true", _sensors_plausible,
+              _doubtful_columns),
+        Check("checkpoints_restore", "a restored checkpoint has the validation loss of its epoch",
+              _checkpoints_restore,
+              lambda record: [f"checkpoint_{name}" for name in record["checkpoints"] if name != "number"]),
+        Check("timeline_complete", "at most 1 % of the events of Horovod's timeline are lost", _timeline_complete,
+              _timeline_columns),
+        Check("autotuning_finished", "Horovod's autotuning came to its end and went on with its best values",
+              _autotuning_finished,
+              lambda record: ["autotuned_fusion_threshold_mb", "autotuned_cycle_time_ms"]),
+    )
+}  # fmt: skip
+
+
+def judged(record: dict[str, Any], evidence: Evidence | None = None) -> dict[str, Any]:
+    """``record`` with ``checks`` and ``check_reasons``; failed, and without its results, if such a check failed.
+
+    evidence: of a run whose files are at hand; else the record alone is judged, as one of an older version is.
+    """
+    evidence = evidence or Evidence(record)
+    reasons = {name: check.reason(evidence) for name, check in CHECKS.items()}
+    found = {
+        name: PASSED if reason is None else NOT_MADE if reason == NOT_MADE else FAILED
+        for name, reason in reasons.items()
+    }
+    failed = {name: reason for name, reason in reasons.items() if found[name] == FAILED}
+    return _with_consequence({**record, "checks": found, "check_reasons": failed})
+
+
+def _with_consequence(record: dict[str, Any]) -> dict[str, Any]:
+    grave = [f"{name}: {reason}" for name, reason in record["check_reasons"].items() if CHECKS[name].columns is None]
+    if record["status"] != "ok" or not grave:
+        return record
+    failure = {"kind": KIND, "phase": None, "rank": None, "host": None, "message": "; ".join(grave), "log": []}
+    return {**record, "status": "failed", "failure": failure, "processes": [], **dict.fromkeys(RESULTS)}
+
+
+def emptied(record: Mapping[str, Any]) -> list[str]:
+    """The columns of ``runs.csv`` that are empty because a check of this record failed."""
+    columns = [CHECKS[name].columns for name in record["check_reasons"] if name in CHECKS]
+    return [name for columns_of in columns if columns_of for name in columns_of(record)]
+
+
+def as_text(record: Mapping[str, Any]) -> str:
+    """The column ``checks``: failed ones first, with the reason, then those that passed and those not made."""
+    order = (FAILED, PASSED, NOT_MADE)
+    found = sorted(record["checks"].items(), key=lambda each: order.index(each[1]))
+    reasons = record["check_reasons"]
+    return "; ".join(f"{name} {what}{f' ({reasons[name]})' if name in reasons else ''}" for name, what in found)
