@@ -16,7 +16,30 @@ KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
 LOST_HOST = re.compile(rf"{remote.LOST} (?P<host>[^:\s]+): .*")
 TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
-ERROR = re.compile(r"^(error: |[A-Za-z_.]*(Error|Exception|Interrupt)\b)|: F .*Check failed")
+# The last line of a traceback, `Type: message`, also within the frame of an exception group.
+RAISED = re.compile(
+    r"^(?:[\s|+-]*\s)?(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group))\b(?P<said>:.*|$)"
+)
+ERROR = re.compile(r"^(error: |[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Group)\b)|: F .*Check failed")
+TRACEBACK = "Traceback (most recent call last):"
+# Errors by which a rank or the launcher only reports that another one has failed.
+FOLLOWING = re.compile(
+    r"HorovodInternalError|Horovod has been shut down|has been shut down|another (rank|worker) has ended|"
+    r"Connection (closed|reset) by peer|ranks? has? failed|one or more processes exited",
+    re.I,
+)
+CHAINED = re.compile(r"direct cause of the following exception|During handling of the above exception")
+GROUP = re.compile(r"[\w.]*ExceptionGroup\b")
+NATIVE = re.compile(
+    r": F .*Check failed|^terminate called after|^\s+what\(\):|^(Fatal Python error|Segmentation fault)"
+)
+FRAME = re.compile(r'^\s*File "')
+# What is no part of a message: the logs of TensorFlow, Horovod and launchers, and an error's line of its own.
+OUTSIDE = re.compile(
+    r"^(\d{4}-\d\d-\d\d |\[?\d|[WIEF]\d{4} |WARNING|INFO|Process \d|epoch \d|-{5}|\[[^\[])|"
+    r"^[A-Za-z_][\w.]*(Error|Exception)\b"
+)
+BODY_LINES = 200  # of an error of several lines that are searched for its cause
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
 SIGNALLED = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
 TOLD_LINES = 20  # of the log, in the record
@@ -113,8 +136,74 @@ def _reason(lines: list[str], exit_code: int | None) -> tuple[str, int | None, s
         return "killed", *found
     if exit_code in SIGNALLED:
         return SIGNALLED[exit_code], _rank(lines[-1]) if lines else None, f"exit code {exit_code}"
-    found = _first(lines, ERROR)
+    found = _first(lines, TOLD) or _first_cause(lines) or _first(lines, ERROR)
     return ("error", *found) if found else None
+
+
+def _first_cause(lines: list[str]) -> tuple[int | None, str] | None:
+    """(rank, message) of the first error of a rank, or of the launcher, that only its own failure explains.
+
+    An error that follows from another rank's is taken where there is no other; of errors of several lines, the cause
+    within.
+    """
+    by_rank: dict[int | None, list[str]] = {}
+    for line in lines:
+        by_rank.setdefault(_rank(line), []).append(TAG.sub("", line, count=1).rstrip())
+    found = [(place, rank, message) for rank, own in by_rank.items() for place, message in _errors(own)]
+    order = {rank: number for number, rank in enumerate(by_rank)}
+    found.sort(key=lambda each: (bool(FOLLOWING.search(each[2])), each[1] is None, order[each[1]], each[0]))
+    return (found[0][1], found[0][2][:500]) if found else None
+
+
+def _errors(lines: list[str]) -> list[tuple[int, str]]:
+    """(line, message) of each error in the output of one process. An error that was raised from another is left out.
+
+    Python prints the cause of an error before the error ("The above exception was the direct cause", "During handling
+    of the above exception"): the first of a chain is the cause.
+    """
+    found: list[tuple[int, str]] = []
+    is_chained = False
+    for number, line in enumerate(lines):
+        if CHAINED.search(line):
+            is_chained = bool(found)
+        elif raised := RAISED.match(line):
+            if is_chained and not FOLLOWING.search(found[-1][1]):
+                is_chained = False
+                continue
+            is_chained = False
+            found.append((number, _message(raised, lines[number + 1 :])))
+        elif NATIVE.search(line):
+            found.append((number, line.strip()))
+    groups = [each for each in found if not GROUP.match(each[1])]
+    return groups or found
+
+
+def _message(raised: re.Match[str], following: list[str]) -> str:
+    """The message of an error on one line, with its further lines, or with the cause that Keras prints within them."""
+    body = _body(following)
+    said = raised["said"].removeprefix(":").strip()
+    inner = next((match for line in reversed(body) if (match := RAISED.match(line.strip()))), None)
+    if inner and said in ("", "in user code", "in user code:", "Graph execution error", "Graph execution error:"):
+        start = max(number for number, line in enumerate(body) if RAISED.match(line.strip()))
+        return " ".join([inner[0].strip(), *(line.strip() for line in body[start + 1 :] if line.strip())])
+    if said.rstrip(":") == "Graph execution error":
+        told = [line.strip() for line in body if line.strip() and not FRAME.match(line)]
+        body = [line for line in told if not line.startswith(("Detected at node", "Node:", "[[", "[Op:"))]
+    return " ".join(
+        [f"{raised['type']}{': ' + said if said else ''}", *(line.strip() for line in body if line.strip())]
+    )
+
+
+def _body(following: list[str]) -> list[str]:
+    """The lines that belong to an error's message: up to a blank line that ends it, another traceback or our own."""
+    found: list[str] = []
+    for line in following[:BODY_LINES]:
+        if TRACEBACK in line or CHAINED.search(line) or TOLD.match(line) or OUTSIDE.match(line):
+            break
+        found.append(line)
+    while found and not found[-1].strip():
+        found.pop()
+    return found
 
 
 def _last_words(lines: list[str], exit_code: int | None, missing: list[str]) -> str:

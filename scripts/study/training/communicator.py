@@ -171,21 +171,35 @@ class Horovod:
     def _note_averages(self, optimizer: Any) -> None:
         """Note of which variables the gradients are averaged; those without a gradient are left out of it.
 
-        Horovod's addition over several passes takes a variable without a gradient for a fault.
+        Horovod's addition over several passes takes a variable without a gradient for a fault. A model's own training
+        step may apply gradients that it has computed itself: Horovod averages those of `minimize` only, so they are
+        averaged here.
         """
-        average = optimizer._allreduce
+        average, apply = optimizer._allreduce, optimizer.apply_gradients
         noted = self._averaged[id(optimizer)] = set[Any]()
+        waiting = set[Any]()  # variables whose averages are still to be applied, in the step that is being traced
+
+        def apply_gradients(pairs: Any, *arguments: Any, **options: Any) -> Any:
+            pairs = list(pairs)
+            own = [pair for pair in pairs if pair[1].ref() not in waiting]
+            if own and self.size > 1:
+                averages = dict(zip([each.ref() for _, each in own], optimizer._allreduce(*zip(*own, strict=True)),
+                                    strict=True))  # fmt: skip
+                pairs = [(averages.get(each.ref(), gradient), each) for gradient, each in pairs]
+            waiting.clear()
+            return apply(pairs, *arguments, **options)
 
         def averaged(gradients: Any, variables: Any) -> list[Any]:
             pairs = [(gradient, each) for gradient, each in zip(gradients, variables, strict=True)]
             noted.update(each.ref() for _, each in pairs)
+            waiting.update(each.ref() for _, each in pairs)
             known = [(gradient, each) for gradient, each in pairs if gradient is not None]
             if not known:
                 return list(gradients)
             averages = iter(average(*zip(*known, strict=True)))
             return [None if gradient is None else next(averages) for gradient, _ in pairs]
 
-        optimizer._allreduce = averaged
+        optimizer._allreduce, optimizer.apply_gradients = averaged, apply_gradients
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
         """Whether each of ``variables`` went through Horovod's average when the training step was traced."""

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from study.training import own_models
+
 
 def prepare(model: Any) -> None:
-    """Give ``model`` a training step written out; measures wrap it as they wrap Keras's."""
+    """Give ``model`` a training step written out; measures wrap it as they wrap Keras's.
+
+    A model with a step of its own keeps it.
+    """
     import tensorflow as tf
+
+    if own_models.overrides(model, "train_step"):
+        return
 
     def train_step(data: tuple[Any, Any]) -> dict[str, Any]:
         x, y = data

@@ -15,7 +15,7 @@ from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.models.base import Data
-from study.training import checkpoints, custom_loop, endless, learning_rate
+from study.training import checkpoints, custom_loop, endless, learning_rate, metric_names, own_models
 from study.training.communicator import Communicator
 from study.training.divergence import Divergence
 from study.training.emulated_ranks import EmulatedRanks
@@ -149,8 +149,9 @@ def _inputs(
 ) -> tuple[dict[str, Any], EpochOrder | OrdersByRank | None]:
     """The input of Keras's ``fit``, and the order of the samples; prepares the model's training step for them."""
     batch_size = run.derived.batch_size_per_rank
+    changing = own_models.check_state(model, run, (batch_size, *data.train.shape))
     if run.emulated_ranks > 1:
-        emulated = EmulatedRanks(model, data.train, run, measures)
+        emulated = EmulatedRanks(model, data.train, run, measures, changing)
         train, orders = emulated.batches(samples_of_rank(data, run), epochs)
         return {"x": train, "validation_data": batches(data.validation, batch_size)}, orders
     if is_custom(run):
@@ -242,6 +243,7 @@ def _epoch_times(
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             quality = dict(logs or {})
+            metric_names.check(name.removeprefix("val_") for name in quality)
             self._end_steps()
             if validate:
                 quality |= {f"val_{name}": value for name, value in validate().items()}

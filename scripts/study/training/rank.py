@@ -38,6 +38,8 @@ from study.training import (
     fit,
     lars,
     learning_rate,
+    metric_names,
+    own_models,
     precision,
     staging,
 )
@@ -286,8 +288,10 @@ def compile_model(
     import tf_keras as keras
 
     keras.utils.set_random_seed(run.derived.seed + communicator.rank)
-    with precision.policy(run):
-        model = data_format.arranged(benchmark.build_model(shape), run)
+    with own_models.fresh_names(), precision.policy(run):
+        model = benchmark.build_model(shape)
+        own_models.check(model, run)
+        model = data_format.arranged(model, run)
     precision.keep_output_in_float32(model, run)
     size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
@@ -298,7 +302,8 @@ def compile_model(
     optimizer = communicator.distributed_optimizer(optimizer, members, **_gradient_options(run))
     learning_rate.make_momentum_variable(optimizer, run)
     optimizer = precision.with_loss_scale(optimizer, run)
-    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=benchmark.metrics())
+    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metric_names.made(benchmark))
+    own_models.keep_compiled(model, optimizer, run)
     optimizer.build(model.trainable_variables)
     seed_dropout(model, run.derived.seed + communicator.rank)
     return model

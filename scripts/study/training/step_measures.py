@@ -35,6 +35,7 @@ class StepMeasures:
         self._durations: list[np.ndarray] = []  # of each epoch's steps but the last
         self._begun: Any = None  # tensors of the step that is being traced
         self._is_sampled: Any = None
+        self._has_ended = True  # of observed steps, whether one was traced to the end of its own gradients
 
     def observe(self, model: Any, communicator: Communicator) -> None:
         """Measure each training step of ``model``, compiled with the communicator's optimizer, from now on."""
@@ -42,6 +43,7 @@ class StepMeasures:
 
         if not (self._times or self._noise_every):
             return
+        self._has_ended = False
         train = model.train_step
         begin, end = (tf.autograph.experimental.do_not_convert(each) for each in (self._begin, self._end))
 
@@ -71,6 +73,7 @@ class StepMeasures:
         """Note when the last of the rank's own ``gradients`` is ready; the allreduces of the others do not wait."""
         import tensorflow as tf
 
+        self._has_ended = True
         if self._times:
             with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
                 self._sums["compute_s"].assign_add(tf.timestamp() - self._begun)
@@ -111,7 +114,7 @@ class StepMeasures:
         if self._begins is not None:
             self._durations.append(np.diff(self._begins.numpy()))
         compute = {"compute_per_step_s": found.pop("compute_s") / steps}
-        return (compute if self._times else {}) | (found if self._noise_every else {})
+        return (compute if self._times and self._has_ended else {}) | (found if self._noise_every else {})
 
     def step_times(self) -> dict[str, float] | None:
         """Seconds from one step's begin to the next one's, of all epochs but the first if there are others.

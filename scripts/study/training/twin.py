@@ -14,6 +14,7 @@ import numpy as np
 from study.data.samples import SampleSource, batches
 from study.experiment.definition import RunDefinition
 from study.models.base import Benchmark
+from study.training import metric_names, own_models
 
 
 class Twin:
@@ -24,8 +25,10 @@ class Twin:
         import tf_keras as keras
 
         keras.utils.set_random_seed(run.derived.seed)
-        self._local = benchmark.build_model(shape)
-        self._local.compile(loss=run.benchmark["loss"], metrics=benchmark.metrics())
+        with own_models.fresh_names():
+            self._local = benchmark.build_model(shape)
+        own_models.check(self._local, run)
+        self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
         self._batch_size = run.derived.batch_size_per_rank
         self._model: Any = None
         self._batches: dict[int, Any] = {}  # by sample source, which is evaluated once per epoch
