@@ -18,8 +18,9 @@ LOST_HOST = re.compile(rf"{remote.LOST} (?P<host>[^:\s]+): .*")
 TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
 # The last line of a traceback, `Type: message`, also within the frame of an exception group.
 RAISED = re.compile(
-    r"^(?:[\s|+-]*\s)?(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group))\b(?P<said>:.*|$)"
+    r"^(?:[\s|+-]*\s)?(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Group))\b(?P<said>:.*|$)"
 )
+ANY_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?P<said>: .*|$)")
 ERROR = re.compile(r"^(error: |[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Group)\b)|: F .*Check failed")
 TRACEBACK = "Traceback (most recent call last):"
 # Errors by which a rank or the launcher only reports that another one has failed.
@@ -30,13 +31,11 @@ FOLLOWING = re.compile(
 )
 CHAINED = re.compile(r"direct cause of the following exception|During handling of the above exception")
 GROUP = re.compile(r"[\w.]*ExceptionGroup\b")
-NATIVE = re.compile(
-    r": F .*Check failed|^terminate called after|^\s+what\(\):|^(Fatal Python error|Segmentation fault)"
-)
+NATIVE = re.compile(r": F .*Check failed|^terminate called after|^Fatal Python error")
 FRAME = re.compile(r'^\s*File "')
 # What is no part of a message: the logs of TensorFlow, Horovod and launchers, and an error's line of its own.
 OUTSIDE = re.compile(
-    r"^(\d{4}-\d\d-\d\d |\[?\d|[WIEF]\d{4} |WARNING|INFO|Process \d|epoch \d|-{5}|\[[^\[])|"
+    r"^(\d{4}-\d\d-\d\d |\[?\d|[WIEF]\d{4} |WARNING|INFO|Process \d|epoch \d|-{5}|\[[^\[]|[\s|]*\+[-+])|"
     r"^[A-Za-z_][\w.]*(Error|Exception)\b"
 )
 BODY_LINES = 200  # of an error of several lines that are searched for its cause
@@ -70,6 +69,10 @@ def failure_of(
     culprit, code = _to_blame(last_lines)
     own = [line for line in last_lines if culprit is not None and _rank(line) == culprit]
     reason = _reason(own or last_lines, code if own else exit_code)
+    if own and (reason is None or FOLLOWING.search(reason[2])):
+        others = _reason([line for line in last_lines if _rank(line) != culprit], None)
+        if others and not FOLLOWING.search(others[2]):
+            reason = others
     if reason is None:
         reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
     kind, rank, message = reason
@@ -156,24 +159,28 @@ def _first_cause(lines: list[str]) -> tuple[int | None, str] | None:
 
 
 def _errors(lines: list[str]) -> list[tuple[int, str]]:
-    """(line, message) of each error in the output of one process. An error that was raised from another is left out.
+    """(line, message) of each error in the output of one process. A chain of errors is one, with its cause first.
 
     Python prints the cause of an error before the error ("The above exception was the direct cause", "During handling
-    of the above exception"): the first of a chain is the cause.
+    of the above exception").
     """
     found: list[tuple[int, str]] = []
-    is_chained = False
+    is_chained = in_traceback = False
     for number, line in enumerate(lines):
         if CHAINED.search(line):
             is_chained = bool(found)
-        elif raised := RAISED.match(line):
+        elif TRACEBACK in line:
+            in_traceback = True
+        elif raised := (ANY_RAISED if in_traceback else RAISED).match(line) or RAISED.match(line):
+            message = _message(raised, lines[number + 1 :])
             if is_chained and not FOLLOWING.search(found[-1][1]):
-                is_chained = False
-                continue
-            is_chained = False
-            found.append((number, _message(raised, lines[number + 1 :])))
+                found[-1] = found[-1][0], f"{found[-1][1][:300]}; then {message}"
+            else:
+                found.append((number, message))
+            is_chained = in_traceback = False
         elif NATIVE.search(line):
-            found.append((number, line.strip()))
+            what = next((each.strip() for each in lines[number + 1 : number + 2] if "what():" in each), "")
+            found.append((number, f"{line.strip()} {what}".strip()))
     groups = [each for each in found if not GROUP.match(each[1])]
     return groups or found
 
