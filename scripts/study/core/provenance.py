@@ -78,6 +78,12 @@ def _version(package: str) -> str | None:
         return None
 
 
+def boot_id() -> str | None:
+    """Which boot of this host it is, by the kernel (proc_sys_kernel(5)): its monotonic clock counts from there."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip() if path.exists() else None
+
+
 def _cpu_model() -> str | None:
     """The processor's name as the kernel gives it (x86: ``model name``, POWER: ``cpu``), or None."""
     information = Path("/proc/cpuinfo")

@@ -139,6 +139,7 @@ def _launch(
     )
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
+    began_monotonic_ns = time.monotonic_ns()
     ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
     _refuse_unanswered(run, folder, ended.last_lines)
     after = _calibrate(number) if before else None
@@ -154,7 +155,7 @@ def _launch(
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
-    _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns)
+    _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns)
 
 
 def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:
@@ -220,7 +221,12 @@ def _checked_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Ho
 
 
 def _write_outcome(
-    folder: Path, why: dict[str, Any] | None, exit_code: int | None, begun_ns: int, ended_ns: int
+    folder: Path,
+    why: dict[str, Any] | None,
+    exit_code: int | None,
+    begun_ns: int,
+    ended_ns: int,
+    begun_monotonic_ns: int | None = None,
 ) -> None:
     """Write ``outcome.json``, the last of a run's files. why: its failure, or None."""
     write_sealed(
@@ -231,6 +237,8 @@ def _write_outcome(
             "workers_lost": processes.workers_lost(folder),
             "exit_code": exit_code,
             "started_wall_ns": begun_ns,
+            "started_monotonic_ns": begun_monotonic_ns,
+            "boot_id": None if begun_monotonic_ns is None else provenance.boot_id(),
             "runtime_s": (ended_ns - begun_ns) / 1e9,
             "files": {
                 path.name: sha256(path)

@@ -14,6 +14,7 @@ from study.machines.batch_systems import BATCH_SYSTEMS
 
 MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
 LAST_S = 90  # last part of a job, before which a run must have ended
+LOST_JOB = "was lost (no exit status)"  # in the message of a run whose job was killed, preempted, or lost its node
 TRIES = 2  # jobs per run if jobs are lost; one more job then records this
 
 
@@ -145,5 +146,5 @@ def lost(job: dict[str, Any] | None, last_heartbeat_ns: int) -> tuple[str, str]:
         return "timeout", f"{name} reached its walltime and was killed"
     return (
         "killed",
-        f"{name} was lost (no exit status), as an earlier one was; runtime_s ends at the last heartbeat",
+        f"{name} {LOST_JOB}, as an earlier one was; runtime_s ends at the last heartbeat",
     )

@@ -5,19 +5,20 @@ than the ratio of two means. This holds only if the blocks ran one after the oth
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study.core.statistics import LogSample, student, summarize
+from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
 
 PAIRED, UNPAIRED = "paired", "unpaired"
 ERROR = 0.025  # on each side of an interval
-_WHEN = ["started_wall_ns", "session"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Ratio:
         pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the ratio
             includes the drift of the machine.
         deviation: standard deviation of the logarithms of the blocks' ratios; NaN where there is no interval.
+        left_out: {block: why it is not compared}, see `study.records.comparable`.
     """
 
     blocks: int
@@ -39,6 +41,7 @@ class Ratio:
     high: float
     pairing: str | None
     deviation: float = math.nan
+    left_out: dict[Any, str] = field(default_factory=dict)
 
     @property
     def sample(self) -> LogSample:
@@ -64,26 +67,29 @@ class Slope:
     pairing: str | None
 
 
-def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Ratio:
+def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection[str] = ()) -> Ratio:
     """The ratio ``one`` / ``other`` of ``measure``; none of measured and modelled power.
+
+    Blocks that are not alike are left out, see `study.records.comparable.left_out`.
 
     Args:
         one: rows of the tidy table of runs, one per block (columns block, started_wall_ns, session).
         other: likewise, for the denominator.
         measure: a column.
+        free: columns in which the two may differ within a block.
     """
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Ratio(0, math.nan, math.nan, math.nan, None)
-    pairs = _good(one, measure).join(_good(other, measure), lsuffix="_one", rsuffix="_other", how="inner").sort_index()
-    if pairs.empty:
-        return Ratio(0, math.nan, math.nan, math.nan, None)
-    logarithms = np.log(pairs[f"{measure}_one"] / pairs[f"{measure}_other"])
+    used, why = _alike([_good(one, measure), _good(other, measure)], free)
+    if used[0].empty:
+        return Ratio(0, math.nan, math.nan, math.nan, None, left_out=why)
+    logarithms = np.log(used[0][measure].astype(float) / used[1][measure].astype(float))
     sample = summarize(logarithms)
-    if not _interleaved([pairs[[f"{name}_{arm}" for name in _WHEN]] for arm in ("one", "other")]):
-        return Ratio(len(pairs), math.exp(sample.mean), math.nan, math.nan, UNPAIRED)
+    if not _interleaved(used):
+        return Ratio(len(logarithms), math.exp(sample.mean), math.nan, math.nan, UNPAIRED, left_out=why)
     low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
     deviation = float(logarithms.std(ddof=1))
-    return Ratio(len(pairs), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation)
+    return Ratio(len(logarithms), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation, why)
 
 
 def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:
@@ -98,12 +104,11 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:
         measure: a column.
     """
     used = [each[each["status"] == "ok"].dropna(subset=[along, measure]) for each in arms]
-    used = [each.drop_duplicates("block").set_index("block") for each in used]
-    common = sorted(set.intersection(*(set(each.index) for each in used)))
+    used, _ = _alike([each.drop_duplicates("block").set_index("block") for each in used])
+    common = list(used[0].index)
     if not common:
         return Slope(0, math.nan, math.nan, math.nan, None)
-    used = [each.loc[common] for each in used]
-    kind = PAIRED if _interleaved([each[_WHEN] for each in used]) else UNPAIRED
+    kind = PAIRED if _interleaved(used) else UNPAIRED
     x, y = (np.array([each[column].astype(float) for each in used]) for column in (along, measure))  # arm, block
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     spread = float((x**2).sum())
@@ -121,7 +126,7 @@ def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether the common blocks of two experiments ran one after the other. one, other: as for `ratio`."""
     used = [each.drop_duplicates("block").set_index("block") for each in (one, other)]
     common = used[0].index.intersection(used[1].index)
-    return _interleaved([each.loc[common, _WHEN] for each in used])
+    return _interleaved([each.loc[common] for each in used])
 
 
 def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
@@ -132,12 +137,31 @@ def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
 def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """The successful runs by block; of several in a block, such as of two machines, the first."""
     good = runs[(runs["status"] == "ok") & (runs[measure] > 0)]
-    return good.drop_duplicates("block").set_index("block")[[measure, *_WHEN]]
+    return good.drop_duplicates("block").set_index("block")
+
+
+def _alike(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> tuple[list[pd.DataFrame], dict[Any, str]]:
+    """The blocks of all arms that can be compared, and why the others cannot. arms: rows by block."""
+    common = sorted(set.intersection(*(set(each.index) for each in arms)))
+    used = [each.loc[common] for each in arms]
+    why = comparable.left_out(used, free) if common else {}
+    return [each[~each.index.isin(list(why))] for each in used], why
 
 
 def _interleaved(arms: Sequence[pd.DataFrame]) -> bool:
-    """Whether each block is of one session and ended before the next one began. arms: start and session by block."""
-    starts, sessions = (pd.concat([each.iloc[:, column] for each in arms], axis=1).sort_index() for column in (0, 1))
-    if (sessions.nunique(axis=1) > 1).any():
+    """Whether each block is of one session and ended before the next one began. arms: rows by block.
+
+    A run ends its duration after its start; see `study.records.comparable.times` for whose clock counts.
+    """
+    rows = pd.concat(arms)
+    if rows.empty:
+        return True
+    if (rows.groupby(level=0)["session"].nunique() > 1).any():
         return False
-    return bool((starts.max(axis=1).iloc[:-1].to_numpy() < starts.min(axis=1).iloc[1:].to_numpy()).all())
+    spans = comparable.times(rows.reset_index())
+    blocks = spans.groupby(rows.index.to_numpy())
+    ordered = pd.DataFrame(
+        {"first": blocks["begin"].min(), "last": blocks["begin"].max(), "end": blocks["end"].max()}
+    ).sort_values("first")
+    later = ordered["first"].iloc[1:].to_numpy()
+    return bool(((ordered["last"].iloc[:-1] < later) & (ordered["end"].iloc[:-1] <= later)).all())

@@ -16,6 +16,9 @@ NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
 NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
 PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
 OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j")
+OF_HOST = (*NODE_POWER, "cpu_energy_j", "memory_energy_j", *PHASE_ENERGY, "energy_job_j", "energy_delay_product_js",
+           "samples_per_j")  # fmt: skip
+SHARED = "another run was on its host at the same time, whose energy the host's meters count too"
 NO_MEAN = "measured in some repeats, modelled in others: no mean"
 
 
@@ -31,6 +34,24 @@ def modelled_note(sources: pd.Series, subject: str = "power and energy", verb: s
         return []
     some = "" if shown == {MODELLED} else " of some runs"
     return [f"{subject}{some} {verb} modelled from CPU utilisation (power_model), not measured"]
+
+
+def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table of runs, in which runs that shared a host have no power and energy of the host and its parts.
+
+    A host's meters know no runs. Those of GPUs stay: a GPU is one run's own. runs: with the column ``overlapped``.
+    """
+    shared = runs["overlapped"] & runs["power_source"].notna()
+    if not shared.any():
+        return runs
+    of_host_only = shared & runs["gpu_energy_j"].isna()
+    found = runs.copy()
+    for names, where in ((OF_HOST, shared), (POWER, of_host_only)):
+        for name in names:
+            found[name] = found[name].astype(object).where(~where, None).astype(float)
+    known = found["power_reason"].where(found["power_reason"].notna(), "")
+    told = known.where(known == "", known + "; ") + SHARED
+    return found.assign(power_reason=found["power_reason"].astype(object).mask(shared, told))
 
 
 def power_columns(record: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records import checks, ensemble, power, targets, utilisation
+from study.records import checks, comparable, ensemble, power, targets, utilisation
 from study.records.record import R2_NAMES, SAMPLES, read_record, verify
 
 # Columns that the tidy tables have in each row.
@@ -45,7 +45,8 @@ def runs_frame(
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    return pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old) for run in runs])
+    frame = pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old) for run in runs])
+    return power.without_shared(frame.assign(overlapped=comparable.disturbed(frame))) if len(frame) else frame
 
 
 def current_code(benchmarks: Iterable[str]) -> dict[str, str]:
@@ -100,6 +101,7 @@ def _run_row(
         **_sizes(record["data_mb"], run.spec["files"]),
         "block": record["block"],
         "started_wall_ns": provenance["started_wall_ns"],
+        **{name: provenance.get(name) for name in ("started_monotonic_ns", "boot_id", "data_checksum")},
         "session": provenance["session"],
         "status": record["status"],
         "failure_kind": failure.get("kind"),
@@ -136,6 +138,8 @@ def _run_row(
         **_profile(record["profile"]),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "oversubscribed": provenance["oversubscribed"],
+        "steering": comparable.steering_text(provenance["steering"]),
+        "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
         "git_commit": provenance["git_commit"],

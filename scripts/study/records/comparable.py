@@ -1,0 +1,313 @@
+"""What may be compared with what: the one place that every verdict asks.
+
+A difference between arms is theirs only if nothing else differs between them.
+
+- **Within a block** all but the arms' keys must be alike: code, libraries, data, settings (`ALIKE`), and hosts. Between
+  blocks they may differ: a ratio within blocks does not see it. A block that is not alike is left out, with the reason.
+- **Hosts** may differ within blocks only by turns, so that each host has each arm about equally often.
+- **Runs that were on one host at the same time** took cores, bandwidth and power from each other, and enter nothing.
+- **Failures are results** (`failures`): who leaves them out compares survivors. See `survivors_only`.
+
+A column that a table lacks, as older ones do, and a value that is missing, are taken to be alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from study.core import cores, units
+from study.core.environment import RANKS_GO_ON
+from study.core.files import parsed_json
+from study.experiment import autotuning
+from study.launch.variables import SWITCHES
+from study.machines.queues import LOST_JOB
+from study.records.targets import MEASURES as TO_TARGET
+
+# Columns of runs.csv that must be alike within a block, and among repeats: {column: what several values are}.
+ALIKE = {
+    "training_code": "several versions of the code",
+    "packages": "several versions of the libraries",
+    "communication_libraries": "several communication libraries",
+    "memory_mode": "several memory modes",
+    "job_options": "several options of batch jobs",
+    "data_checksum": "several versions of the data",
+}
+# The keys that make one of these another: the arm itself, if it differs in one. A machine is all that it has.
+FREED_BY = {
+    "training_code": ("benchmark",),
+    "packages": ("machine",),
+    "communication_libraries": ("machine", "strategy"),
+    "memory_mode": ("machine",),
+    "job_options": ("machine", "gpus"),
+    "data_checksum": ("benchmark", "dataset"),
+}
+# Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.
+SET_BY = {
+    **{key: (variable,) for key, (variable, _) in SWITCHES.items()},
+    "intra_op_threads": ("OMP_NUM_THREADS",),
+    "autotune": (*autotuning.VARIABLES, "HOROVOD_AUTOTUNE_LOG", "HOROVOD_CACHE_CAPACITY"),
+    "core_limit": (cores.VARIABLE,),
+    "on_member_failure": (RANKS_GO_ON,),
+    "trace": ("HOROVOD_TIMELINE", "HOROVOD_CACHE_CAPACITY"),
+}
+OF_FOLDER = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE_LOG")  # files in the run's own directory
+STEERING = "several settings of the environment"
+HOSTS = "runs on different hosts, which did not take turns"
+AT_ONCE = "runs that were on one host at the same time"
+OVERLAPPED = "another run was on its host at the same time"
+SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
+FIRST_TIME_NS = 10**6  # starts below are no times of a clock but places in an order, as of tables made by hand
+NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
+LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
+NO_UNIT = {"epochs_to_target": -1, "gpu_utilisation_pct": 1, "flop_utilisation": 1}  # 1: more is better
+
+
+def unlike(runs: pd.DataFrame, free: Collection[str] = ()) -> str | None:
+    """Why runs of one block, or repeats of one point, cannot be compared: the first of `ALIKE`; None if they can.
+
+    free: columns in which they may differ.
+    """
+    found = _several(runs.assign(**{_BLOCK: 0}), free)
+    return next((what for whats in found.values() for what in whats), None)
+
+
+def differences(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """In what of `ALIKE` two sets of runs differ, that are compared though they may: two machines, or two versions."""
+    return [
+        what
+        for column, what in ALIKE.items()
+        if column in one and column in other and set(one[column].dropna()) != set(other[column].dropna())
+    ]
+
+
+def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> dict[Any, str]:
+    """{block: why it cannot be compared}, of blocks that all arms have. arms: rows with the blocks as index, in order.
+
+    free: as for `unlike`.
+    """
+    rows = pd.concat(arms).rename_axis(_BLOCK).reset_index()
+    if "record" in rows:
+        rows = rows.drop_duplicates("record")  # an arm that is compared with itself
+    found = {block: f"its block has {whats[0]}" for block, whats in _several(rows, free).items()}
+    for block, runs in rows.groupby(_BLOCK):
+        if disturbed(runs).any():
+            found.setdefault(block, f"its block has {AT_ONCE}")
+    if "machine" in rows and rows["machine"].nunique() > 1:
+        return found
+    for block in _on_other_hosts([each[~each.index.isin(list(found))] for each in arms]):
+        found[block] = f"its block has {HOSTS}"
+    return found
+
+
+_BLOCK = "block_compared"
+
+
+def _several(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:
+    """{block: what of `ALIKE`, or of the environment, it has several of}. rows: with the column `_BLOCK`."""
+    found: dict[Any, list[str]] = {}
+    for column, what in ALIKE.items():
+        if column not in rows or column in free or rows[column].nunique() < 2:
+            continue
+        keys = [_BLOCK, *(key for key in FREED_BY[column] if key in rows and key not in free)]
+        numbers = rows.groupby(keys, dropna=False)[column].nunique()
+        for block in numbers[numbers > 1].index.get_level_values(0).unique():
+            found.setdefault(block, []).append(what)
+    if "steering" in rows and "steering" not in free and rows["steering"].nunique() > 1:
+        for block, runs in rows.groupby(_BLOCK):
+            if _differs_in_steering(runs):
+                found.setdefault(block, []).append(STEERING)
+    return found
+
+
+def _differs_in_steering(runs: pd.DataFrame) -> bool:
+    """Whether runs differ in variables that no key explains in which they differ."""
+    if "machine" in runs and runs["machine"].nunique() > 1:
+        return False
+    known = [parsed_json(text) for text in runs["steering"].dropna().unique()]
+    explained = {
+        name
+        for key, names in SET_BY.items()
+        if key in runs and runs[key].nunique(dropna=False) > 1
+        for name in names
+    }
+    names = {name for each in known for name in each} - explained - set(OF_FOLDER)
+    return any(len({each.get(name) for each in known}) > 1 for name in names)
+
+
+def steering_text(steering: Mapping[str, str]) -> str:
+    """The column ``steering``: the variables as JSON."""
+    return json.dumps(dict(sorted(steering.items())))
+
+
+def _on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
+    """The blocks in which two arms had different hosts, unless the arms took turns on them.
+
+    An arm on fewer ranks may be on some of the other's hosts only.
+    """
+    if any("hosts" not in each for each in arms):
+        return []
+    found: dict[Any, None] = {}
+    for place, one in enumerate(arms):
+        for other in arms[place + 1 :]:
+            pairs = zip(one.index, map(_hosts, one["hosts"]), map(_hosts, other["hosts"]), strict=True)
+            apart = [(block, ours, theirs) for block, ours, theirs in pairs if not (ours <= theirs or theirs <= ours)]
+            used = [Counter(host for each in apart for host in each[side]) for side in (1, 2)]
+            hosts = used[0] | used[1]
+            took_turns = bool(used[0] & used[1]) and all(abs(used[0][host] - used[1][host]) <= 1 for host in hosts)
+            if not took_turns:
+                found |= dict.fromkeys(block for block, _, _ in apart)
+    return list(found)
+
+
+def _hosts(text: Any) -> frozenset[str]:
+    return frozenset(text.split()) if isinstance(text, str) else frozenset()
+
+
+def times(runs: pd.DataFrame) -> pd.DataFrame:
+    """``begin`` and ``end`` of each run, in ns, both by one clock.
+
+    By the monotonic clock where all runs were started on one host since it was booted, else by the wall clock. A run
+    whose duration is unknown ends when it begins.
+    """
+    begin = pd.to_numeric(runs["started_wall_ns"])
+    if by_monotonic(runs):
+        begin = pd.to_numeric(runs["started_monotonic_ns"])
+    seconds = runs["runtime_s"] if "runtime_s" in runs else pd.Series(0.0, index=runs.index)
+    are_times = begin.max() >= FIRST_TIME_NS
+    lasted = pd.to_numeric(seconds).fillna(0).clip(lower=0) * (1 - SLEW) * 1e9 * are_times
+    return pd.DataFrame({"begin": begin, "end": begin + lasted.astype("int64")})
+
+
+def by_monotonic(runs: pd.DataFrame) -> bool:
+    """Whether the order of runs is known by one monotonic clock, which nobody sets."""
+    clock = ["started_monotonic_ns", "boot_id"]
+    return set(clock) <= set(runs) and bool(runs[clock].notna().all(axis=None)) and runs["boot_id"].nunique() == 1
+
+
+def disturbed(runs: pd.DataFrame) -> pd.Series:
+    """Whether another of the runs was on one of a run's hosts at the same time; a run without hosts is on the same one.
+
+    The column ``overlapped`` has what is known of runs that are not among these. Runs that began in the very same
+    nanosecond are not two runs.
+    """
+    found = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
+    if len(runs) < 2 or "started_wall_ns" not in runs:
+        return found
+    hosts = runs["hosts"].map(_hosts) if "hosts" in runs else pd.Series([frozenset()] * len(runs), index=runs.index)
+    for host in {name for each in hosts for name in each or ("",)}:
+        there = runs[[host in (each or ("",)) for each in hosts]]
+        spans = times(there).sort_values("begin", kind="stable")
+        last, until, since = None, float("-inf"), None
+        for record, begin, end in spans.itertuples():
+            if begin < until and begin != since:
+                found.loc[[record, last]] = True
+            if end > until:
+                last, until, since = record, end, begin
+    return found
+
+
+def failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None:
+    """How a run failed, for what is compared; None if it did not. columns: of the quantity that is compared."""
+    if run["status"] != "ok":
+        return f"failed: {run.get('failure_kind')} in {run.get('failure_phase')}"
+    if (run.get("members_failed") or 0) > 0:
+        return "a member failed: the others had more of the machine"
+    if not set(columns).isdisjoint(TO_TARGET) and run.get("target_reached") in (False,):
+        return "missed the target"
+    return None
+
+
+def is_its_own(run: Mapping[str, Any]) -> bool:
+    """Whether a failure may be due to the run's arm: not that of a host, or of a batch job that was lost."""
+    message = run.get("failure_message")
+    lost = isinstance(message, str) and LOST_JOB in message
+    return run["status"] == "ok" or not (run.get("failure_kind") in NOT_ITS_OWN or lost)
+
+
+def failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] = ()) -> dict[Any, list[str]]:
+    """{arm: how its runs failed}, of those failures that may be due to the arm.
+
+    What ended all arms of a block in the same way was not one of them.
+    """
+    found = {
+        arm: {
+            run["block"]: how
+            for run in runs.to_dict("records")
+            if (how := failure(run, columns)) is not None and is_its_own(run)
+        }
+        for arm, runs in arms.items()
+    }
+    alike = {
+        block
+        for block in set.intersection(*(set(each) for each in found.values()))
+        if len({each[block] for each in found.values()}) == 1 and "target" not in next(iter(found.values()))[block]
+    } if len(found) > 1 else set()  # fmt: skip
+    return {arm: [how for block, how in each.items() if block not in alike] for arm, each in found.items()}
+
+
+def better(column: str) -> int | None:
+    """1 if more of a quantity is better, -1 if less is, None if neither is known. column: of runs.csv."""
+    if column in NO_UNIT:
+        return NO_UNIT[column]
+    unit = units.of_column(column)
+    if unit in LESS_IS_BETTER and unit:
+        return -1
+    if unit and (unit.endswith("/s") or unit.endswith("/J")):
+        return 1
+    if column.endswith(("accuracy", "r2", "correlation")):
+        return 1
+    return -1 if column == "loss" or column.endswith("_loss") else None
+
+
+def survivors_only(
+    arms: Mapping[Any, pd.DataFrame], best: Any | None = None, columns: Collection[str] = ()
+) -> str | None:
+    """Why a difference between arms is one of survivors only; None if failures do not speak against it.
+
+    A failed run counts as the worst value: an arm that failed more often than another is not better than it. best: the
+    arm that the values have as the better one; None where that cannot be said, and then all must fail equally often.
+    columns: of the quantity that is compared.
+    """
+    if not any(map(len, arms.values())):
+        return None
+    found = failures(arms, columns)
+    share = {arm: len(found[arm]) / max(1, len(runs)) for arm, runs in arms.items()}
+    if len(set(share.values())) < 2 or (best is not None and share[best] <= min(share.values())):
+        return None
+    told = [f"{arm} {counted_failures(found[arm], len(runs))}" for arm, runs in arms.items() if found[arm]]
+    return ", ".join(told)
+
+
+def counted_failures(hows: Sequence[str], runs: int) -> str:
+    """``failed in 5 of 8 runs (oom in train)``, ``missed the target in 5 of 8 runs``. hows: of `failure`."""
+    parts = {how: how.partition(":") for how in dict.fromkeys(hows)}
+    told = []
+    for what in dict.fromkeys(each[0] for each in parts.values()):
+        number = sum(parts[how][0] == what for how in hows)
+        why = ", ".join(rest.strip() for each, _, rest in parts.values() if each == what and rest)
+        verb = "lost a member" if what.startswith("a member") else what
+        told.append(f"{verb} in {number} of {runs} runs" + (f" ({why})" if why and verb == what else ""))
+    return " and ".join(told)
+
+
+def same_runs(runs: pd.DataFrame) -> Iterator[list[str]]:
+    """The records of each run that is there twice, under two labels or in two folders: a copy is no second run.
+
+    A run is known by its directory's name, its start, its session and all that it measured.
+    """
+    known = [name for name in IDENTITY if name in runs]
+    if "started_wall_ns" not in known:
+        return
+    directory = runs["record"].map(lambda record: str(record).rpartition("/runs/")[2])
+    for _, group in runs.assign(_directory=directory).groupby(["_directory", *known], dropna=False, sort=False):
+        if group["record"].nunique() > 1:
+            yield list(group["record"])
+
+
+IDENTITY = ("started_wall_ns", "session", "host", "status", "runtime_s", "load_s", "train_s", "energy_job_j", "loss",
+            "final_weights_crc32")  # fmt: skip
