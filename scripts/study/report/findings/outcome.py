@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from study.core.files import number_or_none
 from study.core.wording import counted
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
+from study.records import comparable
 from study.records.power import OF_POWER
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
@@ -56,19 +59,24 @@ def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, A
 
 
 def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
-    """The outcome of one finding. Failed and oversubscribed runs, and incomplete blocks, are left out."""
+    """The outcome of one finding.
+
+    Runs that failed, were not alone on their host, or lacked cores, and blocks that are incomplete or not alike, are
+    left out. Failures take part in the verdict: see `study.records.comparable.survivors_only`.
+    """
+    runs = runs.assign(overlapped=comparable.disturbed(runs))
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
-    columns = {*finding.quantity.columns, *(finding.along.columns if finding.along else ())}
-    of_power = not columns.isdisjoint(OF_POWER)
-    why_not = _left_out(pd.concat(rows.values()), len(rows), finding.kind.divides, of_power)
+    why_not = _left_out(finding, rows)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
     found = finding.kind.compare(used)
-    verdict, sentence = _stated(finding, found)
+    verdict, sentence = _stated(finding, found, _survivors(finding, rows, found))
+    if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
+        found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
     return Outcome(
         name=finding.name,
         title=finding.title,
         verdict=verdict,
-        sentence=" ".join([sentence, *_told(why_not)]),
+        sentence=" ".join([sentence, *_told(why_not), *_versions(used)]),
         quantity=finding.formula,
         unit=finding.unit,
         estimate=number_or_none(found.estimate),
@@ -92,31 +100,37 @@ def _rows(finding: Declared, planned: list[PlannedRun], runs: pd.DataFrame) -> p
     return rows.assign(**{VALUE: finding.quantity.of(rows), ALONG: along})
 
 
-def _left_out(rows: pd.DataFrame, number_of_arms: int, positive: bool, of_power: bool) -> dict[str, str]:
-    """{record: reason} of the runs that enter no estimate.
+def _columns(finding: Declared) -> set[str]:
+    """The columns that the finding is made from."""
+    return {*finding.quantity.columns, *(finding.along.columns if finding.along else ())}
 
-    positive: whether only positive values do. of_power: whether the values are of power or energy.
-    """
-    reasons = {row["record"]: _reason(row, positive) for _, row in rows.iterrows()}
-    if of_power and rows["power_source"].nunique() > 1:
+
+def _left_out(finding: Declared, arms: dict[Any, pd.DataFrame]) -> dict[str, str]:
+    """{record: reason} of the runs that enter no estimate. arms: their rows."""
+    rows, columns = pd.concat(arms.values()), _columns(finding)
+    reasons = {row["record"]: _reason(row, finding.kind.divides, columns) for _, row in rows.iterrows()}
+    if not columns.isdisjoint(OF_POWER) and rows["power_source"].nunique() > 1:
         modelled = rows.loc[rows["power_source"] == MODELLED, "record"]
         reasons |= dict.fromkeys(modelled, "its power is modelled, that of others is measured")
     for _, block in rows[rows["record"].map(reasons).isna()].groupby("block"):
         why = None
-        if len(block) < number_of_arms:
+        if len(block) < len(arms):
             why = "no run to compare it with in its block"
         elif block["session"].nunique() > 1:
             why = "its block was interrupted: runs of two starts of the workflow"
         reasons |= dict.fromkeys(block["record"], why)
+    whole = [each[each["record"].map(reasons).isna()].set_index("block").sort_index() for each in arms.values()]
+    unlike = comparable.left_out(whole) if len(whole[0]) else {}
+    reasons |= {record: unlike[block] for each in whole for block, record in each["record"].items() if block in unlike}
     return {record: reason for record, reason in reasons.items() if reason}
 
 
-def _reason(row: pd.Series, positive: bool) -> str | None:
-    """Why a run by itself enters no estimate."""
-    if row["status"] != "ok":
-        return f"failed: {row['failure_kind']} in {row['failure_phase']}"
-    if (row.get("members_failed") or 0) > 0:
-        return "a member failed: the others had more of the machine"
+def _reason(row: pd.Series, positive: bool, columns: Collection[str]) -> str | None:
+    """Why a run by itself enters no estimate. positive: whether only positive values do. columns: what is compared."""
+    if failed := comparable.failure(row.to_dict(), columns):
+        return failed
+    if row["overlapped"]:
+        return comparable.OVERLAPPED
     if pd.notna(row["resumed_after_epoch"]):
         return "resumed from a checkpoint"
     if row["oversubscribed"]:
@@ -126,12 +140,31 @@ def _reason(row: pd.Series, positive: bool) -> str | None:
     return "no positive value" if positive and row[VALUE] <= 0 else None
 
 
-def _stated(finding: Declared, found: Estimate) -> tuple[str, str]:
-    """The verdict and the sentence with its numbers."""
-    if found.blocks < LEAST_BLOCKS or not has_interval(found):
-        why = f"{found.blocks} of at least {LEAST_BLOCKS} complete blocks"
-        if not found.interleaved:
-            why = f"the {found.blocks} blocks did not run one after the other"
+def _survivors(finding: Declared, rows: dict[Any, pd.DataFrame], found: Estimate) -> str | None:
+    """Why the estimate is one of survivors, whose verdict would be another with those that failed; None if it is not.
+
+    Of two arms, the failures of the worse one do not speak for it. Of a trend, or of a claim that arms do not differ,
+    all arms must fail equally often.
+    """
+    named = {f"{finding.key} {value}": each for value, each in rows.items()}
+    first, second = [*named][:2]
+    quantity, best = finding.quantity, None
+    more_is_better = None if quantity.minus or quantity.share_of else comparable.better(quantity.column)
+    if finding.kind.divides and finding.within is None and more_is_better and has_interval(found):
+        rise = (found.estimate - finding.kind.no_effect) * (-1 if finding.kind.is_reduction else 1)
+        best = first if rise * more_is_better > 0 else second
+    return comparable.survivors_only(named, best, _columns(finding))
+
+
+def _stated(finding: Declared, found: Estimate, survivors: str | None) -> tuple[str, str]:
+    """The verdict and the sentence with its numbers. survivors: of `_survivors`."""
+    if survivors or found.blocks < LEAST_BLOCKS or not has_interval(found):
+        why = survivors or f"{found.blocks} of at least {LEAST_BLOCKS} complete blocks"
+        if not survivors and not found.interleaved:
+            why = (
+                f"by their clocks, the {found.blocks} blocks did not run one after the other; if a clock was set "
+                "meanwhile, run them again"
+            )
         return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
     case = _case(finding, found)
     sentence = finding.sentences[case].format(number=_number(finding, found, _is_turned(finding, found, case)))
@@ -189,6 +222,21 @@ def _told(why_not: dict[str, str]) -> list[str]:
     kinds = [reason.partition(":")[0] for reason in why_not.values()]
     counted = ", ".join(f"{kinds.count(each)} {each}" for each in dict.fromkeys(kinds))
     return [f"Left out: {counted}."]
+
+
+def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:
+    """That the blocks are of several versions, each block of one: the estimate is a mean over them."""
+    rows = pd.concat(used.values())
+    told = [what for column, what in comparable.ALIKE.items() if _varies(rows, column)]
+    return [f"Its blocks are of {' and '.join(told)}."] if told else []
+
+
+def _varies(rows: pd.DataFrame, column: str) -> bool:
+    """Whether a column differs between blocks, of arms in which it may not differ by themselves."""
+    keys = [key for key in comparable.FREED_BY[column] if key in rows]
+    if column not in rows or rows[column].nunique() < 2:
+        return False
+    return bool(rows.groupby(keys, dropna=False)[column].nunique().gt(1).any()) if keys else True
 
 
 def markdown(study: Study, machine: str, found: Iterable[Outcome]) -> str:
