@@ -1,6 +1,6 @@
 """Compare the latest runs of a study with its performance references. Reads the records that exist; starts no run.
 
-Exit code: 1 for a regression, 2 if there was no check because of a mistake or an error, otherwise 0.
+Exit code: 1 for a regression or for more failures than in the reference, 2 if there was no check because of a mistake or an error, otherwise 0.
 """
 
 import argparse
@@ -13,20 +13,20 @@ from study.core import checked, command_line
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records import check, references
+from study.records import check, comparable, references
 from study.report.tables.check import NOTES, check_table
 
 REGRESSION, MISTAKE = 1, 2  # exit codes; argparse's is 2 too
 
 
 def main() -> bool:
-    """Read the command line and do it; whether a regression was found that counts."""
+    """Read the command line and do it; whether a regression, or failures, were found that count."""
     parser = argparse.ArgumentParser(
         parents=[command_line.of_a_study()], description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, help="a folder to write the table to")
     parser.add_argument("--accept", action="store_true", help="make the latest repeats the reference")
-    parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression too")
+    parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression and for failures too")
     arguments = parser.parse_args()
     study, name = load_study(arguments.study), machine.load(arguments.machine)["name"]
     plan.check_references(study)
@@ -45,7 +45,7 @@ def main() -> bool:
     print(table.markdown())
     if arguments.output:
         table.write_to(arguments.output)
-    regressions = int((rows["verdict"] == check.REGRESSION).sum())
+    regressions = int(rows["verdict"].isin(check.FAILING).sum())
     told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
     print(f"study {study.name} on {name}: {told}")
     return regressions > 0 and not arguments.only_report
@@ -54,10 +54,12 @@ def main() -> bool:
 def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str], references.Accepted]) -> None:
     """Write the new references; those that cannot be measured now stay."""
     new = list(check.accept(found, accepted))
-    refused = [series for series in found if series.problem]
-    for each in refused:
-        print(f"not accepted, {each.problem}: {each.quantity} of {each.point}", file=sys.stderr)
-    for problem in dict.fromkeys(each.problem for each in refused if each.problem):
+    refused = [(series, why) for series in found if (why := check.refusal(series, accepted.get(series.key)))]
+    for each, why in refused:
+        told = comparable.counted_failures(each.failed, len(each.failed) + len(each.values))
+        reason = f" ({told})" if why == check.FAILURES else ""
+        print(f"not accepted, {why}{reason}: {each.quantity} of {each.point}", file=sys.stderr)
+    for problem in dict.fromkeys(why for _, why in refused):
         print(f"{problem}: {NOTES[problem]}", file=sys.stderr)
     if len(refused) == len(found):
         raise StudyError(f"{checked.shown(path)}: not written, nothing can be accepted; see the lines above")

@@ -20,18 +20,21 @@ from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
-from study.records import power, references, targets, tidy
+from study.records import comparable, power, references, targets, tidy
 from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
+FAILURES = "failures"  # as bad as a regression
+FAILING = (REGRESSION, FAILURES)
 NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
 NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
 LEFT_OUT = "the reference's own runs are left out"
 MIXED = "runs of several versions of the code"
 UNLIKE_PACKAGES = "runs with several versions of the libraries"
+UNLIKE, AT_ONCE = "runs that are not alike", "runs that shared a host"
 UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
@@ -48,6 +51,8 @@ class Series:
     Args:
         quantity, point, unit: what was measured.
         values: one per repeat that succeeded.
+        failed: how the other repeats failed, which missed the target of the quantity among them.
+        may_fail: whether the study expects failures of this point.
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
         reason: why the records have no value, as far as they say.
@@ -70,6 +75,8 @@ class Series:
     current: bool = True
     records: str = ""
     runs: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    may_fail: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,10 +92,10 @@ class Series:
         """The series without the runs that were accepted, as far as there are others."""
         known = set(own.runs or ()) if own else set()
         later = [value for value, run in zip(self.values, self.runs, strict=False) if run not in known]
-        if self.problem or not self.runs or len(later) == len(self.values):
+        if self.problem or not self.runs or not self.values or len(later) == len(self.values):
             return self
         if not later:
-            return dataclasses.replace(self, problem=OWN)
+            return dataclasses.replace(self, problem=OWN)  # unless others have failed since: see `_why_not`
         problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
         return dataclasses.replace(self, values=later, problem=problem, reason=LEFT_OUT)
 
@@ -201,16 +208,26 @@ def _load_point(benchmark: str, dataset: str, file: str, loader: str, page_cache
 
 
 def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
-    """The values of a point; those of failed and resumed runs are missing."""
+    """The values of a point, and its failures; the values of resumed runs are missing."""
     quantity, calibrated = reference.quantity, reference.calibrated
     empty = Series(
         quantity, point, references.unit(quantity, calibrated), [], reference.low, reference.high, problem=NO_RUNS
     )
     if frame.empty:
         return empty
-    finished = frame[(frame["point"] == point) & (frame["status"] == "ok")]
+    of_point = frame[frame["point"] == point]
+    hows = [comparable.failure(row, [quantity]) for row in of_point.to_dict("records")]
+    expected = of_point["may_fail"].any() if "may_fail" in of_point else False
+    empty = dataclasses.replace(
+        empty,
+        failed=tuple(_shortly(how, row) for how, row in zip(hows, of_point.to_dict("records"), strict=True) if how),
+        may_fail=bool(expected),
+        records=join_records(of_point["record"]),
+    )
+    finished = of_point[of_point["status"] == "ok"]
     if finished.empty:
         return empty
+    finished = of_point[[how is None for how in hows]] if None in hows else finished
     numbers = finished[quantity].astype(float)
     good = finished[numbers > 0]
     if good.empty:
@@ -231,6 +248,12 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         records=join_records(good["record"]),
         runs=tuple(_digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
     )
+
+
+def _shortly(how: str, row: dict[str, Any]) -> str:
+    """How a run or a load failed: ``failed: oom``; of a load, its message."""
+    kind = row.get("failure_kind") or row.get("message")
+    return f"failed: {kind}" if how.startswith("failed") and kind else how
 
 
 def _digest(run: pd.Series) -> str:
@@ -257,6 +280,10 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
         return UNLIKE_PACKAGES
     if power.has_no_mean(good, quantity):
         return UNLIKE_POWER
+    if comparable.unlike(good, free=("training_code", "packages")):
+        return UNLIKE
+    if comparable.disturbed(good).any():
+        return AT_ONCE
     if versions is not None and any(pd.isna(version) for version in versions):
         return NOT_CALIBRATED
     if versions is not None and len(versions) > 1:
@@ -279,6 +306,8 @@ def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> p
 
 def _why_not(series: Series, own: Accepted | None) -> str | None:
     """Why there is no verdict, or None."""
+    if _has_failures(series, own):
+        return FAILURES
     if series.problem:  # first: such values cannot be accepted either
         return series.problem
     if own is None:
@@ -290,13 +319,30 @@ def _why_not(series: Series, own: Accepted | None) -> str | None:
     return OWN if own.fingerprint == series.fingerprint else None
 
 
+def _has_failures(series: Series, own: Accepted | None) -> bool:
+    """Whether more repeats failed than in the reference: the others are survivors, and no repeats of the reference.
+
+    Without a reference, or with an older one, none may fail, except where the study expects it.
+    """
+    if not series.failed:
+        return False
+    runs = len(series.failed) + len(series.values)
+    if own is None and not series.values and not any(how.startswith("failed") for how in series.failed):
+        return False  # a target that no run has reached yet
+    if own is None or own.failed is None:
+        return not series.may_fail
+    before = own.failed + (own.repeats or 0)
+    return len(series.failed) / runs > own.failed / before if before else True
+
+
 def _row(series: Series, own: Accepted | None, problem: str | None, error: float) -> dict[str, Any]:
     row: dict[str, Any] = {"quantity": series.quantity, "point": series.point, "unit": series.unit}
     row |= _columns("reference", own.sample if own else None) | {"repeats_reference": own.repeats if own else None}
     sample = log_sample(series.values) if series.values else None
     row |= _columns("measured", sample) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
-    row |= {"reason": series.reason}
+    told = comparable.counted_failures(series.failed, len(series.failed) + len(series.values))
+    row |= {"repeats_failed": len(series.failed), "reason": "; ".join(filter(None, [told, series.reason])) or None}
     if problem or own is None or sample is None:
         return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
     ratio, low, high = ratio_interval(sample, own.sample, error)
@@ -320,11 +366,16 @@ def verdict(low: float, high: float, limits: Any) -> str:
     return PASS if least <= low and high <= most else UNCERTAIN
 
 
+def refusal(series: Series, own: Accepted | None) -> str | None:
+    """Why the values of a series cannot become the reference, or None. own: the reference of before."""
+    return FAILURES if _has_failures(series, own) else series.problem
+
+
 def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> Iterator[Accepted]:
     """The accepted values after this check: new ones where the repeats suffice, else those of before."""
     for series in found:
         own = accepted.get(series.key)
-        if series.problem:
+        if refusal(series, own):
             if own:
                 yield own
             continue
@@ -337,6 +388,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             low=own.low if own else None,
             high=own.high if own else None,
             repeats=len(series.values),
+            failed=len(series.failed),
             interval=[references.rounded(end) for end in sample.interval(ERROR)],
             calibration=series.calibration,
             fingerprint=series.fingerprint,

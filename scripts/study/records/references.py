@@ -28,7 +28,8 @@ HEAD = """# Accepted values of the performance references of study {study} on ma
 class Accepted:
     """An accepted value, as in the file; see config/schemas/references.schema.yaml.
 
-    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. runs: a
+    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. failed: how
+    many further repeats failed; None in older files, where none may. runs: a
     digest of each of these runs, by which they are told from later ones; None for loads, and in older files.
     """
 
@@ -39,6 +40,7 @@ class Accepted:
     low: float | None = None
     high: float | None = None
     repeats: int | None = None
+    failed: int | None = None
     interval: list[float] | None = None
     calibration: str | None = None
     fingerprint: str | None = None

@@ -7,8 +7,11 @@ from study.records.references import ERROR, LEAST_REPEATS
 from study.report.tables.layout import Table
 
 SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_high", "measured", "measured_low",
-         "measured_high", "repeats", "ratio", "ratio_low", "ratio_high", "low", "high", "verdict"]  # fmt: skip
+         "measured_high", "repeats", "repeats_failed", "ratio", "ratio_low", "ratio_high", "low", "high", "verdict"]  # fmt: skip
 NOTES = {
+    check.FAILURES: "runs or loads failed, or missed the target, more often than in the reference; the others are "
+    "survivors, whose values are not compared and not accepted: mend the failures, then run the failed ones again; "
+    "failures that are meant need may_fail in the study, or failed in the reference",
     check.UNCERTAIN: "the interval of the ratio includes a limit: more repeats narrow it",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
     check.NO_RUNS: "the point has no finished run or load: run the study",
@@ -19,6 +22,10 @@ NOTES = {
     check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
     check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
     check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: snakemake --forcerun train",
+    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes or "
+    "options of batch jobs are no repeats: snakemake --forcerun train",
+    check.AT_ONCE: "runs that were on one host at the same time took its cores from each other: give each its own "
+    "node, then snakemake --forcerun train",
     check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: snakemake "
     "--forcerun train",
     check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
@@ -38,7 +45,8 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
         f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
         f"with a probability of about {100 * ERROR:g} % at most, more with few repeats; low and high are the allowed "
-        "relative changes; regression: the whole interval of the ratio is beyond them."
+        "relative changes; regression: the whole interval of the ratio is beyond them; failures: more repeats failed than "
+        "in the reference."
     )
     counts = rows["verdict"].value_counts()
     notes = [
@@ -49,7 +57,7 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0
     if old:
         notes.append(f"{old} rows are of runs or loads by another version of the code than the present one")
-    return Table("performance_check", caption, rows, SHOWN, ("reference_low", "reference_high", "low", "high"), notes)
+    return Table("performance_check", caption, rows, SHOWN, ("reference_low", "reference_high", "repeats_failed", "low", "high"), notes)
 
 
 def _reasons(rows: pd.DataFrame) -> str:
