@@ -16,7 +16,7 @@ from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
 from study.experiment.study import BASELINE
-from study.records import pairing
+from study.records import comparable, pairing
 from study.records.ensemble import with_lost_as_failed
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 
@@ -37,7 +37,8 @@ class Compared:
         runs: the arm's runs, one per block, also those that failed.
         baseline: the baseline's runs.
         interrupted: blocks that are left out, as they ran in two sessions of the workflow.
-        speed: ratio of steady throughput, arm / baseline.
+        speed: ratio of steady throughput, arm / baseline; `pairing.Ratio.left_out` has the blocks that are not alike.
+        whole: ratio of the duration of whole runs, arm / baseline, with the first epoch; None where it is unknown.
         sent: ratio of the bytes that a rank sent per epoch over TCP.
         loss: difference of the test loss within blocks, arm - baseline.
         p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks.
@@ -54,8 +55,20 @@ class Compared:
     sent: float
     loss: Sample
     p: float
+    whole: pairing.Ratio | None = None
     p_holm: float = math.nan
     detectable: float = math.nan
+
+    @property
+    def survivors(self) -> str | None:
+        """Why the faster of the two is so among survivors only; None if failures do not speak against it."""
+        best = self.arm if self.speed.ratio > 1 else BASELINE
+        return comparable.survivors_only({self.arm: self.runs, BASELINE: self.baseline}, best)
+
+    @property
+    def takes_longer(self) -> bool:
+        """Whether the arm's whole runs take longer, whatever its steps do: by the 95 % interval."""
+        return self.whole is not None and self.whole.low > 1
 
     @property
     def is_control(self) -> bool:
@@ -64,11 +77,13 @@ class Compared:
 
     @property
     def verdict(self) -> str | None:
-        """By the adjusted p; None without a test."""
+        """By the adjusted p; None without a test, and where the faster one failed more often."""
         if math.isnan(self.p_holm):
             return None
         if self.p_holm >= ERROR:
             return NO_DIFFERENCE
+        if self.survivors:
+            return None
         return FASTER if self.speed.ratio > 1 else SLOWER
 
 
@@ -109,7 +124,7 @@ def _measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with what is compared."""
     runs = with_lost_as_failed(runs)
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
-    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent})
+    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.disturbed(runs))
 
 
 def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:
@@ -145,6 +160,7 @@ def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared
         name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
         pairing.ratio(one, other, SENT).ratio, _difference(one, other),
         p_value(speed.sample) if speed.blocks >= LEAST_BLOCKS else math.nan,
+        pairing.ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
     )  # fmt: skip
 
 

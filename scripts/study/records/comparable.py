@@ -130,10 +130,7 @@ def _differs_in_steering(runs: pd.DataFrame) -> bool:
         return False
     known = [parsed_json(text) for text in runs["steering"].dropna().unique()]
     explained = {
-        name
-        for key, names in SET_BY.items()
-        if key in runs and runs[key].nunique(dropna=False) > 1
-        for name in names
+        name for key, names in SET_BY.items() if key in runs and runs[key].nunique(dropna=False) > 1 for name in names
     }
     names = {name for each in known for name in each} - explained - set(OF_FOLDER)
     return any(len({each.get(name) for each in known}) > 1 for name in names)

@@ -57,13 +57,22 @@ class Answer:
         return 0 if self.confirmed is None else int((self.confirmed.runs["status"] != "ok").sum())
 
     @property
+    def baseline_failed(self) -> int:
+        """How many runs of the baseline failed in the held-out blocks."""
+        return 0 if self.confirmed is None else int((self.confirmed.baseline["status"] != "ok").sum())
+
+    @property
     def verdict(self) -> str:
-        """By the held-out blocks only. An arm whose runs failed there is not turned, as it is not picked if they do."""
+        """By the held-out blocks only.
+
+        An arm whose runs failed there is not turned, as it is not picked if they do. Neither is one whose steps are
+        faster but whose runs take longer.
+        """
         if not self.screened:
             return NOT_ENOUGH
         if self.pick is None:
             return KEEP
-        if self.failed:
+        if self.failed or (self.confirmed is not None and self.confirmed.takes_longer):
             return KEEP
         if self.confirmed is None or self.confirmed.verdict is None:
             return NOT_ENOUGH
@@ -164,5 +173,17 @@ def _why_not(arm: Compared) -> str | None:
     if arm.speed.pairing == pairing.UNPAIRED:
         return "its screening blocks did not run one after the other"
     if arm.speed.blocks < arms.LEAST_BLOCKS:
-        return f"{arm.speed.blocks} of at least {arms.LEAST_BLOCKS} screening blocks have it and its baseline"
+        return (
+            f"{arm.speed.blocks} of at least {arms.LEAST_BLOCKS} screening blocks have it and its baseline{unlike(arm)}"
+        )
     return None
+
+
+def unlike(arm: Compared) -> str:
+    """How many blocks are left out since their runs are not alike, and why: ``; left out: 2 blocks, its block has ...``.
+
+    Empty if none is.
+    """
+    whys = list(arm.speed.left_out.values())
+    told = ", ".join(f"{counted(whys.count(why), 'block')}, {why}" for why in dict.fromkeys(whys))
+    return f"; left out: {told}" if told else ""

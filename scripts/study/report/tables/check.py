@@ -57,7 +57,14 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0
     if old:
         notes.append(f"{old} rows are of runs or loads by another version of the code than the present one")
-    return Table("performance_check", caption, rows, SHOWN, ("reference_low", "reference_high", "repeats_failed", "low", "high"), notes)
+    return Table(
+        "performance_check",
+        caption,
+        rows,
+        SHOWN,
+        ("reference_low", "reference_high", "repeats_failed", "low", "high"),
+        notes,
+    )
 
 
 def _reasons(rows: pd.DataFrame) -> str:

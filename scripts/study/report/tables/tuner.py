@@ -12,7 +12,7 @@ from study.experiment.study import Study
 from study.records import tuner
 from study.records.arms import SLOWER, Compared
 from study.records.names import join_records
-from study.records.pairing import UNPAIRED
+from study.records.pairing import UNPAIRED, Ratio
 from study.records.tuner import Answer
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY
@@ -76,6 +76,10 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
             f"the test loss of {answer.confirmed.arm} differs by {text(loss.mean)} (95 % interval "
             f"{text(loss.mean - loss.ci95)} to {text(loss.mean + loss.ci95)})"
         )
+    if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.unlike(answer.confirmed)):
+        lines.append(f"held-out blocks{why}")
+    if answer.pick and answer.baseline_failed:
+        lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
     if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
         lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
     for control in answer.controls:
@@ -113,8 +117,18 @@ def _verdict(answer: Answer) -> str:
     if held_out is not None and held_out.speed.pairing == UNPAIRED:
         why = "its held-out blocks did not run one after the other"
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; {why}"
+    if held_out is not None and held_out.takes_longer and held_out.whole is not None:
+        return (
+            f"{tuner.KEEP}: {pick.arm} ({told}) has {_gain(held_out)} in steady throughput, but its whole runs take "
+            f"{_change(held_out.whole)} longer: only training of many more epochs could gain from it"
+        )
+    if held_out is not None and held_out.survivors:
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; in the held-out blocks {held_out.survivors}"
     if held_out is None or held_out.verdict is None:
-        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it"
+        why = tuner.unlike(held_out) if held_out else ""
+        return (
+            f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it{why}"
+        )
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
         return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {held_out.p:.2g}"
@@ -130,7 +144,11 @@ def _verdict(answer: Answer) -> str:
 
 def _gain(arm: Compared) -> str:
     """``+5.2 % (95 % interval +3.1 to +7.4)``."""
-    value, low, high = (100 * (each - 1) for each in (arm.speed.ratio, arm.speed.low, arm.speed.high))
+    return _change(arm.speed)
+
+
+def _change(ratio: Ratio) -> str:
+    value, low, high = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
     return f"{value:+.3g} % (95 % interval {low:+.3g} to {high:+.3g} %)"
 
 

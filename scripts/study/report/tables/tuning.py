@@ -18,14 +18,16 @@ NEEDS = "a grid with tuning"
 SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
          "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
          "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *STEP_TIMES, "pairing",
-         "repeats_failed", "baseline_failed", "blocks_interrupted", "failures", "oversubscribed"]  # fmt: skip
-OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "failures",
-            "oversubscribed")  # fmt: skip
+         "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike", "failures",
+         "oversubscribed"]  # fmt: skip
+OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike",
+            "failures", "oversubscribed")  # fmt: skip
 CAPTION = (
     "each arm against its baseline, paired within blocks: throughput_ratio, steady throughput of all ranks (arm / "
     "baseline, geometric mean; training steps, without the first epoch and without validation), with its 95 % interval "
     "(Student's t on logarithms, not adjusted for the number of arms); p_holm: two-sided t-test, adjusted over the "
-    "arms of the baseline (Holm); verdict: by p_holm at 0.05, from three blocks on; detectable: the smallest "
+    "arms of the baseline (Holm); verdict: by p_holm at 0.05, from three blocks on, and none if the faster one failed more often; blocks_unlike: "
+    "blocks that are left out, as their runs differ in more than the switch; detectable: the smallest "
     "difference that so many blocks and arms find with probability 0.8 at the observed spread; switch control: the "
     "baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over TCP "
     "per epoch, arm / baseline; time_per_step: of the arm, median of the epochs after the first; step_time: median, "
@@ -86,6 +88,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "repeats_failed": len(failed),
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
+        "blocks_unlike": "; ".join(f"{block}: {why}" for block, why in speed.left_out.items()) or None,
         "failures": "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None,
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),
