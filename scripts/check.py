@@ -1,6 +1,7 @@
 """Compare the latest runs of a study with its performance references. Reads the records that exist; starts no run.
 
-Exit code: 1 for a regression or for more failures than in the reference, 2 if there was no check because of a mistake or an error, otherwise 0.
+Exit code: 1 for a regression, or for more failures than in the reference; 2 if there was no check because of a mistake
+or an error; otherwise 0.
 """
 
 import argparse

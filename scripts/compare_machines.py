@@ -13,7 +13,8 @@ import pandas as pd
 
 from study.core import paths
 from study.core.errors import StudyError, exit_with_message
-from study.records import tidy
+from study.core.wording import counted
+from study.records import comparable, tidy
 from study.report.tables import TABLES
 from study.report.tables.comparison import comparison
 
@@ -35,6 +36,7 @@ def main() -> None:
     results: list[Results] = arguments.results
     _refuse_twice(results)
     runs, loading = _joined(results, tidy.read_runs, "runs.csv"), _joined(results, tidy.read_loading, "loading.csv")
+    _refuse_copies(runs)
     names = ", ".join(f"{each.name}{_hosts(runs, each.name)}" for each in results)
     tables = [TABLES[name].make(runs, loading) for name in _in_all(results)]
     tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
@@ -84,6 +86,19 @@ def _refuse_twice(results: list[Results]) -> None:
                     "give each a label: old=FOLDER new=FOLDER"
                 )
             seen[machine] = each.folder
+
+
+def _refuse_copies(runs: pd.DataFrame) -> None:
+    """Refuse results whose runs are all the same: a copy of a folder has no second measurement."""
+    twice = list(comparable.same_runs(runs)) if len(runs) else []
+    known = {record for records in twice for record in records}
+    for machine, own in runs.groupby("machine") if twice else ():
+        if set(own["record"]) <= known:
+            one, other = twice[0][:2]
+            raise StudyError(
+                f"all {counted(len(own), 'run')} of {machine} are also in the other results ({one} and {other} are one "
+                "run): a copy compared with itself; give results of runs that were made separately"
+            )
 
 
 def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:

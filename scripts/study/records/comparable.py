@@ -195,17 +195,17 @@ def disturbed(runs: pd.DataFrame) -> pd.Series:
     found = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
     if len(runs) < 2 or "started_wall_ns" not in runs:
         return found
-    hosts = runs["hosts"].map(_hosts) if "hosts" in runs else pd.Series([frozenset()] * len(runs), index=runs.index)
-    for host in {name for each in hosts for name in each or ("",)}:
-        there = runs[[host in (each or ("",)) for each in hosts]]
-        spans = times(there).sort_values("begin", kind="stable")
-        last, until, since = None, float("-inf"), None
-        for record, begin, end in spans.itertuples():
+    at_once, numbered = found.to_numpy(copy=True), runs.reset_index(drop=True)
+    hosts = [_hosts(text) or frozenset([""]) for text in (numbered["hosts"] if "hosts" in runs else [""] * len(runs))]
+    for host in frozenset().union(*hosts):
+        spans = times(numbered[[host in each for each in hosts]]).sort_values("begin", kind="stable")
+        last, until, since = 0, float("-inf"), None
+        for place, begin, end in spans.itertuples():
             if begin < until and begin != since:
-                found.loc[[record, last]] = True
+                at_once[[place, last]] = True
             if end > until:
-                last, until, since = record, end, begin
-    return found
+                last, until, since = place, end, begin
+    return pd.Series(at_once, index=runs.index)
 
 
 def failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None:

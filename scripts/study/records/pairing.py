@@ -6,7 +6,7 @@ than the ratio of two means. This holds only if the blocks ran one after the oth
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -130,8 +130,18 @@ def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 
 def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
-    """The ratio of two rows of a table. one, other: their ``records``. runs: the tidy table of runs."""
-    return ratio(runs_of(runs, one), runs_of(runs, other), measure)
+    """The ratio of two rows of a table, without an interval where the better one failed more often.
+
+    one, other: their ``records``. runs: the tidy table of runs.
+    """
+    arms = {"one": runs_of(runs, one), "other": runs_of(runs, other)}
+    found, more_is_better = ratio(*arms.values(), measure), comparable.better(measure)
+    best = None
+    if more_is_better and found.blocks:
+        best = "one" if (found.ratio - 1) * more_is_better > 0 else "other"
+    if one == other or not comparable.survivors_only(arms, best, [measure]):
+        return found
+    return replace(found, low=math.nan, high=math.nan)
 
 
 def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:

@@ -180,10 +180,7 @@ def _why_not(arm: Compared) -> str | None:
 
 
 def unlike(arm: Compared) -> str:
-    """How many blocks are left out since their runs are not alike, and why: ``; left out: 2 blocks, its block has ...``.
-
-    Empty if none is.
-    """
+    """How many blocks are left out since their runs are not alike, and why; empty if none is."""
     whys = list(arm.speed.left_out.values())
     told = ", ".join(f"{counted(whys.count(why), 'block')}, {why}" for why in dict.fromkeys(whys))
     return f"; left out: {told}" if told else ""

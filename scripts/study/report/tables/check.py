@@ -7,7 +7,8 @@ from study.records.references import ERROR, LEAST_REPEATS
 from study.report.tables.layout import Table
 
 SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_high", "measured", "measured_low",
-         "measured_high", "repeats", "repeats_failed", "ratio", "ratio_low", "ratio_high", "low", "high", "verdict"]  # fmt: skip
+         "measured_high", "repeats", "repeats_failed", "ratio", "ratio_low", "ratio_high", "low", "high",
+         "verdict"]  # fmt: skip
 NOTES = {
     check.FAILURES: "runs or loads failed, or missed the target, more often than in the reference; the others are "
     "survivors, whose values are not compared and not accepted: mend the failures, then run the failed ones again; "
@@ -45,8 +46,8 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
         f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
         f"with a probability of about {100 * ERROR:g} % at most, more with few repeats; low and high are the allowed "
-        "relative changes; regression: the whole interval of the ratio is beyond them; failures: more repeats failed than "
-        "in the reference."
+        "relative changes; regression: the whole interval of the ratio is beyond them; failures: more repeats failed "
+        "than in the reference."
     )
     counts = rows["verdict"].value_counts()
     notes = [

@@ -7,7 +7,8 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import log_sample, ratio_interval
-from study.records import pairing
+from study.core.wording import counted
+from study.records import comparable, pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table
 from study.report.tables.summary import POINT, notes
@@ -21,6 +22,8 @@ ERROR = 0.025  # on each side
 def comparison(runs: pd.DataFrame, base: str) -> Table:
     """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
     rows: list[dict[str, Any]] = []
+    twice = {record for records in comparable.same_runs(runs) for record in records}
+    runs = runs[~runs["record"].isin(twice)] if twice else runs
     for point, group in kinds.selected(runs, kinds.runs()).groupby(KEYS, sort=False, dropna=False):
         arms = dict(list(group.groupby("machine", sort=False)))
         for name, other in arms.items():
@@ -30,30 +33,46 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
                     found = _ratio(other, arms[base], quantity)
                     rows += [key | found] if found else []
     shown = ["machine", "benchmark", "scaling", "loader", "gpus", "quantity", "repeats", "base_repeats", "ratio",
-             "ratio_low", "ratio_high", "how", "oversubscribed"]  # fmt: skip
+             "ratio_low", "ratio_high", "how", "differs", "why_not", "repeats_failed", "base_failed",
+             "oversubscribed"]  # fmt: skip
     caption = (
         f"each result divided by that of {base}: ratio of geometric means and its 95 % interval; calibrated: both were "
         "made on one host, and each run is divided by the calibration timed beside it (Welch's interval); paired: "
         "within blocks that ran interleaved; unpaired: neither, so the ratio includes the drift of the machine and has "
-        "no interval."
+        "no interval; differs: what else than the machine or the label the two differ in. There is no ratio of runs "
+        "that are no repeats of each other (why_not), and no interval where the faster one failed more often."
     )
     frame = pd.DataFrame(rows, columns=None if rows else [*shown, "records"])
     identity = ("machine", *KEYS, "quantity")
-    return Table("comparison", caption, frame, shown, ("oversubscribed",), notes(frame, "values"), identity)
+    told = [f"{counted(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
+    optional = ("differs", "why_not", "repeats_failed", "base_failed", "oversubscribed")
+    return Table("comparison", caption, frame, shown, optional, [*told, *notes(frame, "values")], identity)
 
 
 def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
     """The columns of a ratio; None if one of the two has no value."""
+    arms, why_not = {"it": one, "the base": other}, None
+    failed = [int((each["status"] != "ok").sum()) for each in arms.values()]
     one, other = (each[(each["status"] == "ok") & (each[quantity] > 0)] for each in (one, other))
     if one.empty or other.empty:
         return None
     both = pd.concat([one, other])
     how, numbers = _calibrated(one, other, quantity) if _are_calibrated(both) else _blocks(one, other, quantity)
+    if mixed := comparable.unlike(one) or comparable.unlike(other):
+        why_not, numbers = mixed, (math.nan,) * 3
+    elif comparable.disturbed(both).any():
+        why_not, numbers = comparable.AT_ONCE, (math.nan,) * 3
+    elif survivors := comparable.survivors_only(arms, "it" if numbers[0] < 1 else "the base"):
+        why_not, numbers = survivors, (numbers[0], math.nan, math.nan)
     return {
         "repeats": len(one),
         "base_repeats": len(other),
         **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
         "how": how,
+        "differs": ", ".join(comparable.differences(one, other)) or None,
+        "why_not": why_not,
+        "repeats_failed": failed[0],
+        "base_failed": failed[1],
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),
         "records": join_records(both["record"]),
@@ -67,7 +86,7 @@ def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[
 
 def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
     """From the blocks that both have; without one, the ratio of all repeats."""
-    found = pairing.ratio(one, other, quantity)
+    found = pairing.ratio(one, other, quantity, free=tuple(comparable.ALIKE) + ("steering",))
     if math.isnan(found.ratio):
         ratio = log_sample(one[quantity]).middle / log_sample(other[quantity]).middle
         return pairing.UNPAIRED, (ratio, math.nan, math.nan)

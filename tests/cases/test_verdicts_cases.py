@@ -1,0 +1,398 @@
+"""Verdicts: failures that are left out of them, and unlike things that they compare."""
+
+import copy
+import itertools
+import math
+import shutil
+import sys
+
+import compare_machines
+import numpy as np
+import pandas as pd
+import pytest
+import run_files
+import test_target_quality as quality
+from examples import STUDY, expand
+from test_check import POINT, RUNTIME, Machine, study_with
+from test_findings import GRID, declared, rows, study_of
+from test_tuning import RUN
+
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.experiment import expansion
+from study.records import pairing, tuner
+from study.records.record import make_record
+from study.records.tidy import arms_text, loading_frame, runs_frame
+from study.report.findings import outcome
+from study.report.tables import TABLES
+from study.report.tables.tuner import sentences
+
+TEN = [10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 10.03, 9.97, 10.0]
+FASTER = {"ours": "chunked"}
+S = 10**9
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch, capsys):
+    """A machine on which references are accepted and checked; see `test_check.Machine`."""
+
+    def make(run, **facts):
+        return run_files.make_run(tmp_path, run, **facts)
+
+    return Machine(make, tmp_path, monkeypatch, capsys)
+
+
+def replaced(local, study, runtimes, failing=0, **facts):
+    """Replace all runs; the first ones failed."""
+    local.runs(study, runtimes, **facts)
+    for run, seconds in zip(study.runs[:failing], runtimes, strict=False):
+        shutil.rmtree(local.results / "local" / "runs" / run.directory)
+        folder = local.make_run(run, status="failed", runtime=seconds, started=next(local.started))
+        write_json(folder / "record.json", make_record(folder))
+
+
+@pytest.mark.case("failed-runs-in-check", source="ordo-one/benchmark #289", right="exit 1; not accepted")
+@pytest.mark.parametrize("failing", [7, 10])
+def test_runs_that_fail_now_fail_the_check_and_are_not_accepted(local, ours, failing):
+    study = study_with(RUNTIME, repeats=10)
+    local.runs(study, TEN)
+    local.check("--accept")
+    before = local.file.read_text()
+    replaced(local, study, TEN, failing)
+    code, text = local.check()
+    ours(f"exit {code}: {local.row.verdict}")
+    assert (code, local.row.verdict, local.row.repeats_failed) == (1, "failures", failing)
+    assert f"failed in {failing} of 10 runs (oom)" in text
+    code, _, error = local.ended("--accept")
+    assert (code, local.file.read_text()) == (2, before)
+    assert f"not accepted, failures (failed in {failing} of 10 runs (oom))" in error
+
+
+@pytest.mark.case("one-new-failure-among-added-repeats", source="our own", right="exit 1")
+def test_added_repeats_that_all_fail_are_no_reference_s_own_runs(local, ours):
+    local.runs(study_with(RUNTIME), TEN[:4])
+    local.check("--accept")
+    study = study_with(RUNTIME, repeats=7)
+    local.study = study
+    for run in study.runs[4:]:
+        folder = local.make_run(run, status="failed", started=next(local.started))
+        write_json(folder / "record.json", make_record(folder))
+    code, _ = local.check()
+    ours(f"exit {code}: {local.row.verdict}")
+    assert (code, local.row.verdict) == (1, "failures")
+
+
+@pytest.mark.case("survivors-to-target", source="mlcommons/training_policies #361", right="exit 1, not accepted")
+@pytest.mark.parametrize("missed", [5, 8])
+def test_runs_that_miss_the_target_fail_the_check_of_its_time(local, ours, missed):
+    content = {**copy.deepcopy(STUDY), "runs": [{**POINT, "repeats": 8}],
+               "references": [{"quantity": "launch_to_target_s", "high": 0.1}]}  # fmt: skip
+    content["datasets"]["nt3"]["target_quality"] = {
+        "quantity": "validation_accuracy",
+        "at_least": 0.95,
+        "why": "a test",
+    }
+    study = expansion.expand("test", content, "test.yaml")
+    facts = {"times": [0.75] * 4, "more_edges": tuple(quality.TRAIN)}
+    local.started = itertools.repeat(quality.STARTED)
+    local.runs(study, [20.0] * 8, validation=[*quality.LEARNT], **facts)
+    local.check("--accept")
+    for run in study.runs[:missed]:
+        shutil.rmtree(local.results / "local" / "runs" / run.directory)
+        folder = local.make_run(run, started=quality.STARTED + 1, validation=quality.NEVER, **facts)
+        write_json(folder / "record.json", make_record(folder))
+    code, text = local.check()
+    ours(f"exit {code}: {local.row.verdict}")
+    assert (code, local.row.verdict) == (1, "failures")
+    assert f"missed the target in {missed} of 8 runs" in text
+    assert local.ended("--accept")[0] == 2
+
+
+def to_target(reached, repeats=8):
+    """A finding on the time to the target; ``chunked`` takes half as long, and reaches it in some blocks only."""
+    study = study_of({**GRID, "repeats": repeats})
+
+    def has(run):
+        return run["loader"] != "chunked" or run.repeat in reached
+
+    def seconds(run):
+        return (50.0 if run["loader"] == "chunked" else 100.0) + 0.1 * run.repeat if has(run) else None
+
+    runs = rows(study, lambda run: 1.0, launch_to_target_s=seconds, target_reached=has)
+    return outcome.outcome(declared(quantity={"column": "launch_to_target_s"}), study, runs)
+
+
+@pytest.mark.case("survivors-to-target-in-a-finding", source="mlcommons/training_policies #361", right="no verdict")
+def test_an_arm_that_misses_the_target_is_not_faster(ours):
+    found = to_target(reached=(2, 4, 7))
+    ours(found.sentence)
+    assert (found.verdict, found.estimate) == ("not_enough_runs", None)
+    assert "loader chunked missed the target in 5 of 8 runs" in found.sentence
+    assert to_target(reached=range(1, 9)).verdict == "yes"
+
+
+def with_failures(where, kind="oom", message="no memory", repeats=8):
+    """A finding of runtimes: ``chunked`` is shorter by 30 %; runs for which ``where`` holds failed."""
+    study = study_of({**GRID, "repeats": repeats})
+    runs = rows(study, lambda run: (0.7 if run["loader"] == "chunked" else 1.0) * (1 + 0.001 * run.repeat))
+    planned = sorted(study.runs, key=lambda run: run.repeat)
+    failed = [bool(where(run)) for run in planned]
+    runs = runs.assign(
+        status=np.where(failed, "failed", "ok"),
+        failure_kind=[kind if each else None for each in failed],
+        failure_message=[message if each else None for each in failed],
+    )
+    return outcome.outcome(declared(), study, runs)
+
+
+@pytest.mark.case("one-crash-in-the-faster-arm", source="our own", right="no verdict: 1 of 8 runs")
+def test_failures_of_the_faster_arm_take_its_verdict(ours):
+    found = with_failures(lambda run: run["loader"] == "chunked" and run.repeat == 5)
+    ours(found.sentence)
+    assert found.verdict == "not_enough_runs"
+    assert "loader chunked failed in 1 of 8 runs" in found.sentence
+
+
+@pytest.mark.case("failures-that-are-not-the-arm-s", source="our own", right="yes")
+@pytest.mark.parametrize(
+    "failing",
+    [
+        {"where": lambda run: run["loader"] == "chunked" and run.repeat == 5, "kind": "host_lost"},
+        {"where": lambda run: run["loader"] == "chunked" and run.repeat == 5, "kind": "killed",
+         "message": "its batch job 7 was lost (no exit status), as an earlier one was"},
+        {"where": lambda run: run.repeat == 5},  # both arms of a block
+        {"where": lambda run: run["loader"] == "read_csv" and run.repeat == 5},  # the slower one
+    ],
+)  # fmt: skip
+def test_failures_that_do_not_speak_against_an_arm_leave_its_verdict(ours, failing):
+    found = with_failures(**failing)
+    ours(found.verdict)
+    assert found.verdict == "yes"
+    assert "Left out:" in found.sentence
+
+
+def of_arms(seconds=lambda run: 8.0 if run["loader"] == "chunked" else 10.0, **more):
+    study = study_of({**GRID, "repeats": 6})
+    return outcome.outcome(declared(), study, rows(study, lambda run: seconds(run) * (1 + 0.001 * run.repeat), **more))
+
+
+def per_arm(one, other):
+    return lambda run: one if run["loader"] == "chunked" else other
+
+
+@pytest.mark.case("mixed-code", source="airspeed-velocity/asv #509, #687", right="no verdict, the difference named")
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"training_code": per_arm("new", "old")}, "versions of the code"),
+        ({"packages": per_arm("tensorflow 2.18", "tensorflow 2.15")}, "versions of the libraries"),
+        ({"hosts": per_arm("n2", "n1")}, "on different hosts"),
+        ({"communication_libraries": per_arm("mpi 4", "mpi 5")}, "communication libraries"),
+        ({"steering": per_arm('{"OMP_PROC_BIND": "true"}', "{}")}, "settings of the environment"),
+        ({"job_options": per_arm("-q fast", "-q slow")}, "options of batch jobs"),
+        ({"data_checksum": per_arm("a", "b")}, "versions of the data"),
+        ({"memory_mode": per_arm("flat", "cache")}, "memory modes"),
+    ],
+)
+def test_arms_that_differ_in_more_than_their_key_have_no_verdict(ours, more, why):
+    found = of_arms(**more)
+    ours(f"{found.verdict}: {found.left_out[0]['reason']}")
+    assert (found.verdict, len(found.left_out)) == ("not_enough_runs", 12)
+    assert why in found.left_out[0]["reason"]
+
+
+@pytest.mark.case("code-changed-between-blocks", source="airspeed-velocity/asv #509", right="yes, and said")
+def test_blocks_of_two_versions_are_each_of_one(ours):
+    found = of_arms(training_code=lambda run: "old" if run.repeat <= 3 else "new")
+    ours(found.verdict)
+    assert found.verdict == "yes"
+    assert found.sentence.endswith("Its blocks are of several versions of the code.")
+
+
+@pytest.mark.case("code-changed-within-a-block", source="our own", right="5 blocks")
+def test_a_change_of_code_costs_the_block_in_which_it_fell(ours):
+    places = itertools.count()
+    found = of_arms(training_code=lambda run: "old" if next(places) < 5 else "new")
+    ours(f"{found.blocks} blocks")
+    assert (found.verdict, found.blocks, len(found.left_out)) == ("yes", 5, 2)
+
+
+@pytest.mark.case("arms-take-turns-on-two-nodes", source="our own", right="yes")
+def test_hosts_by_turns_are_no_other_arm(ours):
+    found = of_arms(hosts=lambda run: "n1" if (run.repeat % 2) == (run["loader"] == "chunked") else "n2")
+    ours(found.verdict)
+    assert (found.verdict, found.blocks) == ("yes", 6)
+    always = of_arms(hosts=lambda run: "n1 n2" if run["loader"] == "chunked" else "n1")
+    assert always.verdict == "yes", "fewer hosts of the same ones"
+
+
+def timed(starts_s, seconds=(75.0, 100.0), **more):
+    study = study_of({**GRID, "repeats": len(starts_s) // 2})
+    runs = rows(study, lambda run: seconds[run["loader"] != "chunked"] * (1 + 0.0001 * run.repeat))
+    clocks = {
+        name: [int(each * S) for each in values] for name, values in {"started_wall_ns": starts_s, **more}.items()
+    }
+    return study, runs.assign(**clocks)
+
+
+@pytest.mark.case("runs-at-once", source="mlco2/codecarbon #96, #544, #681", right="no verdict: at the same time")
+def test_runs_that_were_on_one_host_at_once_are_not_paired(ours):
+    study, runs = timed([2000.0 + 0.1 * place for place in range(6)])
+    found = outcome.outcome(declared(), study, runs)
+    ours(f"{found.verdict}: {found.left_out[0]['reason']}")
+    assert (found.verdict, found.blocks) == ("not_enough_runs", 0)
+    study, runs = timed([2000.0 + 110 * place for place in range(6)])
+    assert outcome.outcome(declared(), study, runs).verdict == "yes"
+    beside = runs.iloc[:1].assign(
+        record="runs/another/record.json", started_wall_ns=runs["started_wall_ns"].iloc[2] + S
+    )
+    found = outcome.outcome(declared(), study, pd.concat([runs, beside]))
+    assert found.verdict == "not_enough_runs", "also beside a run of another point"
+    assert "another run was on its host at the same time" in [each["reason"] for each in found.left_out]
+
+
+@pytest.mark.case("blocks-that-overlap-on-other-hosts", source="our own", right="unpaired")
+def test_blocks_that_overlap_are_unpaired():
+    _, runs = timed([2000.0 + 60 * place for place in range(6)], hosts=range(6))
+    runs["hosts"] = [f"n{place % 2}" for place in range(6)]
+    one, other = (runs[[loader in record for record in runs["record"]]] for loader in ("chunked", "read_csv"))
+    found = pairing.ratio(one.assign(hosts="n1"), other.assign(hosts="n1 n0", runtime_s=70.0), "runtime_s")
+    assert found.blocks == 0 or found.pairing == pairing.UNPAIRED
+
+
+@pytest.mark.case("shared-node-energy", source="mlco2/codecarbon #681, #936", right="empty, with the reason")
+def test_the_energy_of_a_node_that_two_runs_share_is_neither_s(make_run_in, ours):
+    runs = make_run_in([2000, 2010])
+    shared = runs.assign(energy_job_j=30000.0, node_energy_j=30000.0, power_source="measured")
+    from study.records.power import without_shared
+
+    found = without_shared(shared)
+    ours(found["energy_job_j"].tolist())
+    assert found[["energy_job_j", "node_energy_j"]].isna().all(axis=None)
+    assert "at the same time" in found["power_reason"].iloc[0]
+    alone = make_run_in([3000, 3100]).assign(energy_job_j=30000.0, power_source="measured")
+    assert without_shared(alone)["energy_job_j"].tolist() == [30000.0] * 2
+
+
+@pytest.fixture
+def make_run_in(tmp_path):
+    """The tidy table of two runs of 20 s that began at these times (s)."""
+
+    def build(starts):
+        planned = expand(gpus=1, repeats=len(starts))
+        for run, start in zip(planned, starts, strict=True):
+            folder = run_files.make_run(tmp_path / str(starts[0]), run, started=start * S, load=(2.0,))
+            write_json(folder / "record.json", make_record(folder))
+        return runs_frame(planned, {"nt3": "c0de"}, tmp_path / str(starts[0]) / "local")
+
+    return build
+
+
+@pytest.mark.case("clock-step-between-blocks", source="green-metrics-tool #1350", right="yes, 25 %")
+def test_a_wall_clock_that_is_set_between_blocks_does_not_order_them(ours):
+    at = [100.0 * place for place in range(12)]
+    set_back = [each - 600 * (place >= 6) for place, each in enumerate(at)]
+    study, runs = timed(set_back, started_monotonic_ns=at)
+    found = outcome.outcome(declared(), study, runs.assign(boot_id="b"))
+    ours(f"{found.verdict}, {found.estimate:.3g} %")
+    assert (found.verdict, round(found.estimate)) == ("yes", 25)
+    by_wall = outcome.outcome(declared(), study, runs.drop(columns="started_monotonic_ns"))
+    assert by_wall.verdict == "not_enough_runs"
+    assert "by their clocks" in by_wall.sentence or "at the same time" in by_wall.left_out[0]["reason"]
+
+
+def copied(tmp_path, monkeypatch, more=0):
+    """Results of three runs and a copy of them; with ``more``, further runs were made in the copy."""
+    planned = expand(gpus=2, repeats=3 + more)
+    numbers = itertools.count(1)
+    for run in sorted(planned, key=lambda run: run.repeat):
+        folder = run_files.make_run(tmp_path, run, runtime=10.0 + run.repeat / 10, started=next(numbers))
+        write_json(folder / "record.json", make_record(folder))
+    for name, runs in (("old", planned[:3]), ("new", planned)):
+        made = tmp_path / name / "local" / "studies" / "one"
+        (made / "tables").mkdir(parents=True)
+        (made / "tables" / "scaling.csv").write_text("")
+        shutil.copytree(tmp_path / "local" / "runs", tmp_path / name / "local" / "runs")
+        runs_frame(runs, {"nt3": "c0de"}, tmp_path / name / "local").to_csv(made / "runs.csv", index=False)
+        loading_frame([], "c0de", tmp_path / name / "local").to_csv(made / "loading.csv", index=False)
+    given = [f"{name}={tmp_path}/{name}/local/studies/one" for name in ("old", "new")]
+    monkeypatch.setattr(sys, "argv", ["compare", *given, "--output", str(tmp_path / "both")])
+    compare_machines.main()
+
+
+@pytest.mark.case("copied-results", source="faster-cpython/tools #72", right="refused: a copy")
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_copy_is_not_compared_with_itself(tmp_path, monkeypatch, ours, more):
+    with pytest.raises(StudyError, match="a copy compared with itself") as refused:
+        copied(tmp_path, monkeypatch, more)
+    ours(str(refused.value)[:60])
+    assert "\n" not in str(refused.value)
+
+
+def tuned(**more):
+    """A study with an arm that is 10 % faster in eight blocks."""
+    content = copy.deepcopy(STUDY)
+    content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv",
+                        "repeats": 8, "tuning": {"xla": {"xla": True}}}]  # fmt: skip
+    study = expansion.expand("test", content, "test.yaml")
+    rng = np.random.default_rng(3)
+    found = []
+    for place, run in enumerate(sorted(study.runs, key=lambda run: run.repeat)):
+        arm = run.arms[0].name
+        seconds = 0.1 * math.exp(0.005 * rng.standard_normal()) / (1.1 if arm == "xla" else 1)
+        found.append({**RUN, **run.parameters, "block": run.repeat, "arms": arms_text(run), "started_wall_ns": place,
+                      "record": f"runs/{run.directory}/record.json", "time_per_step_s": seconds,
+                      **{name: value(arm, run) for name, value in more.items()}})  # fmt: skip
+    runs = pd.DataFrame(found)
+    (answer,) = tuner.answers(study, runs)
+    return answer, " | ".join(sentences(answer)), TABLES["tuning"].make(runs, pd.DataFrame()).frame.iloc[0]
+
+
+@pytest.mark.case("tune-mixed-code", source="airspeed-velocity/asv #509", right="not turned, and why")
+def test_an_arm_of_other_code_is_not_turned(ours):
+    answer, told, row = tuned(training_code=lambda arm, run: arm, packages=lambda arm, run: arm)
+    ours(told[:60])
+    assert answer.verdict == tuner.NOT_ENOUGH
+    assert "several versions of the code" in told
+    assert pd.isna(row["verdict"]) and "several versions of the code" in row["blocks_unlike"]
+    assert tuned()[0].verdict == tuner.TURN
+
+
+@pytest.mark.case("tune-first-epoch", source="alpa #823", right="not turned: runs take longer")
+def test_an_arm_whose_runs_take_longer_is_not_turned(ours):
+    answer, told, _ = tuned(runtime_s=lambda arm, run: (90.0 if arm == "xla" else 30.0) + run.repeat / 10)
+    ours(told[:60])
+    assert answer.verdict == tuner.KEEP
+    assert "whole runs take" in told and "longer" in told
+
+
+@pytest.mark.case("tune-one-crash-in-the-table", source="our own", right="no verdict")
+def test_a_faster_arm_that_fails_more_often_has_no_verdict_in_the_table(ours):
+    _, _, row = tuned(status=lambda arm, run: "failed" if arm == "xla" and run.repeat == 2 else "ok",
+                      failure_kind=lambda arm, run: "oom")  # fmt: skip
+    ours(row["verdict"])
+    assert pd.isna(row["verdict"]) and row["repeats_failed"] == 1
+    assert tuned()[2]["verdict"] == "faster"
+
+
+@pytest.mark.case("speedup-baseline", source="WebKit/Speedometer #407, golang/go #19565", right="2")
+def test_a_speedup_is_the_mean_of_the_blocks_ratios(tmp_path, ours):
+    numbers = itertools.count(1)
+    planned = expand(gpus=[1, 2], epochs=8, repeats=3)
+    for run in sorted(planned, key=lambda run: (run.repeat, run.gpus)):
+        runtime = 10.0 * run.repeat / run.gpus
+        folder = run_files.make_run(tmp_path, run, runtime=runtime, started=next(numbers), load=(2.0,) * run.gpus)
+        write_json(folder / "record.json", make_record(folder))
+    runs = runs_frame(planned, {"nt3": "c0de"}, tmp_path / "local")
+    found = TABLES["scaling"].make(runs, pd.DataFrame()).frame.set_index("gpus")
+    ours(f"{found.loc[2, 'speedup']:g}")
+    assert found.loc[2, ["speedup", "speedup_low", "speedup_high"]].tolist() == pytest.approx([2, 2, 2])
+
+
+@pytest.mark.case("controls", source="instructlab/training #392, mlcommons/training_policies #361", right="5; none")
+def test_an_olympic_mean_stands_one_run_that_never_reaches_the_target(ours):
+    from study.report.tables.time_to_quality import olympic_mean
+
+    ours(f"{olympic_mean([10, 1, 2, 3, np.inf]):g}")
+    assert olympic_mean([10, 1, 2, 3, np.inf]) == 5
+    assert np.isnan(olympic_mean([1, 2, 3, np.inf, np.inf]))
