@@ -1,14 +1,26 @@
-"""The cores that a rank may use: all that the host allows, or the first ones of them (``core_limit``).
+"""The cores and the memory that a process may use: what the host has, less what affinity and control groups withhold.
 
-Imports nothing of the study, so that a rank can call it before its other imports, whose processor time counts too.
+A process on eight cores may be allowed the CPU time of half a core (a container's ``--cpus 0.5``). So every number of
+threads or processes, and the check for oversubscription, comes from here and never from `os.cpu_count`.
+
+Sources: sched_setaffinity(2) (the affinity is already within the cpuset of the control group); the kernel's
+Documentation/admin-guide/cgroup-v2.rst (``cpu.max``, ``memory.max``), Documentation/scheduler/sched-bwc.rst
+(``cpu.cfs_quota_us``), Documentation/admin-guide/cgroup-v1/memory.rst, cgroups(7) and proc_pid_mountinfo(5).
+
+Imports nothing of the study, so that a rank can call it before its other imports, whose processor time counts too, and
+so that `study.machines.probe` can load it by its path on another host.
 """
 
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "STUDY_CORE_LIMIT"
+ROOT = Path("/")  # below which /proc and /sys are read; tests have others
+UNLIMITED_BYTES = 1 << 60  # version 1 of control groups writes a huge number for "no limit"
 
 
 class Limited(NamedTuple):
@@ -19,14 +31,16 @@ class Limited(NamedTuple):
 
 
 limited: Limited | None = None  # this process, once `limit` has kept it on some cores
+usable_at_start: float | None = None  # `usable` of this process before `limit` and before threads were bound
 
 
 def limit(variables: Mapping[str, str] = os.environ) -> None:
     """Keep this process, and threads and processes that it starts later, on the first cores that it may use.
 
-    The number is in the environment; without it, nothing changes. With fewer cores than that, all of them stay.
+    The number is in the environment; without it, no core is withheld. With fewer cores than that, all of them stay.
     """
-    global limited
+    global limited, usable_at_start
+    usable_at_start = usable()
     number = int(variables.get(VARIABLE, 0))
     if number:
         cores = allowed()[:number]
@@ -35,5 +49,132 @@ def limit(variables: Mapping[str, str] = os.environ) -> None:
 
 
 def allowed() -> list[int]:
-    """The cores that this process may use, ascending."""
+    """The logical CPUs that this process may use, ascending: its affinity, which is within its cpuset."""
     return sorted(os.sched_getaffinity(0))
+
+
+def physical(root: Path = ROOT) -> int | None:
+    """The number of cores to which the `allowed` logical CPUs belong; None where the kernel does not say.
+
+    Two hyper-threads of one core share its units, so they are one core.
+    """
+    siblings = set()
+    for number in allowed():
+        try:
+            folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
+            siblings.add((folder / "thread_siblings_list").read_text().strip())
+        except OSError:
+            return None
+    return len(siblings)
+
+
+def quota(root: Path = ROOT) -> float | None:
+    """The CPU time, in cores, that control groups allow this process; None without a limit.
+
+    It is the smallest limit of its group and of all groups above it, of both versions.
+    """
+    return min((share for folder in _groups("cpu", root) if (share := _share(folder)) is not None), default=None)
+
+
+def usable(root: Path = ROOT) -> float:
+    """The cores whose time this process can have: the `physical` ones, else the `allowed`, but at most its `quota`."""
+    number = physical(root) or len(allowed())
+    most = quota(root)
+    return number if most is None else min(number, most)
+
+
+def threads(root: Path = ROOT) -> int:
+    """How many threads can work at once: one for each `allowed` logical CPU, within the `quota`; at least one."""
+    most = quota(root)
+    return len(allowed()) if most is None else max(1, min(len(allowed()), int(most)))
+
+
+def memory_bytes(root: Path = ROOT) -> int:
+    """The host's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_limit_bytes(root: Path = ROOT) -> int | None:
+    """The memory that control groups allow this process, the smallest limit of them all; None without a limit."""
+    limits = (_bytes(folder) for folder in _groups("memory", root))
+    found = min((each for each in limits if each is not None), default=None)
+    return found if found is not None and found < memory_bytes() else None
+
+
+def facts(root: Path = ROOT) -> dict[str, int | float | None]:
+    """All of these of this host, for the provenance of a run."""
+    most = memory_limit_bytes(root)
+    return {
+        "cores": os.cpu_count() or len(allowed()),
+        "cores_allowed": len(allowed()),
+        "physical_cores_allowed": physical(root),
+        "cpu_quota_cores": quota(root),
+        "memory_mb": memory_bytes() / 1e6,
+        "memory_limit_mb": None if most is None else most / 1e6,
+    }
+
+
+def worth(host: Mapping[str, float | None]) -> float:
+    """As `usable`, from a host's `facts`; those of an older run may be fewer."""
+    number = host.get("physical_cores_allowed") or host["cores_allowed"]
+    most = host.get("cpu_quota_cores")
+    assert number is not None
+    return number if most is None else min(number, most)
+
+
+def _share(folder: Path) -> float | None:
+    """A group's limit of CPU time, in cores; None without one."""
+    if text := _read(folder / "cpu.max"):  # version 2: "50000 100000" or "max 100000"
+        most, _, period = text.partition(" ")
+        return int(most) / int(period or 100_000) if most.isdigit() else None
+    most, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    return int(most) / int(period) if most.isdigit() and period.isdigit() and int(period) else None
+
+
+def _bytes(folder: Path) -> int | None:
+    """A group's limit of memory; None without one."""
+    text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    return int(text) if text.isdigit() and int(text) < UNLIMITED_BYTES else None
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The folder of each control group of this process that has the controller, and of all groups above it.
+
+    Of the mount's root in /proc/self/mountinfo and the group's path in /proc/self/cgroup, a container may see either
+    one as the host does: where the path is not below the mount, the mount itself is the group.
+    """
+    paths = {}
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, names, path = (line.split(":", 2) + ["", ""])[:3]
+        paths |= dict.fromkeys(names.split(","), path)
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        name = controller if kind[0] == "cgroup" else ""
+        if name not in paths or (name and name not in kind[2].split(",")):
+            continue
+        mount = root / _unescaped(fields[4]).lstrip("/")
+        group = mount / _below(paths[name], _unescaped(fields[3]))
+        group = group if group.is_dir() else mount
+        yield from (each for each in (group, *group.parents) if each.is_relative_to(mount))
+
+
+def _below(path: str, mounted: str) -> str:
+    """A group's path below the mount of the group ``mounted``; ``.`` if it is outside of it."""
+    inside = os.path.relpath(path, mounted)
+    return "." if inside.split("/")[0] == ".." else inside
+
+
+def _unescaped(text: str) -> str:
+    """A path of mountinfo, in which blanks and the like are octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _read(path: Path) -> str:
+    """The text in a file of /proc or /sys; empty if it is not there or cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from study.core import cores
 from study.core.files import AnyPath
 from study.core.paths import ROOT
 
@@ -31,8 +32,6 @@ ENVIRONMENT = (
 
 def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Code, software, host and some ``variables`` (of the environment), as a dict for JSON."""
-    import psutil  # here, since every start of Snakemake imports this module
-
     return {
         "git": git_state(),
         "python": platform.python_version(),
@@ -42,14 +41,21 @@ def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
             "name": platform.node(),
             "system": platform.platform(),
             "cpu": _cpu_model(),
-            "cores": os.cpu_count(),
-            "cores_allowed": len(os.sched_getaffinity(0)),
-            "memory_mb": psutil.virtual_memory().total / 1e6,
+            "boot_id": boot_id(),
+            **cores.facts(),
             "load_average_before": os.getloadavg()[0],
         },
         "gpus": _gpus(),
         "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
     }
+
+
+def boot_id() -> str | None:
+    """The same for all processes of this machine since its start, in containers too; None where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def table_parser() -> str:

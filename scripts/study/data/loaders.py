@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core import checked
+from study.core import checked, cores
 from study.core.errors import StudyError
 from study.core.registry import Registry
 from study.data import formats, matrix_file, text_table
@@ -98,7 +98,7 @@ def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
         header = handle.readline() if form.header else b""
         handle.seek(0, os.SEEK_END)
         # Rounded down, as read_bytes makes size // blocksize blocks.
-        blocksize = max(SMALLEST_BLOCK, handle.tell() // len(os.sched_getaffinity(0)))
+        blocksize = max(SMALLEST_BLOCK, handle.tell() // cores.threads())
     _, (blocks,) = read_bytes(str(path), delimiter=b"\n", blocksize=blocksize, sample=False)
     parse = dask.delayed(_parsed)
     frames = [parse(block, b"" if first == 0 else header, form) for first, block in enumerate(blocks)]

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from study.core import cores
 from study.core.files import AnyPath
 from study.data import arrow_blocks
 from study.data.block_faults import BlockFault
@@ -345,7 +346,7 @@ def line_feeds(content: Bytes) -> NDArray[np.int64]:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return cores.threads()
 
 
 class _Buffers(threading.local):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from study.core import cores
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 
@@ -71,7 +72,7 @@ def measure(processes: int) -> list[float]:
 
 def processes_for(ranks: int, cores_per_rank: int) -> int:
     """As many processes as the run keeps cores of this host busy."""
-    return max(1, min(ranks * cores_per_rank, len(os.sched_getaffinity(0))))
+    return max(1, min(ranks * cores_per_rank, cores.threads()))
 
 
 def summary(before: list[float], after: list[float], processes: int) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from study.core import cores
+
 TCP_INFO_BYTES = 136  # of struct tcp_info, up to and with bytes_received
 ACKED = 120  # its offset there: tcpi_bytes_acked, then tcpi_bytes_received; both unsigned 64 bits (Linux 4.1 and later)
 IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
@@ -45,7 +47,7 @@ class Traffic:
         return {
             "tcp_sent_bytes": sum(sent for sent, _ in deltas),
             "tcp_received_bytes": sum(received for _, received in deltas),
-            "cpu_busy": busy / total if total else None,
+            "cpu_busy": min(1.0, busy / (total * _allowed_share())) if total else None,
         }
 
     def _counted(self) -> dict[int, Bytes]:
@@ -78,10 +80,16 @@ def _tcp_bytes(descriptor: int) -> Bytes | None:
     return struct.unpack_from("=QQ", information, ACKED)
 
 
+def _allowed_share() -> float:
+    """The share of the time of this process's cores that it may use: less than 1 under a quota."""
+    quota, number = cores.quota(), len(cores.allowed())
+    return 1.0 if quota is None else min(1.0, quota / number)
+
+
 def _core_ticks() -> tuple[int, int]:
     """(busy, all) clock ticks of the cores that this process may use, summed."""
     busy = total = 0
-    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    allowed = {f"cpu{number}" for number in cores.allowed()}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name in allowed:

@@ -31,7 +31,8 @@ from study.machines.hosts import INTERFACE, Links
 LIMIT_S = 30  # for a host's answer; one that is busy takes long, one that is down is told sooner by ssh
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
 CLOCK_READINGS = 10
-TOLD = ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "memory_mb", "congestion_control")  # by the host itself
+TOLD = ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "physical_cores_allowed", "cpu_quota_cores",
+        "memory_mb", "memory_limit_mb", "congestion_control")  # by the host itself
 NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_command`
 
 Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
@@ -42,7 +43,7 @@ class Host:
     """One host of a run, for its record. hostname: what it calls itself, as in phases and telemetry.
 
     clock_offset_s: its clock minus the launching host's; its uncertainty is half the round trip. boot_id: equal
-    for hosts that are one machine. congestion_control: of its TCP connections.
+    for hosts that are one machine. The cores and the memory are those of `study.core.cores`. congestion_control: of its TCP connections.
     """
 
     name: str
@@ -52,7 +53,10 @@ class Host:
     cpu: str
     cores: int
     cores_allowed: int
+    physical_cores_allowed: int | None
+    cpu_quota_cores: float | None
     memory_mb: float
+    memory_limit_mb: float | None
     congestion_control: str
     clock_offset_s: float
     clock_uncertainty_s: float

@@ -2,12 +2,14 @@
 
     python -I probe.py     standard input: a request in JSON, one line; then one line for each reading of the clock
 
-It imports only the standard library, so that it can tell which packages are missing. `study.machines.host_check` starts
+It imports only the standard library, and `study.core.cores` by its path, so that it can tell which packages are
+missing. `study.machines.host_check` starts
 it, compares the answers and measures the clock's offset.
 """
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -41,9 +43,7 @@ def answer(request: dict) -> dict:
         "resolves": _resolves(name),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "cores_allowed": len(os.sched_getaffinity(0)),
-        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6,
+        **_core_facts(),
         "interfaces": dict(interfaces()),
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "reached_from": reached[:1],
@@ -54,6 +54,14 @@ def answer(request: dict) -> dict:
         "sees_token": _appears(request["token"]),
         "data": {path: _digest(path) for path in request["data"]},
     }
+
+
+def _core_facts() -> dict:
+    path = Path(__file__).parents[1] / "core" / "cores.py"
+    spec = importlib.util.spec_from_file_location("cores", path)
+    cores = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cores)
+    return cores.facts()
 
 
 def _resolves(name: str) -> bool:

@@ -6,8 +6,9 @@ import json
 import statistics
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import fastjsonschema
@@ -15,6 +16,7 @@ import pandas as pd
 
 from study.core import checked
 from study.core.checked import named_schema
+from study.core.cores import worth
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import number_or_none, read_json, sha256
@@ -22,6 +24,7 @@ from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
+from study.machines import launchers
 from study.records import checks, ensemble
 from study.training import placement, roles
 from study.training.ensemble import results
@@ -110,10 +113,11 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "git_dirty": provenance["git"]["dirty"],
             "packages": provenance["packages"],
             "host": provenance["host"]["name"],
-            "oversubscribed": _oversubscribed(run, provenance),
+            "oversubscribed": _oversubscribed(run, provenance, metrics),
+            "cpu_quota_cores": provenance["host"].get("cpu_quota_cores"),
             "started_wall_ns": outcome["started_wall_ns"],
             "started_monotonic_ns": outcome.get("started_monotonic_ns"),
-            "boot_id": outcome.get("boot_id"),
+            "boot_id": outcome.get("boot_id") or provenance["host"].get("boot_id"),
             "data_checksum": identity.fingerprint({file: each["source"] for file, each in provenance["data"].items()}),
             "session": provenance["session"],
             "steering": provenance["steering"],
@@ -493,21 +497,25 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
     return None if None in found else len(found) == 1
 
 
-def _oversubscribed(run: RunDefinition, provenance: dict[str, Any]) -> bool:
+def _oversubscribed(run: RunDefinition, provenance: dict[str, Any], metrics: Mapping[str, Any] = MappingProxyType({})) -> bool:
     """Whether the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
 
-    Or fewer than they have threads.
+    Or fewer than they have threads. Cores are physical ones, and at most as many as the quota is worth.
 
-    Hosts that are one machine, such as those of the laboratory, share its cores.
+    Hosts that are one machine, such as those of the laboratory, share its cores. Where a service node launches the
+    ranks, its cores are not theirs: each rank tells its own.
     """
     threads = max(run.compute_threads + run.parameters.get("communication_cores", 0), run.operations_at_once)
     cores = max(run.machine["cores_per_rank"], threads)
+    own = [rank["cores_usable"] for rank in metrics.get("ranks", []) if "cores_usable" in rank]
+    if launchers.of(run.machine).from_a_service_node or any(cores > each for each in own):
+        return any(cores > each for each in own)
     if hosts := provenance.get("hosts"):
         on = Counter(placement.hosts_of(run))
         processes_at: Counter[str] = Counter()
         for host in hosts:
             processes_at[host["boot_id"]] += on[host["name"]]
-        return any(processes_at[host["boot_id"]] * cores > host["cores_allowed"] for host in hosts)
+        return any(processes_at[host["boot_id"]] * cores > worth(host) for host in hosts)
     others = 1 + run["servers"] if roles.strategy_of(run) == roles.PARAMETER_SERVER else 0
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
-    return ranks * cores > provenance["host"]["cores_allowed"]
+    return ranks * cores > worth(provenance["host"])

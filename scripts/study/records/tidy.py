@@ -140,6 +140,7 @@ def _run_row(
         "oversubscribed": provenance["oversubscribed"],
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
+        "cpu_quota_cores": provenance.get("cpu_quota_cores"),
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
         "git_commit": provenance["git_commit"],

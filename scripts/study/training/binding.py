@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 
+from study.core import cores
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.training.communicator import Communicator
@@ -23,22 +24,33 @@ def bind(run: RunDefinition, communicator: Communicator) -> dict[str, list[int]]
     binding = run.parameters.get("binding", "none")
     if binding == "none":
         return None
-    allowed, local, ranks = sorted(os.sched_getaffinity(0)), communicator.local_rank, communicator.local_size
+    allowed, local, ranks = cores.allowed(), communicator.local_rank, communicator.local_size
     everyone = communicator.gather({"host": socket.gethostname(), "allowed": allowed})
     if any(each["allowed"] != allowed for each in everyone if each["host"] == socket.gethostname()):
         local, ranks = 0, 1  # the launcher has given each rank cores of its own
     if binding == "numa":
-        cores = {"compute": numa_node(allowed, local, ranks)}
+        own_by_kind = {"compute": numa_node(allowed, local, ranks)}
     else:
+        _check_quota(run.machine["cores_per_rank"] * ranks)
         own = own_cores(allowed, run.machine["cores_per_rank"], local, ranks)
         left = len(own) - run["communication_cores"]
-        cores = {"compute": own[:left], "communication": own[left:]}
-        cores = {kind: numbers for kind, numbers in cores.items() if numbers}
+        own_by_kind = {"compute": own[:left], "communication": own[left:]}
+        own_by_kind = {kind: numbers for kind, numbers in own_by_kind.items() if numbers}
     for thread in (int(path.name) for path in Path("/proc/self/task").iterdir()):
-        kind = "communication" if thread in communicator.own_threads and "communication" in cores else "compute"
+        kind = "communication" if thread in communicator.own_threads and "communication" in own_by_kind else "compute"
         with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(thread, cores[kind])
-    return cores
+            os.sched_setaffinity(thread, own_by_kind[kind])
+    return own_by_kind
+
+
+def _check_quota(needed: int) -> None:
+    """Raise `StudyError` if control groups allow the ranks less CPU time than that of the cores they are bound to."""
+    most = cores.quota()
+    if most is not None and most < needed:
+        raise StudyError(
+            f"binding: core needs {needed} cores for the ranks of this host, and a control group's quota (cpu.max or "
+            f"cpu.cfs_quota_us) allows the time of {most:g}; start fewer ranks, or use binding: none"
+        )
 
 
 def own_cores(allowed: list[int], number: int, local_rank: int, local_size: int) -> list[int]:

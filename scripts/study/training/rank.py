@@ -326,10 +326,11 @@ def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
 
 def _check_cores(run: RunDefinition) -> None:
     limit = run.parameters.get("core_limit", 0)  # a definition made before the key existed lacks it
-    if limit > len(cores.allowed()):
+    most = len(cores.allowed()) if (quota := cores.quota()) is None else min(len(cores.allowed()), quota)
+    if limit > most:
         raise StudyError(
-            f"core_limit: {limit} is more than the {len(cores.allowed())} cores that a rank may use on "
-            f"{socket.gethostname()}; give fewer"
+            f"core_limit: {limit} is more than the {most:g} cores that a rank may use on {socket.gethostname()}; "
+            "give fewer"
         )
 
 
@@ -413,6 +414,7 @@ def _write_results(
         "local_rank": communicator.local_rank,
         "host": socket.gethostname(),
         "gpu": gpu,
+        **({"cores_usable": cores.usable_at_start} if cores.usable_at_start else {}),
         "peak_memory_mb": peak_memory_mb(),
         **found.reads.as_mb(),
         **_traffic(found),

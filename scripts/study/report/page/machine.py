@@ -88,9 +88,12 @@ def _host(provenance: dict[str, Any]) -> str:
 
 def _other(host: dict[str, Any]) -> str:
     """One of several hosts on which a run had ranks."""
+    quota, most_mb = host.get("cpu_quota_cores"), host.get("memory_limit_mb")
     return (
         f"{host['name']}: {host['cpu']}, {host['cores_allowed']} of {host['cores']} cores, "
-        f"{host['memory_mb'] / 1000:.0f} GB memory"
+        + (f"the CPU time of {quota:g} cores by quota, " if quota else "")
+        + f"{host['memory_mb'] / 1000:.0f} GB memory"
+        + (f", of which {most_mb / 1000:.3g} GB by limit" if most_mb else "")
     )
 
 
