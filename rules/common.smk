@@ -26,7 +26,7 @@ from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
+from study.machines import launchers, machine, machine_lock, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
 from study.records import gathered, read_tests, references, versions
@@ -106,7 +106,8 @@ if workflow.is_main_process:
         plan.check_read(MEASURED, f"{OF_STUDY}/runs.csv")
     except StudyError as error:
         raise WorkflowError("\n".join(error.lines)) from None
-# On the user's own machine a timed job takes all cores, so that no two overlap; elsewhere it has its nodes to itself.
+# On the user's own machine a timed job takes all cores, so that no two of this Snakemake overlap, nor do they with other
+# steps; `study.machines.machine_lock` keeps those of other folders apart. Elsewhere a job has its nodes to itself.
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
 CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job

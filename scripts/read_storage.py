@@ -11,8 +11,10 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.core.statistics import summarize
 from study.data import read_test
-from study.machines import machine, storage
+from study.machines import machine, machine_lock, storage
 from study.records import read_tests
+
+LONGEST_READ_S = 600  # for other timed runs of this user, which wait for the end of the test
 
 
 def main() -> None:
@@ -27,7 +29,10 @@ def main() -> None:
         help="a CSV file with one row per read; by default results/MACHINE/storage.csv, which table storage shows",
     )
     arguments = parser.parse_args()
-    table = _measured(_folders(arguments.machine), arguments.size_mb, arguments.repeats)
+    folders = _folders(arguments.machine)
+    reads = 2 * len(folders) * arguments.repeats * LONGEST_READ_S
+    with machine_lock.alone(f"read test of the storage of {arguments.machine}", reads):
+        table = _measured(folders, arguments.size_mb, arguments.repeats)
     output = arguments.output or read_tests.file(Path(configuration.settings()["results_dir"]) / arguments.machine)
     write_text(output, table.to_csv(index=False))
     print("\n".join(_summary(table)))

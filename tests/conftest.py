@@ -1,11 +1,20 @@
 """Tests on several workers (pytest -n): one that is marked ``timed`` has the machine to itself."""
 
+import atexit
 import contextlib
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure():
+    """The runs of each worker's tests have a lock of their own, so that they wait for no other runs."""
+    folder = tempfile.TemporaryDirectory(prefix="study-locks-tests-")
+    atexit.register(folder.cleanup)
+    os.environ["STUDY_LOCKS"] = folder.name
 
 
 @pytest.hookimpl(wrapper=True)

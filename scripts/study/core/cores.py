@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 VARIABLE = "STUDY_CORE_LIMIT"
 ROOT = Path("/")  # below which /proc and /sys are read; tests have others
@@ -114,11 +114,10 @@ def facts(root: Path = ROOT) -> dict[str, int | float | None]:
     }
 
 
-def worth(host: Mapping[str, float | None]) -> float:
-    """As `usable`, from a host's `facts`; those of an older run may be fewer."""
-    number = host.get("physical_cores_allowed") or host["cores_allowed"]
-    most = host.get("cpu_quota_cores")
-    assert number is not None
+def worth(host: Mapping[str, Any]) -> float:
+    """As `usable`, from a host's `facts`; those of an older run are fewer."""
+    number: int = host.get("physical_cores_allowed") or host["cores_allowed"]
+    most: float | None = host.get("cpu_quota_cores")
     return number if most is None else min(number, most)
 
 

@@ -1,7 +1,6 @@
 """Write files whole or not at all (to a temporary name, then renamed); checksums."""
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from study.core import locks
 from study.core.errors import StudyError
 
 AnyPath = str | os.PathLike[str]
@@ -33,7 +33,7 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
     lock = os.open(aside, os.O_CREAT | os.O_RDWR, 0o666)
     try:
         with naming(path):
-            _is_locked(lock)
+            locks.attempt(lock)  # where there are no locks, those that killed processes left stay
             yield aside
             with open(aside, "rb") as handle:
                 os.fsync(handle.fileno())
@@ -60,18 +60,10 @@ def _remove_abandoned(path: Path) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(other, os.O_RDWR)
             try:
-                if _is_locked(lock):
+                if locks.attempt(lock) is locks.Lock.HELD:
                     other.unlink()
             finally:
                 os.close(lock)
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Try to lock an open file for this process; whether that succeeded."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def meant_for(aside: Path) -> str | None:

@@ -23,6 +23,7 @@ LOAD_FILE = ROOT / "scripts" / "load_file.py"
 LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
 STORE_MATRIX = ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
+LIMIT_S = 3600  # of one load, or of storing one matrix
 NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None}
 FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
           "crc32": None}  # fmt: skip
@@ -35,14 +36,15 @@ def measure(
     repeats: int,
     labels: Mapping[str, str],
     output: AnyPath,
+    timed_alone: Mapping[str, Any] | None = None,
 ) -> None:
     """Load each file with each loader ``repeats`` times and write all samples to ``output``.
 
     files: {file: {"raw": path, "npy": path, "sidecar": path, "form": dict}}, or of images {file: {"folders": {loader:
     path}, "form": dict, "model": dict}}. page_caches: warm, cold or both. If the
     machine cannot drop a file's pages, there are no cold samples and ``cold_reason`` gives the reason. labels: columns
-    that are the same for all samples (machine, benchmark, dataset). A load that fails is a sample with its message, not
-    an error.
+    that are the same for all samples (machine, benchmark, dataset). timed_alone: for the provenance, the lock under
+    which they are loaded. A load that fails is a sample with its message, not an error.
     """
     reason = _why_not_cold(files) if "cold" in page_caches else None
     caches = [cache for cache in page_caches if cache == "warm" or reason is None]
@@ -66,7 +68,10 @@ def measure(
         "cold_reason": reason,
         "files": {file: _described(paths) for file, paths in files.items()},
         "samples": samples,
-        "provenance": provenance.collect(environment.without_steering(os.environ)),
+        "provenance": {
+            **provenance.collect(environment.without_steering(os.environ)),
+            "timed_alone": timed_alone,
+        },
     }
     checked.check(result, "loading", str(output))
     write_sealed(output, result)
@@ -128,7 +133,10 @@ def _in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
     """The JSON that a script prints, or its failure."""
     line = [sys.executable, str(script), *map(str, arguments)]
     variables = environment.without_steering(os.environ)  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
-    done = subprocess.run(line, capture_output=True, text=True, env=variables)
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", env=variables, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return {**FAILED, "message": f"it did not end within {LIMIT_S} s, and was ended"}
     if done.returncode == 0:
         return {"status": "ok", "message": None, **json.loads(done.stdout)}
     message = (done.stderr.strip().splitlines() or ["no error message"])[-1][:500]

@@ -1,9 +1,14 @@
 """Start a run's ranks, wait for them, and record how the run ended; a failed run is a result too."""
 
+from __future__ import annotations
+
+import contextlib
 import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +21,14 @@ from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.launch import failure, processes, run_directory, spots, supervision, variables
-from study.machines import host_check, laboratory, launchers, queues, remote
+from study.machines import host_check, laboratory, launchers, machine_lock, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
 from study.training.ensemble import results
 
 KILL_S = 1.0  # in which a guard ends its ranks
+AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
+STALE_S = 60.0  # after which hosts are checked anew
 
 
 def launch(
@@ -40,8 +47,14 @@ def launch(
     Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
     """
     folder = Path(folder)
-    with run_directory.alone_in(folder) as lock:
-        _launch(run, folder, time_limit_s, stall_limit_s, job, lock, calibrated)
+    with run_directory.alone_in(folder) as lock, _alone_on_machine(run, folder, time_limit_s) as place:
+        limits = supervision.Limits(
+            time_limit_s,
+            stall_limit_s,
+            lambda: heartbeats.latest(folder / "ranks"),
+            lambda now: queues.is_last_moment(job, now),
+        )
+        _launch(run, folder, limits, job, place, lock, calibrated)
 
 
 def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
@@ -104,15 +117,15 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
 def _launch(
     run: RunDefinition,
     folder: Path,
-    time_limit_s: float,
-    stall_limit_s: float,
+    limits: supervision.Limits,
     job: dict[str, Any] | None,
+    place: _Place,
     lock: int,
     calibrated: bool,
 ) -> None:
     unchanged.check_data(run.data)
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
-    hosts, links = _checked_hosts(run, folder)
+    hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = _line(run, folder, {**run.machine, "links": links}, program)
     code = code_version.training_code(run.benchmark["name"])
     of_ranks = variables.of_ranks(run, folder, stall_limit_s)
@@ -124,6 +137,7 @@ def _launch(
         "steering": environment.steering(of_ranks),
         "data": _data(run),
         "hosts": [host.as_dict() for host in hosts],
+        "timed_alone": place.as_dict(),
         **provenance.collect(of_ranks),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
@@ -131,16 +145,10 @@ def _launch(
     run.write(folder / "run.yaml")
     write_json(folder / "provenance.json", facts)
 
-    limits = supervision.Limits(
-        time_limit_s,
-        stall_limit_s,
-        lambda: heartbeats.latest(folder / "ranks"),
-        lambda now: queues.is_last_moment(job, now),
-    )
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
     began_monotonic_ns = time.monotonic_ns()
-    ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, lock, limits)
+    ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, [lock, *place.descriptors], limits)
     _refuse_unanswered(run, folder, ended.last_lines)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
@@ -156,6 +164,45 @@ def _launch(
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The hosts of a run and their links, checked, and the locks of the machines that they are."""
+
+    hosts: list[host_check.Host]
+    links: Links | None
+    held: list[machine_lock.Held] | None  # None in a batch job, which has nodes of its own
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Of the locks of this host."""
+        return [each.descriptor for each in self.held or [] if each.descriptor is not None]
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """For the provenance: whether no other run of this user's was timed meanwhile, as far as locks can tell."""
+        return None if self.held is None else machine_lock.together(self.held)
+
+
+@contextlib.contextmanager
+def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float) -> Iterator[_Place]:
+    """Check the run's hosts and hold the lock of each machine that they are, on machines without a batch system."""
+    hosts, links = _checked_hosts(run, folder)
+    if not machine_lock.is_needed(run.machine):
+        yield _Place(hosts, links, None)
+        return
+    purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S
+    own = provenance.boot_id()
+    # By boot id: hosts that are one machine share its lock, and all runs take several in one order.
+    by_machine = {host.boot_id: host.name for host in sorted(hosts, key=lambda host: host.boot_id)} or {own: ""}
+    with contextlib.ExitStack() as stack:
+        held = [
+            stack.enter_context(machine_lock.alone_on(None if machine == own else name, purpose, limit_s))
+            for machine, name in by_machine.items()
+        ]
+        if hosts and sum(each.waited_s for each in held) > STALE_S:
+            hosts, links = _checked_hosts(run, folder)  # clocks have drifted since
+        yield _Place(hosts, links, held)
 
 
 def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:

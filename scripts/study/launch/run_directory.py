@@ -1,15 +1,16 @@
 """A run's directory: locked by one launch at a time, emptied before it, and filled with what the ranks wrote."""
 
 import contextlib
-import fcntl
 import gzip
 import os
 import shutil
+import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
 from study.experiment import autotuning
@@ -32,29 +33,29 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
 def alone_in(folder: Path) -> Iterator[int]:
     """Lock ``folder`` for one launch: a killed Snakemake may have left an earlier launch running.
 
-    The lock of a killed launch is held until its guard has killed its ranks, which takes a moment.
+    The lock of a killed launch is held until its guard has killed its ranks, which takes a moment. Where the file
+    system has no locks, the launch goes on without one, with a warning.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     deadline = time.monotonic() + LOCK_S
     try:
-        while not _locked(descriptor):
+        while (result := locks.attempt(descriptor)) is locks.Lock.TAKEN:
             if time.monotonic() > deadline:
                 raise StudyError(
                     f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
                     "(pkill -f scripts/train.py), then run again"
                 )
             time.sleep(0.1)
+        if result is locks.Lock.MISSING:
+            print(
+                f"warning: {folder}: its file system has no locks (flock), so nothing keeps a second Snakemake from "
+                "starting this run meanwhile; start none, or move results_dir (config/config.yaml) elsewhere",
+                file=sys.stderr,
+            )
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def empty(folder: Path, keep: Collection[str] = ()) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,17 +35,17 @@ class Ended:
     ended_wall_ns: int  # begin plus monotonic duration
 
 
-def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, until: Limits) -> Ended:
+def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequence[int], until: Limits) -> Ended:
     """Run ``line`` in its own session until it ends or hits a limit.
 
-    variables: its environment. log: the file that receives a copy of its output. lock: a file descriptor that it holds.
-    until: the `Limits`. SIGTERM and SIGHUP end it too, and then this process, as `SystemExit`, unless they are due to
-    the batch job's walltime.
+    variables: its environment. log: the file that receives a copy of its output. held: file descriptors of locks that
+    it holds. until: the `Limits`. SIGTERM and SIGHUP end it too, and then this process, as `SystemExit`, unless they
+    are due to the batch job's walltime.
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     began_wall, began = now()
     with _signals_as_exit():  # from before the start, so that a signal in between has the same exit code
-        process = _start(line, variables, lock)
+        process = _start(line, variables, held)
         reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
         try:
             reader.start()
@@ -64,7 +64,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, lock: int, un
     return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration)
 
 
-def _start(line: list[str], variables: dict[str, str], lock: int) -> subprocess.Popen[str]:
+def _start(line: list[str], variables: dict[str, str], held: Sequence[int]) -> subprocess.Popen[str]:
     """Start the command line in a session of its own, under the guard that ends it when this process is gone."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, *line],
@@ -75,7 +75,7 @@ def _start(line: list[str], variables: dict[str, str], lock: int) -> subprocess.
         text=True,
         errors="replace",
         start_new_session=True,
-        pass_fds=(lock,),  # held for as long as the launcher lives, whatever becomes of this process
+        pass_fds=tuple(held),  # held for as long as the launcher lives, whatever becomes of this process
     )
 
 

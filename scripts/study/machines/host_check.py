@@ -31,8 +31,18 @@ from study.machines.hosts import INTERFACE, Links
 LIMIT_S = 30  # for a host's answer; one that is busy takes long, one that is down is told sooner by ssh
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
 CLOCK_READINGS = 10
-TOLD = ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "physical_cores_allowed", "cpu_quota_cores",
-        "memory_mb", "memory_limit_mb", "congestion_control")  # by the host itself
+TOLD = (
+    "hostname",
+    "boot_id",
+    "cpu",
+    "cores",
+    "cores_allowed",
+    "physical_cores_allowed",
+    "cpu_quota_cores",
+    "memory_mb",
+    "memory_limit_mb",
+    "congestion_control",
+)  # by the host itself
 NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_command`
 
 Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
@@ -43,7 +53,8 @@ class Host:
     """One host of a run, for its record. hostname: what it calls itself, as in phases and telemetry.
 
     clock_offset_s: its clock minus the launching host's; its uncertainty is half the round trip. boot_id: equal
-    for hosts that are one machine. The cores and the memory are those of `study.core.cores`. congestion_control: of its TCP connections.
+    for hosts that are one machine. Cores and memory: see `study.core.cores`.
+    congestion_control: of its TCP connections.
     """
 
     name: str

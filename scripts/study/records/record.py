@@ -114,6 +114,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "packages": provenance["packages"],
             "host": provenance["host"]["name"],
             "oversubscribed": _oversubscribed(run, provenance, metrics),
+            "timed_alone": (provenance.get("timed_alone") or {}).get("held"),
             "cpu_quota_cores": provenance["host"].get("cpu_quota_cores"),
             "started_wall_ns": outcome["started_wall_ns"],
             "started_monotonic_ns": outcome.get("started_monotonic_ns"),
@@ -497,7 +498,9 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
     return None if None in found else len(found) == 1
 
 
-def _oversubscribed(run: RunDefinition, provenance: dict[str, Any], metrics: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def _oversubscribed(
+    run: RunDefinition, provenance: dict[str, Any], metrics: Mapping[str, Any] = MappingProxyType({})
+) -> bool:
     """Whether the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
 
     Or fewer than they have threads. Cores are physical ones, and at most as many as the quota is worth.

@@ -1,0 +1,249 @@
+"""One lock per machine and user: timed runs and measurements of all folders and clones wait for each other.
+
+    python -I -m study.machines.machine_lock JSON    on another host: holds the lock there until standard input ends
+
+Two runs that share a machine's cores measure each other. Snakemake keeps the runs of one folder apart; this lock keeps
+apart those of other folders, other clones and other workflows of the same user. Batch jobs do not take it: they have
+nodes of their own.
+
+The lock is flock(2) on a file in a folder whose name depends on nothing but the user: not on TMPDIR, HOME or the
+results folder. It ends with the last process that holds it, so a killed run leaves no stale lock. The file tells who
+holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from study.core import locks
+from study.core.errors import StudyError, exit_with_message
+from study.machines import launchers, remote
+
+VARIABLE = "STUDY_LOCKS"  # a folder that takes the place of the usual one, such as one that a container shares
+FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")  # noqa: S108  the first that can be used; on every Linux, for every user
+NAME = "timed-runs"
+POLL_S = 0.5
+TOLD_S = 600.0  # between two reminders of what is waited for
+MARGIN_S = 600.0  # beyond the time that a holder gave itself, after which it is taken for stuck
+UNKNOWN_S = 3600.0  # the longest wait for a holder that does not say how long it takes
+LINK = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")  # a host that is lost ends the wait for it
+
+
+@dataclass(frozen=True)
+class Held:
+    """The lock of one host, or why there is none. descriptor: to be held by all that runs under the lock.
+
+    reason: None if the lock is held. waited_s: until then.
+    """
+
+    file: str | None
+    reason: str | None
+    waited_s: float
+    descriptor: int | None = None
+    host: str | None = None  # another host; None is this one
+
+    def facts(self) -> dict[str, Any]:
+        """All but the descriptor, as plain values."""
+        return {key: value for key, value in asdict(self).items() if key != "descriptor"}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a provenance, of this lock alone; see `together`."""
+        return together([self])
+
+
+def together(locks_held: Sequence[Held]) -> dict[str, Any]:
+    """For a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
+    reasons = [each.reason for each in locks_held if each.reason]
+    return {
+        "held": not reasons,
+        "reason": reasons[0] if reasons else None,
+        "locks": [each.facts() for each in locks_held],
+    }
+
+
+@contextlib.contextmanager
+def not_needed(purpose: str, limit_s: float) -> Iterator[None]:
+    """In place of `alone` in a batch job, which has its nodes to itself."""
+    yield None
+
+
+@contextlib.contextmanager
+def alone(purpose: str, limit_s: float) -> Iterator[Held]:
+    """Hold this machine's lock while the block runs; waits for whoever holds it, and says for whom.
+
+    Args:
+        purpose: what is run and where, for those who wait.
+        limit_s: the longest time that the block takes; those who wait give up some time after it.
+
+    Raises:
+        StudyError: the holder has held it for longer than it may.
+    """
+    held = _taken(purpose, limit_s)
+    try:
+        yield held
+    finally:
+        if held.descriptor is not None:
+            os.close(held.descriptor)
+
+
+def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder for this user's locks, made if it is not there; None if there is no place for one.
+
+    A folder of that name that belongs to somebody else is not used: in /tmp everybody can make one.
+    """
+    if given := variables.get(VARIABLE):
+        Path(given).mkdir(parents=True, exist_ok=True)
+        return Path(given)
+    for place in FOLDERS:
+        path = Path(place) / f"study-locks-{os.getuid()}"
+        with contextlib.suppress(OSError):
+            path.mkdir(mode=0o700, exist_ok=True)
+            found = path.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(path, os.W_OK | os.X_OK):
+                return path
+    return None
+
+
+def _taken(purpose: str, limit_s: float) -> Held:
+    try:
+        place = folder()
+    except OSError as error:
+        raise StudyError(
+            f"{VARIABLE}: {error.filename}: {error.strerror}; name a folder that you may write to"
+        ) from None
+    if place is None:
+        return _without(f"no folder for locks can be made in {', '.join(FOLDERS)}; set {VARIABLE} to one", None)
+    file, began, waiting = place / NAME, time.monotonic(), _Waiting()
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            return _without(f"{file}: {error.strerror}", str(file))
+        result = locks.attempt(descriptor)
+        if result is locks.Lock.HELD and _is_the_file(descriptor, file):
+            _note(descriptor, purpose, limit_s)
+            return Held(str(file), None, round(time.monotonic() - began, 3), descriptor)
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        if result is locks.Lock.MISSING:
+            return _without(f"{file}: its file system has no locks (flock)", str(file))
+        if result is locks.Lock.TAKEN:
+            waiting.goes_on(holder, file)
+            time.sleep(POLL_S)
+
+
+def _without(reason: str, file: str | None) -> Held:
+    print(
+        f"warning: this run cannot be kept apart from timed runs of other folders: {reason}; start no others meanwhile",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return Held(file, reason, 0.0)
+
+
+def _is_the_file(descriptor: int, file: Path) -> bool:
+    """Whether the locked file still has its name: what cleans /tmp may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except OSError:
+        return False
+
+
+def _note(descriptor: int, purpose: str, limit_s: float) -> None:
+    """Write down who holds the lock, for those who wait. until_s: of the clock that a machine's processes share."""
+    note = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose, "since": time.strftime("%F %T"),
+            "until_s": time.monotonic() + limit_s}  # fmt: skip
+    with contextlib.suppress(OSError):  # a full disk
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+
+
+def _holder(descriptor: int) -> dict[str, Any]:
+    """What the holder wrote down; empty if it has not yet."""
+    try:
+        note = json.loads(os.pread(descriptor, 1 << 16, 0))
+        return {**note, "until_s": float(note["until_s"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+class _Waiting:
+    """Says for whom it is waited, and ends the wait for a holder that is stuck."""
+
+    def __init__(self) -> None:
+        self.holder: dict[str, Any] | None = None
+        self.since = self.told = 0.0
+
+    def goes_on(self, holder: dict[str, Any], file: Path) -> None:
+        """Raises `StudyError` if this holder should have ended long ago."""
+        now = time.monotonic()
+        if holder != self.holder:
+            self.holder, self.since, self.told = holder, now, 0.0
+        until = holder["until_s"] + MARGIN_S if holder else self.since + UNKNOWN_S
+        who = "another process"
+        if holder:
+            place = f"{holder.get('host')} ({holder.get('purpose')})"
+            who = f"process {holder.get('pid')} on {place}, since {holder.get('since')}"
+        if now > until:
+            raise StudyError(
+                f"{file}: {who}, keeps timed runs of this machine waiting for longer than its own time limit; see "
+                "whether it still works, end it, then start again"
+            )
+        if not self.told or now - self.told >= TOLD_S:
+            self.told = now
+            print(f"waiting for the end of {who}: timed runs do not overlap on a machine", file=sys.stderr, flush=True)
+
+
+def is_needed(machine: Mapping[str, Any]) -> bool:
+    """Whether runs of a machine can meet other runs of this user: those that a batch system starts have own nodes."""
+    return launchers.of(dict(machine)).on_own_hosts and "scheduler" not in machine
+
+
+@contextlib.contextmanager
+def alone_on(host: str | None, purpose: str, limit_s: float) -> Iterator[Held]:
+    """As `alone`, on a host that ssh reaches; None is this host."""
+    with alone(purpose, limit_s) if host is None else _alone_there(host, purpose, limit_s) as held:
+        yield held
+
+
+@contextlib.contextmanager
+def _alone_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
+    order = json.dumps({"purpose": f"{purpose}, started on {socket.gethostname()}", "limit_s": limit_s})
+    command = shlex.join([sys.executable, "-I", "-m", __name__, order])
+    process = subprocess.Popen([*remote.SSH, *LINK, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True)  # fmt: skip
+    try:
+        answer = next((line for line in cast(IO[str], process.stdout) if line.startswith("{")), None)
+        if answer is None:
+            raise StudyError(f"{host}: timed runs there could not be kept apart: see the message above")
+        yield Held(**{**json.loads(answer), "host": host})
+    finally:
+        cast(IO[str], process.stdin).close()  # which ends it there
+        try:
+            process.wait(MARGIN_S / 60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Hold the lock for a run that another host launches."""
+    order = json.loads(sys.argv[1])
+    with alone(order["purpose"], order["limit_s"]) as held:
+        print(json.dumps(held.facts()), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    exit_with_message(main)
