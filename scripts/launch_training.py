@@ -48,7 +48,7 @@ def main() -> None:
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
-    job = queues.job({**os.environ, **run.machine["environment"]})
+    job = queues.job({**os.environ, **run.machine["environment"]}, run.machine)
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))

@@ -172,6 +172,25 @@ def test_a_state_that_cannot_be_read_is_never_an_end(asked):
     assert {jobs.status("7") for _ in range(50)} == {"running"}
 
 
+def test_unreadable_answers_have_an_end_that_quotes_the_last_one(asked, monkeypatch, capsys):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    asked[0][:] = [(1, "@@ garbage @@", "time out")]
+    assert [jobs.status("7") for _ in range(jobs.UNREADABLE_POLLS)] == ["running"] * jobs.UNREADABLE_POLLS
+    assert jobs.status("7") == "failed"
+    assert "the last one: 1 @@ garbage @@ time out" in capsys.readouterr().err
+
+
+def test_a_readable_answer_begins_the_wait_for_readable_ones_anew(asked):
+    asked[0][:] = [SUBMITTED]
+    submit()
+    for _ in range(2):
+        asked[0][:] = [(1, "@@ garbage @@", "time out")]
+        assert {jobs.status("7") for _ in range(60)} == {"running"}
+        asked[0][:] = [(0, "RUN\n", "")]
+        assert jobs.status("7") == "running"
+
+
 def test_a_vanished_job_fails_after_grace_and_not_before(asked):
     asked[0][:] = [SUBMITTED]
     submit()
@@ -240,7 +259,10 @@ def test_what_a_run_may_take_ends_before_its_job():
     job = queues.job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
     assert job == {"id": "7", "ends_s": 1000.0}
     assert queues.seconds_left(job, now=400) == 600 - queues.LAST_S
-    assert queues.seconds_left(job, now=2000) == 1
+    with pytest.raises(StudyError, match="the batch job 7 ended 1000 s ago"):
+        queues.seconds_left(job, now=2000)
+    with pytest.raises(StudyError, match="the batch job 7 ends in 60 s"):
+        queues.seconds_left(job, now=940)
     assert queues.seconds_left(queues.job({"PBS_JOBID": "8.server"}), now=2000) is None
 
 

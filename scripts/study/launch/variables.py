@@ -12,7 +12,7 @@ from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.instruments.heartbeats import LIMIT_VARIABLE
-from study.machines import remote
+from study.machines import queues, remote
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 # Grid keys that are variables: {key: (variable, from the key's value to the variable's)}.
@@ -31,10 +31,12 @@ def of_ranks(
 ) -> dict[str, str]:
     """The ranks' environment.
 
-    shell: the environment of this process; its variables that steer Horovod, TensorFlow, OpenMP or NCCL are removed.
+    shell: the environment of this process; its variables that steer Horovod, TensorFlow, OpenMP or NCCL are removed,
+        and so are those of batch jobs that are not the machine's.
     """
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
+    shell = queues.without_other_jobs(shell, run.machine)
     return {**without_steering(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
 
 

@@ -33,6 +33,9 @@ def rate_refusal(link_mbit_per_s: int, machine: dict[str, Any]) -> str | None:
 def set_rate(link_mbit_per_s: int) -> None:
     """Limit the links of all hosts, in both directions; 0 removes the limit."""
     rate = f"{link_mbit_per_s}mbit" if link_mbit_per_s else "none"
-    done = subprocess.run([PROGRAM, "rate", rate], capture_output=True, text=True)
+    try:
+        done = subprocess.run([PROGRAM, "rate", rate], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        raise StudyError(f"the laboratory's links cannot be limited to {rate}: lab.sh rate gives no answer") from None
     if done.returncode != 0:
         raise StudyError(f"the laboratory's links cannot be limited to {rate}: {done.stderr.strip()}")

@@ -26,6 +26,7 @@ def load(name: str) -> dict[str, Any]:
     content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
         _check_job_options(content)
+        _check_queue(content.get("queue", {}))
         _check_memory_mode(content)
         _check_power_model(content.get("power_model"))
         _check_environment(content.get("environment", {}))
@@ -55,6 +56,19 @@ def _check_job_options(content: dict[str, Any]) -> None:
         raise StudyError(
             "job_options: Slurm jobs are submitted by Snakemake's plugin, which does not read them; give partition and "
             "the like under default-resources of the profile (docs/machines/slurm.md)"
+        )
+
+
+def _check_queue(queue: dict[str, Any]) -> None:
+    """Refuse rules for the longest walltime of which two hold for one size of a job, or none does."""
+    first = [rule["from_nodes"] for rule in queue.get("longest_minutes", [])]
+    if twice := next((nodes for nodes in first if first.count(nodes) > 1), None):
+        raise StudyError(f"queue.longest_minutes: from_nodes {twice} is given twice; give one rule for each size")
+    smallest = queue.get("smallest_nodes", 1)
+    if first and min(first) > smallest:
+        raise StudyError(
+            f"queue.longest_minutes: no rule holds for jobs of {smallest} to {min(first) - 1} nodes; give one with "
+            f"from_nodes: {smallest}, or the queue's smallest_nodes"
         )
 
 

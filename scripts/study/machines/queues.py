@@ -15,6 +15,7 @@ from study.machines.batch_systems import BATCH_SYSTEMS
 MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
 LAST_S = 90  # last part of a job, before which a run must have ended
 LOST_JOB = "was lost (no exit status)"  # in the message of a run whose job was killed, preempted, or lost its node
+UNSET = "start again from a new shell, in which the variables of that job are not set, or in a new job"
 TRIES = 2  # jobs per run if jobs are lost; one more job then records this
 
 
@@ -63,7 +64,8 @@ def longest_run_s(ranks: int, machine: dict[str, Any], components: dict[str, int
 def _longest_minutes(nodes: int, machine: dict[str, Any]) -> int | None:
     """The longest walltime (minutes) of a job on so many nodes; None without a rule."""
     rules = machine.get("queue", {}).get("longest_minutes", [])
-    return next((rule["minutes"] for rule in reversed(rules) if rule["from_nodes"] <= nodes), None)
+    applicable = [rule for rule in rules if rule["from_nodes"] <= nodes]  # in whatever order the file lists them
+    return max(applicable, key=lambda rule: rule["from_nodes"])["minutes"] if applicable else None
 
 
 def node_hours(nodes: Iterable[int], machine: dict[str, Any]) -> float:
@@ -95,13 +97,44 @@ def resources(ranks: Callable[[Any], int], machine: dict[str, Any], variables: M
     return asked
 
 
-def job(variables: Mapping[str, str]) -> dict[str, Any] | None:
+# Variables of each batch system's jobs and of the launchers in them, by their prefixes.
+OF_JOBS: dict[str, tuple[str, ...]] = {
+    "slurm": ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_"),
+    "pbs": ("PBS_", "PALS_"),
+    "lsf": ("LSB_", "LSF_PM_", "JSM_"),
+    "cobalt": ("COBALT_", "ALPS_"),
+}
+# Of a process that a launcher has started; set in the job's own processes only.
+OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_",
+                "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_FILE_LOCATION",
+                "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_", "MV2_COMM_WORLD_")  # fmt: skip
+
+
+def without_other_jobs(variables: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
+    """``variables`` without those of batch jobs that are not the machine's: a shell keeps those of a job that is over.
+
+    Launchers obey them: Open MPI would start ranks on the nodes of ``SLURM_NODELIST``.
+    """
+    own = machine.get("scheduler")
+    others = [prefix for name, prefixes in OF_JOBS.items() if name != own for prefix in prefixes]
+    others = [prefix for prefix in others if prefix not in OF_JOBS.get(own or "", ())]
+    if own is None:
+        others += [*OF_LAUNCHERS, "STUDY_JOB_"]
+    return {name: value for name, value in variables.items() if not name.startswith(tuple(others))}
+
+
+def job(variables: Mapping[str, str], machine: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """The current batch job, ``{"id": text, "ends_s": seconds since 1970 or None}``; None outside of a batch job.
 
     With ``options``, the machine's ``job_options`` with which it was submitted, if that is known. variables: the
     environment. ``STUDY_JOB_ENDS`` and ``STUDY_JOB_OPTIONS`` are set by ``scripts/cluster.py``, the others by batch
-    systems.
+    systems. machine: whose jobs count; on one without a batch system none does. Raises `StudyError` if Slurm does not
+    know the job any more.
     """
+    if machine is not None:
+        if "scheduler" not in machine:
+            return None
+        variables = without_other_jobs(variables, machine)
     names = [*(system.job_id_variable for system in BATCH_SYSTEMS.values()), "SLURM_JOB_ID"]
     ids = [variables[name] for name in names if variables.get(name)]
     ends: str | float | None = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
@@ -123,15 +156,30 @@ def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:
     """The end (s) of a Slurm job, which versions before 23 do not export; None if it cannot be determined."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
-        said = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables).stdout
-        return datetime.datetime.fromisoformat(said.strip()).timestamp()
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables)
+        if "Invalid job id" in done.stderr:
+            raise StudyError(f"SLURM_JOB_ID: Slurm does not know the job {job_id}: it is over; {UNSET}")
+        return datetime.datetime.fromisoformat(done.stdout.strip()).timestamp()
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
 
 
 def seconds_left(job: dict[str, Any] | None, now: float) -> float | None:
-    """Time limit (s) of a run in a `job`; None if the job's end is unknown. now: the current time (s)."""
-    return None if job is None or job["ends_s"] is None else max(1.0, job["ends_s"] - now - LAST_S)
+    """Time limit (s) of a run in a `job`; None if the job's end is unknown. now: the current time (s).
+
+    Raises `StudyError` if the job is over, or so nearly that no run can start in it.
+    """
+    if job is None or job["ends_s"] is None:
+        return None
+    left: float = job["ends_s"] - now
+    if left > LAST_S:
+        return left - LAST_S
+    name, variables = f"the batch job {job['id'] or ''}".strip(), "STUDY_JOB_ENDS or SLURM_JOB_END_TIME"
+    if left <= 0:
+        raise StudyError(f"{variables}: {name} ended {-left:.0f} s ago; {UNSET}")
+    raise StudyError(
+        f"{variables}: {name} ends in {left:.0f} s, and a run must end {LAST_S} s before; request a longer walltime"
+    )
 
 
 def is_last_moment(job: dict[str, Any] | None, now: float) -> bool:

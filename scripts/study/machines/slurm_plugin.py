@@ -32,7 +32,10 @@ from study.machines.batch_systems.jobs import ANSWER_S, GRACE_POLLS, GRACE_S
 PLUGIN = "snakemake_executor_plugin_slurm"
 TESTED = "2.6.1"
 PAUSES_S = (2, 4, 8, 16, 32)  # between the tries to submit
-ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+# Slurm's job states and flags: https://slurm.schedmd.com/job_state_codes.html. Jobs in the states of GONE do not
+# run any more, nor again by themselves; the plugin takes them for running.
+GONE = {"LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED", "SPECIAL_EXIT"}
+ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", *GONE}
 
 
 class NotSubmittedError(Exception):
@@ -133,7 +136,9 @@ class Mended:
             elif _are_new(_outputs(info.job)):  # written whole, and last; old ones are those of an earlier run
                 self.executor.report_job_success(info)
             else:
-                told = f"Slurm does not list job {info.external_jobid} any more, and its output is missing. "
+                told = (
+                    f"Slurm does not list job {info.external_jobid} any more, or as gone, and its output is missing. "
+                )
                 self.executor.report_job_error(info, msg=told)
 
     def _is_gone(self, info: Any) -> bool:
@@ -141,7 +146,7 @@ class Mended:
         if self.states is None:
             return False
         names = self.module._status_lookup_ids(info.external_jobid)
-        if any(self.states.get(name, "PREEMPTED") != "PREEMPTED" for name in names):
+        if any(_state(self.states.get(name, "PREEMPTED")) not in {"PREEMPTED", *GONE} for name in names):
             self.missing.pop(info.external_jobid, None)
             return False
         times = self.missing.setdefault(info.external_jobid, [])
@@ -196,8 +201,16 @@ class Mended:
 
 def _name(prefix: str | None) -> str:
     """The name of all jobs of this folder, whichever Snakemake submits them: the plugin's own is new at each start."""
-    folder = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{getpass.getuser()} {Path.cwd().resolve()}"))
+    folder = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{_user()} {Path.cwd().resolve()}"))
     return f"{prefix}_{folder}" if prefix else folder
+
+
+def _user() -> str:
+    """The user's name, else number: a container may have a user that its list of users lacks."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _listed(name: str) -> dict[str, str]:
@@ -218,9 +231,14 @@ def jobs_of(answer: str) -> dict[str, str]:
     for row in answer.splitlines():
         job_id, state, comment = ([each.strip() for each in row.split("|", 2)] + ["", ""])[:3]
         key = comment.rpartition(" ")[2]
-        if job_id.isdigit() and key and state not in ENDED - {"COMPLETED"}:
+        if job_id.isdigit() and key and _state(state) not in ENDED - {"COMPLETED"}:
             found[_completed(key) if state == "COMPLETED" else key] = job_id
     return found
+
+
+def _state(text: str) -> str:
+    """The state without what follows it: ``CANCELLED by 1000``, ``CANCELLED+``."""
+    return (text.split() or [""])[0].rstrip("+")
 
 
 def _completed(key: str) -> str:

@@ -54,6 +54,10 @@ class Scheduler(ABC):
     def status_line(self, job_id: str) -> list[str]:
         """The command line that asks for a job's state."""
 
+    def second_line(self, job_id: str, exit_code: int | None, output: str, errors: str) -> list[str] | None:
+        """The command line that asks once more, where the answer to `status_line` is that it may not be asked so."""
+        return None
+
     @abstractmethod
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """The `State` in the answer of the status command."""

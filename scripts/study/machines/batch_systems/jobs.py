@@ -1,7 +1,8 @@
 """Submit, query and cancel Snakemake's jobs; the outcome of each is decided here, and never guessed.
 
 A job is a success only if its own exit code or the scheduler's record says so. An unreadable answer counts as
-"running": the next one may be readable, and Snakemake ends the whole study if a status command fails.
+"running", since the next one may be readable, and Snakemake ends the whole study if a status command fails; but not for
+ever: after some hours of unreadable answers the job counts as failed, and the last answer is quoted.
 """
 
 import os
@@ -26,6 +27,8 @@ FIRST_PAUSE_S = 2
 ANSWER_S = 60  # time limit of a scheduler's command
 GRACE_POLLS = 5  # before a job without any information counts as failed
 GRACE_S = 60
+UNREADABLE_POLLS = 100  # before a job with unreadable answers only counts as failed
+UNREADABLE_GRACES = 240  # and so many times the grace: four hours, in which a scheduler's server is repaired
 TIME = re.compile(r"[0-9]{1,12}([.][0-9]+)?")  # seconds since 1970
 # What is written down of a job that was submitted.
 STATE = {
@@ -82,10 +85,20 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     own = _own_exit_code(folder)
     if own is not None:
         return SUCCESS if own == 0 else FAILED
-    state = behind.state(*_asked(behind.status_line(job_id)))
-    if state in (State.RUNNING, State.UNREADABLE):
+    answer = _asked(behind.status_line(job_id))
+    if second := behind.second_line(job_id, *answer):
+        answer = _asked(second)
+    state = behind.state(*answer)
+    if state is not State.UNREADABLE:
+        _unreadable_file(job_id).unlink(missing_ok=True)
+    if state is State.RUNNING:
         _forget_grace(job_id)
         return RUNNING
+    if state is State.UNREADABLE:
+        _forget_grace(job_id)
+        said = " ".join(" ".join(str(part) for part in answer).split())[:300]
+        why = f"its scheduler has given no readable answer for hours; the last one: {said}"
+        return _after(_unreadable_file(job_id), job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
     if state in (State.FORGOTTEN, State.OVER):
         state = behind.record(job_id, folder)
     if state is State.FAILED:
@@ -213,15 +226,27 @@ def _forget_grace(job_id: str) -> None:
     _grace_file(job_id).unlink(missing_ok=True)
 
 
+def _unreadable_file(job_id: str) -> Path:
+    return FOLDER / f"{_short(job_id)}.unreadable"
+
+
+def _grace_s() -> float:
+    return float(os.environ.get("STUDY_GRACE_S", GRACE_S))
+
+
 def _after_grace(job_id: str, why: str) -> str:
     """``failed`` after enough polls and seconds without any information; ``running`` until then."""
-    file = _grace_file(job_id)
+    return _after(_grace_file(job_id), job_id, why, GRACE_POLLS, _grace_s())
+
+
+def _after(file: Path, job_id: str, why: str, polls: int, least_s: float) -> str:
+    """``failed`` after more polls than that and as many seconds, whose times are kept in ``file``; else ``running``."""
     known = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
     times = [*(each for each in known if TIME.fullmatch(each)), repr(time.time())]
     file.parent.mkdir(exist_ok=True)
     write_text(file, " ".join(times))
     seconds = float(times[-1]) - float(times[0])
-    if len(times) <= GRACE_POLLS or seconds < float(os.environ.get("STUDY_GRACE_S", GRACE_S)):
+    if len(times) <= polls or seconds < least_s:
         return RUNNING
     print(f"job {job_id} counts as failed: {why}", file=sys.stderr)
     return FAILED

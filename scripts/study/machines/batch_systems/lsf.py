@@ -38,7 +38,7 @@ class Lsf(Scheduler):
 
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """A job that LSF has removed is reported on either stream, with exit code 255 or, in older releases, 0."""
-        word = output.strip()
+        word = (output.strip().splitlines() or [""])[-1].strip()  # after what a site prints
         if exit_code == 0 and word in STATES:
             return STATES[word]
         return State.FORGOTTEN if re.search(r"Job <\d+> is not found", output + errors) else State.UNREADABLE

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
 JOB_ID = re.compile(r"\d+\.[A-Za-z0-9.-]+")  # Snakemake puts it on the command line that asks for the job's state
-ACTIVE = set("QRHWTESUBM")  # queued, running, held, waiting, in transit, exiting, suspended, ..., begun (array), moved
+# PBS Professional's Reference Guide, table of job states: queued, running, held, waiting, in transit, exiting,
+# suspended, suspended by keyboard use, begun (array). M, moved to another server, never changes here: not readable.
+ACTIVE = set("QRHWTESUB")
+ENDED = set("FXC")  # finished, expired (subjob); Torque: completed
+# A server whose job_history_enable is off refuses -x (PBSE_JOBHISTNOTSET).
+NO_HISTORY = re.compile(r"not configured to maintain job history|illegal option|invalid option", re.I)
 
 
 @BATCH_SYSTEMS.register("pbs")
@@ -31,16 +36,22 @@ class Pbs(Scheduler):
         """Asks for all attributes of the job, ended or not."""
         return ["qstat", "-x", "-f", job_id]
 
+    def second_line(self, job_id: str, exit_code: int | None, output: str, errors: str) -> list[str] | None:
+        """Without ``-x`` where the server keeps no history."""
+        return ["qstat", "-f", job_id] if exit_code and NO_HISTORY.search(errors + output) else None
+
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
-        """``job_state`` and, for an ended job, ``Exit_status``."""
+        """``job_state`` and, for an ended job, ``Exit_status``; a server without history forgets ended jobs."""
         state = re.search(r"^\s*job_state = (\w)", output, re.M)
         if exit_code == 0 and state and state[1] in ACTIVE:
             return State.RUNNING
-        if exit_code == 0 and state and state[1] in "FX":
-            ended = re.search(r"^\s*Exit_status = (-?\d+)", output, re.M)
+        if exit_code == 0 and state and state[1] in ENDED:
+            ended = re.search(r"^\s*Exit_status = (-?\d+)", output, re.M | re.I)
             if ended is None:
                 return State.OVER
             return State.SUCCESS if ended[1] == "0" else State.FAILED
+        if re.search(r"Job has finished", errors + output):
+            return State.OVER
         return State.FORGOTTEN if re.search(r"Unknown Job Id", errors + output, re.I) else State.UNREADABLE
 
     def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
