@@ -20,6 +20,7 @@ say() { echo "setup: $*"; }
 stamp() { { pwd; cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } | sha256sum | cut -d' ' -f1; }
 
 check_machine() {
+  [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME is not set, and this user has none; set it to a folder that you may write to"
   local version free
   [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/machines/README.md"
   version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
@@ -86,11 +87,14 @@ install_horovod() {
   logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
 }
 
+# nproc knows no quota of a control group; the library, which is installed by now, does.
+allowed_cores() { "$VENV/bin/python" -c 'from study.core import cores; print(cores.threads())' 2>/dev/null || nproc; }
+
 build_horovod() {
   local cache=$1
   BUILD=$(mktemp -d "$cache.XXXXXX") # removed at the end, unless it took its place
   case $(horovod_flags) in *mpi*) export HOROVOD_WITH_MPI=1 ;; *) export HOROVOD_WITHOUT_MPI=1 ;; esac
-  PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(nproc)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
+  PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(allowed_cores)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
     HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
     logged show_percentages "$VENV/bin/pip" wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
     --no-binary horovod --require-hashes -r "$HOROVOD_LOCK" --wheel-dir "$BUILD"

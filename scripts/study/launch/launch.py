@@ -20,7 +20,7 @@ from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
-from study.launch import failure, processes, run_directory, spots, supervision, variables
+from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
@@ -47,14 +47,18 @@ def launch(
     Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
     """
     folder = Path(folder)
-    with run_directory.alone_in(folder) as lock, _alone_on_machine(run, folder, time_limit_s) as place:
+    with (
+        run_directory.alone_in(folder) as lock,
+        _alone_on_machine(run, folder, time_limit_s) as place,
+        own_name.made_known() if _needs_own_name(run) else contextlib.nullcontext([]) as before,
+    ):
         limits = supervision.Limits(
             time_limit_s,
             stall_limit_s,
             lambda: heartbeats.latest(folder / "ranks"),
             lambda now: queues.is_last_moment(job, now),
         )
-        _launch(run, folder, limits, job, place, lock, calibrated)
+        _launch(run, folder, limits, job, place, before, lock, calibrated)
 
 
 def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
@@ -120,13 +124,14 @@ def _launch(
     limits: supervision.Limits,
     job: dict[str, Any] | None,
     place: _Place,
+    before_line: list[str],
     lock: int,
     calibrated: bool,
 ) -> None:
     unchanged.check_data(run.data)
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
-    line = _line(run, folder, {**run.machine, "links": links}, program)
+    line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     code = code_version.training_code(run.benchmark["name"])
     of_ranks = variables.of_ranks(run, folder, stall_limit_s)
     facts = {
@@ -203,6 +208,11 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float) -> 
         if hosts and sum(each.waited_s for each in held) > STALE_S:
             hosts, links = _checked_hosts(run, folder)  # clocks have drifted since
         yield _Place(hosts, links, held)
+
+
+def _needs_own_name(run: RunDefinition) -> bool:
+    """Whether the run's processes look up the name of this host; `host_check` looks up those of listed hosts."""
+    return launchers.of(run.machine).on_own_hosts and not run.machine.get("hosts")
 
 
 def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:

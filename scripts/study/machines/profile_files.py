@@ -5,6 +5,7 @@ the same option of the command line.
 """
 
 import argparse
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterab
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--profile", default=variables.get("SNAKEMAKE_PROFILE", ""))
     name = parser.parse_known_args(arguments)[0].profile
-    places = [Path(name), Path("profiles", name), Path.home() / ".config" / "snakemake" / name] if name else []
+    places = [Path(name), Path("profiles", name)] if name else []
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        places += [Path.home() / ".config" / "snakemake" / name] if name else []
     profile = next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
     if profile is None:
         return []
