@@ -51,7 +51,10 @@ def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def boot_id() -> str | None:
-    """The same for all processes of this machine since its start, in containers too; None where it cannot be read."""
+    """Which boot of this host it is, by the kernel (proc_sys_kernel(5)): its monotonic clock counts from there.
+
+    The same in all containers of a host; None where it cannot be read.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -82,12 +85,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def boot_id() -> str | None:
-    """Which boot of this host it is, by the kernel (proc_sys_kernel(5)): its monotonic clock counts from there."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="ascii").strip() if path.exists() else None
 
 
 def _cpu_model() -> str | None:
