@@ -142,7 +142,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
     Of the mount's root in /proc/self/mountinfo and the group's path in /proc/self/cgroup, a container may see either
     one as the host does: where the path is not below the mount, the mount itself is the group.
     """
-    paths = {}
+    paths: dict[str, str] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, names, path = (line.split(":", 2) + ["", ""])[:3]
         paths |= dict.fromkeys(names.split(","), path)

@@ -50,7 +50,7 @@ def launch(
     with (
         run_directory.alone_in(folder) as lock,
         _alone_on_machine(run, folder, time_limit_s) as place,
-        own_name.made_known() if _needs_own_name(run) else contextlib.nullcontext([]) as before,
+        _own_name_known(run) as before,
     ):
         limits = supervision.Limits(
             time_limit_s,
@@ -199,7 +199,9 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float) -> 
     purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S
     own = provenance.boot_id()
     # By boot id: hosts that are one machine share its lock, and all runs take several in one order.
-    by_machine = {host.boot_id: host.name for host in sorted(hosts, key=lambda host: host.boot_id)} or {own: ""}
+    by_machine: dict[str | None, str] = {
+        host.boot_id: host.name for host in sorted(hosts, key=lambda host: host.boot_id)
+    } or {own: ""}
     with contextlib.ExitStack() as stack:
         held = [
             stack.enter_context(machine_lock.alone_on(None if machine == own else name, purpose, limit_s))
@@ -210,9 +212,14 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float) -> 
         yield _Place(hosts, links, held)
 
 
-def _needs_own_name(run: RunDefinition) -> bool:
-    """Whether the run's processes look up the name of this host; `host_check` looks up those of listed hosts."""
-    return launchers.of(run.machine).on_own_hosts and not run.machine.get("hosts")
+@contextlib.contextmanager
+def _own_name_known(run: RunDefinition) -> Iterator[list[str]]:
+    """As `own_name.made_known`, where ranks run on this host; `host_check` looks up the names of listed hosts."""
+    if not launchers.of(run.machine).on_own_hosts or run.machine.get("hosts"):
+        yield []
+        return
+    with own_name.made_known() as before:
+        yield before
 
 
 def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) -> None:

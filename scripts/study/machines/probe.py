@@ -59,8 +59,8 @@ def answer(request: dict) -> dict:
 def _core_facts() -> dict:
     path = Path(__file__).parents[1] / "core" / "cores.py"
     spec = importlib.util.spec_from_file_location("cores", path)
-    cores = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cores)
+    cores = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(cores)  # type: ignore[union-attr]
     return cores.facts()
 
 
