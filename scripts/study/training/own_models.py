@@ -95,7 +95,7 @@ class State:
         import tensorflow as tf
 
         self._model = model
-        forward = tf.function(lambda x: model(x, training=True), autograph=False)
+        forward = tf.function(lambda x: model(x, training=True))
         concrete = forward.get_concrete_function(sample)
         self.draws = sorted(set(_random_operations(concrete.graph)))
         known = {each.ref() for each in (*model.variables, *model.optimizer.variables)}  # dropout reads the step

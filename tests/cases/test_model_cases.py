@@ -1,0 +1,296 @@
+"""Models that people trained with Horovod and TensorFlow: own layers, training steps, embeddings and metrics."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import define, expand, make_data
+from fake_communicator import FakeCommunicator
+from ranks_of_models import MODELS
+
+from study import models
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.instruments import phases
+from study.launch import variables
+from study.launch.failure import failure_of
+from study.models import nt3
+from study.training import metric_names, own_models, rank
+from study.training.twin import Twin
+
+rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+POINT = {"scaling": "weak", "epochs": 2, "loader": "npy", "sharding": "by_rank"}
+SHAPE = (60, 1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def train(data, tmp_path):
+    """Train a model on real ranks: the content of ``metrics.json``, or the lines of the failed ranks."""
+
+    def run(model, **point):
+        (planned,) = expand(**POINT, **point)
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        defined = define(planned, data_dir=str(data))
+        defined.write(folder / "run.yaml")
+        make_data(planned, data)
+        number = planned.gpus
+        line = [sys.executable, ROOT / "scripts" / "horovodrun.py", "--gloo", "-np", str(number), "-H",
+                f"localhost:{number}", sys.executable, Path(__file__).with_name("ranks_of_models.py"), folder,
+                model]  # fmt: skip
+        own = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2",
+               "PYTHONPATH": str(ROOT / "scripts")}  # fmt: skip
+        of_run = variables.of_run(defined, folder, 300)
+        done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=300,
+                              env={**os.environ, **of_run, **own})  # fmt: skip
+        if done.returncode:
+            (folder / "phases.jsonl").write_text("")
+            return failure_of(folder, done.returncode, None, (done.stdout + done.stderr).splitlines())
+        return json.loads((folder / "metrics.json").read_text())
+
+    return run
+
+
+def weights_of(metrics):
+    return {each["final_weights_crc32"] for each in metrics["ranks"]}
+
+
+@pytest.mark.slow
+@pytest.mark.case("batchnorm-emulated", source="horovod/horovod #49 and #270", right="test loss as on two real ranks")
+def test_batch_normalisation_of_emulated_ranks(train, ours):
+    """Moving statistics are of rank 0's own batches, as on real ranks."""
+    real, emulated = train("batch_normalisation", gpus=2), train("batch_normalisation", gpus=1, emulated_ranks=2)
+    ours(f"{emulated['test']['loss']:.5f} for {real['test']['loss']:.5f}")
+    assert emulated["test"]["loss"] == pytest.approx(real["test"]["loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.case("custom-train-step", source="horovod/horovod #2893", right="equal weights on all ranks, or refused")
+def test_gradients_of_an_own_training_step_are_averaged(train, ours):
+    keras, custom = (train("own_step", gpus=2, training_loop=loop) for loop in ("keras", "custom"))
+    assert len(weights_of(keras)) == 1
+    assert all(each["gradients_averaged"] for each in keras["ranks"])
+    assert weights_of(custom) == weights_of(keras), "this project's loop makes the user's steps"
+    refused = train("own_step", gpus=1, emulated_ranks=2)
+    assert "train_step of its own: emulated_ranks makes the steps" in refused["message"]
+    ours("averaged; emulated ranks refused")
+
+
+@pytest.mark.slow
+@pytest.mark.case("embedding-backward-passes", source="horovod/horovod #2806", right="trained, or refused in one line")
+def test_an_embedding_with_several_backward_passes(train, ours):
+    passes = train("embedding", gpus=2, backward_passes_per_step=2)
+    assert len(weights_of(passes)) == 1
+    ours("trained with dense gradients; ranks agree")
+
+
+@pytest.mark.case("custom-train-step-on-a-strategy", source="our own", right="refused with the key")
+@pytest.mark.parametrize(
+    "point",
+    [{"backward_passes_per_step": 2}, {"strategy": "multi_worker_mirrored", "sharding": "none"},
+     {"emulated_ranks": 2, "gpus": 1}],
+)  # fmt: skip
+def test_an_own_step_is_refused_where_its_key_would_not_hold(point, ours):
+    run = define(expand(**{**POINT, "gpus": 2, **point})[0])
+    with pytest.raises(StudyError, match="has a train_step of its own") as refused:
+        own_models.check(MODELS["own_step"](SHAPE), run)
+    ours(str(refused.value))
+
+
+def built(build, monkeypatch, metrics=None, **point):
+    """The compiled model of NT3's benchmark with another network."""
+    benchmark = models.get("nt3", define(expand(gpus=1)[0]).benchmark)
+    monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
+    if metrics:
+        monkeypatch.setattr(nt3.Benchmark, "metrics", lambda self: metrics())
+    run = define(expand(**{**POINT, "gpus": 1, **point})[0])
+    return rank.compile_model(benchmark, run, FakeCommunicator(), SHAPE), benchmark, run
+
+
+def heads(shape):
+    """A sum of two heads, as duelling networks have."""
+    import tf_keras as keras
+    from tf_keras import layers
+
+    given = layers.Input(shape)
+    hidden = layers.Dense(4)(layers.Flatten()(given))
+    return keras.Model(given, layers.Dense(1)(hidden) + layers.Dense(2)(hidden))
+
+
+def nested(shape):
+    import tf_keras as keras
+    from tf_keras import layers
+
+    inner = keras.Sequential([layers.Input((4,)), layers.Dense(3), layers.Dense(2)])
+    given = layers.Input(shape)
+    return keras.Model(given, inner(layers.Dense(4)(layers.Flatten()(given))))
+
+
+def outputs_of_two(shape):
+    import tf_keras as keras
+    from tf_keras import layers
+
+    given = layers.Input(shape)
+    flat = layers.Flatten()(given)
+    return keras.Model(given, [layers.Dense(1)(flat), layers.Dense(2)(flat)])
+
+
+@pytest.mark.case("mixed-precision-head", source="tensorflow/tensorflow #38703", right="float32")
+@pytest.mark.parametrize("build", [heads, nested, outputs_of_two, MODELS["own_step"]])
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "float32"])
+def test_the_output_is_float32_whatever_gives_it(build, precision, monkeypatch, ours):
+    import tensorflow as tf
+
+    model, *_ = built(build, monkeypatch, precision=precision)
+    found = {each.dtype.name for each in tf.nest.flatten(model(np.ones((3, *SHAPE), np.float32), training=True))}
+    ours(", ".join(found))
+    assert found == {"float32"}
+    if build is heads and precision != "float32":
+        hidden, *last = (each for each in model.layers if type(each).__name__ == "Dense")
+        assert hidden.compute_dtype == "bfloat16"
+        assert {each.compute_dtype for each in last} == {"float32"}, "nothing of the output was rounded to 16 bits"
+
+
+@pytest.mark.case("precision-metric", source="keras-team/keras #5400", right="refused by name")
+@pytest.mark.parametrize(
+    "name",
+    ["precision", "epochs", "samples", "test_accuracy", "val_x", "error_s", "Loss", "gpus", "status", "block",
+     "train_mb", "busbw_8_gb_per_s", "checks", "losses"],
+)  # fmt: skip
+def test_a_metric_with_the_name_of_a_column_is_refused(name, monkeypatch, ours):
+    import tf_keras as keras
+
+    with pytest.raises(StudyError, match=f"metrics: '{name}' ") as refused:
+        built(heads, monkeypatch, lambda: ["accuracy", keras.metrics.MeanMetricWrapper(lambda y, p: p, name=name)])
+    ours(str(refused.value))
+    assert metric_names.refusal("precision_metric") is None
+    assert not any(map(metric_names.refusal, ("accuracy", "mae", "auc", "auc_1", "recall", "f1_score", "r2", "loss")))
+
+
+@pytest.mark.case("auc-parameter-server", source="tensorflow/tensorflow #43645", right="auc, whatever else was made")
+def test_names_of_metrics_do_not_depend_on_what_else_the_process_made(monkeypatch, ours):
+    import tf_keras as keras
+
+    def several():
+        return ["accuracy", keras.metrics.AUC(), keras.metrics.AUC(curve="PR"), keras.metrics.Recall(name="found")]
+
+    keras.metrics.AUC()
+    first, benchmark, run = built(MODELS["batch_normalisation"], monkeypatch, several)
+    second, *_ = built(MODELS["batch_normalisation"], monkeypatch, several)
+    twin = Twin(benchmark, run, SHAPE)
+    x, y = np.ones((4, *SHAPE), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
+    names = [list(each.evaluate(x, y, verbose=0, return_dict=True)) for each in (first, second, twin._local)]
+    ours(", ".join(names[0]))
+    assert names == [["loss", "accuracy", "auc", "auc_1", "found"]] * 3
+
+
+@pytest.mark.case("outputs-with-names", source="our own", right="the same names in the copy that evaluates")
+def test_names_of_outputs_do_not_depend_on_what_else_the_process_made(monkeypatch):
+    first, *_ = built(outputs_of_two, monkeypatch)
+    second, *_ = built(outputs_of_two, monkeypatch)
+    assert first.output_names == second.output_names == ["dense", "dense_1"]
+
+
+def counting(shape):
+    """A layer that counts its calls in training, beside moving statistics."""
+    import tf_keras as keras
+
+    class Counting(keras.layers.Layer):
+        def build(self, shape):
+            self.calls = self.add_weight(name="calls", shape=(), dtype="int64", trainable=False)
+
+        def call(self, x, training=None):
+            if training:
+                self.calls.assign_add(1)
+            return x
+
+    return keras.Sequential([keras.layers.Input(shape), keras.layers.Flatten(), Counting(),
+                             keras.layers.Dense(2, activation="softmax")])  # fmt: skip
+
+
+def train_alone(build, monkeypatch, data, folder, **point):
+    (planned,) = expand(**{**POINT, "gpus": 1, **point})
+    make_data(planned, data)
+    kept = []
+    write = rank._write_results
+    monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[4].model), write(*given)))
+    monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
+    run = define(planned, data_dir=str(data))
+    rank.run_rank(run, folder, phases.now(), lambda with_process_sets: FakeCommunicator())
+    return kept[0]
+
+
+@pytest.mark.slow
+@pytest.mark.case("counter-of-emulated-ranks", source="our own", right="one count per step")
+def test_a_counter_advances_as_on_one_rank(monkeypatch, data, tmp_path, ours):
+    model = train_alone(counting, monkeypatch, data, tmp_path, emulated_ranks=3)
+    ours(f"{int(model.layers[1].calls)} in {int(model.optimizer.iterations)} steps")
+    assert int(model.layers[1].calls) == int(model.optimizer.iterations)
+
+
+def noisy(shape):
+    from tf_keras import Sequential, layers
+
+    return Sequential([layers.Input(shape), layers.Flatten(), layers.GaussianNoise(0.1),
+                       layers.Dense(2, activation="softmax")])  # fmt: skip
+
+
+def renormalising(shape):
+    """A layer that scales its own weights in its forward pass, as spectral normalisation does."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    class Renormalising(keras.layers.Dense):
+        def call(self, x, training=None):
+            if training:
+                self.kernel.assign(self.kernel / tf.norm(self.kernel))
+            return super().call(x)
+
+    return keras.Sequential([keras.layers.Input(shape), keras.layers.Flatten(), Renormalising(2)])
+
+
+@pytest.mark.case("states-that-cannot-be-kept", source="our own", right="refused with the key")
+@pytest.mark.parametrize(
+    ("build", "point", "words"),
+    [
+        (noisy, {"emulated_ranks": 2}, "emulated_ranks: a layer draws random numbers"),
+        (noisy, {"checkpoint_epochs": 1}, "checkpoint_epochs: a layer draws random numbers"),
+        (renormalising, {"emulated_ranks": 2}, "emulated_ranks: a layer changes trained weights"),
+    ],
+)
+def test_a_state_that_cannot_be_kept_is_refused(build, point, words, monkeypatch, ours):
+    model, _, run = built(build, monkeypatch, **point)
+    with pytest.raises(StudyError, match=words):
+        own_models.check_state(model, run, (5, *SHAPE))
+    ours(words)
+
+
+@pytest.mark.case("model-that-is-compiled", source="our own", right="refused")
+def test_what_else_is_refused(monkeypatch):
+    def compiled(shape):
+        model = heads(shape)
+        model.compile("sgd", "mse")
+        return model
+
+    def frozen(shape):
+        model = heads(shape)
+        model.trainable = False
+        return model
+
+    with pytest.raises(StudyError, match="compiled already"):
+        built(compiled, monkeypatch)
+    with pytest.raises(StudyError, match="no weights to train"):
+        built(frozen, monkeypatch)
