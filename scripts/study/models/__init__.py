@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from study.models.base import Benchmark
 import importlib.util
+import inspect
 
 from study.core.errors import StudyError
 
@@ -15,4 +16,11 @@ def get(name: str, spec: dict[str, Any]) -> "Benchmark":
         raise StudyError(
             f"config/benchmarks/{name}.yaml has no scripts/study/models/{name}.py beside it; see docs/extending.md"
         )
-    return importlib.import_module(f"study.models.{name}").Benchmark(spec)
+    module = importlib.import_module(f"study.models.{name}")
+    own = getattr(module, "Benchmark", None)
+    if own is None or inspect.isabstract(own):
+        raise StudyError(
+            f"config/benchmarks/{name}.yaml: scripts/study/models/{name}.py has no complete class Benchmark; a module "
+            "that benchmarks share is none, so give the benchmark another name"
+        )
+    return own(spec)

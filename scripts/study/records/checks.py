@@ -183,7 +183,14 @@ def _with_consequence(record: dict[str, Any]) -> dict[str, Any]:
     grave = [f"{name}: {reason}" for name, reason in record["check_reasons"].items() if CHECKS[name].columns is None]
     if record["status"] != "ok" or not grave:
         return record
-    failure = {"kind": KIND, "phase": None, "rank": None, "host": None, "message": "; ".join(grave), "log": []}
+    failure: dict[str, Any] = {
+        "kind": KIND,
+        "phase": None,
+        "rank": None,
+        "host": None,
+        "message": "; ".join(grave),
+        "log": [],
+    }
     return {**record, "status": "failed", "failure": failure, "processes": [], **dict.fromkeys(RESULTS)}
 
 

@@ -95,7 +95,7 @@ declare(
     Parameter(
         "precision",
         Choice(("float32", "mixed_bfloat16", "mixed_float16")),
-        "Number type in which layers compute. Weights, gradients and the last layer stay float32. "
+        "Number type in which layers compute. Weights, gradients, and the layers that give the output stay float32. "
         "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
         default="float32",
         papers=of_all_papers("float32"),
