@@ -17,6 +17,7 @@ from fake_communicator import FakeCommunicator
 from ranks_of_models import MODELS
 
 from study import models
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.instruments import phases
@@ -294,3 +295,19 @@ def test_what_else_is_refused(monkeypatch):
         built(compiled, monkeypatch)
     with pytest.raises(StudyError, match="no weights to train"):
         built(frozen, monkeypatch)
+
+
+@pytest.mark.case("name-of-a-shared-module", source="our own", right="refused with the module")
+@pytest.mark.parametrize("name", ["base", "images"])
+def test_a_benchmark_with_the_name_of_a_shared_module_is_refused(name, ours):
+    with pytest.raises(StudyError, match="no complete class Benchmark") as refused:
+        models.get(name, {})
+    ours(str(refused.value))
+
+
+@pytest.mark.case("file-named-like-a-key-of-a-dataset", source="our own", right="refused with the key")
+@pytest.mark.parametrize("name", ["source", "target_quality", "checksums"])
+def test_a_file_with_the_name_of_a_key_is_refused(name):
+    files = checked.named_schema("benchmarks")["properties"]["files"]["propertyNames"]
+    assert not checked.VALIDATOR(files).is_valid(name)
+    assert checked.VALIDATOR(files).is_valid("train")

@@ -1,13 +1,13 @@
 """The benchmarks: one module here and one YAML in ``config/benchmarks`` each."""
 
+import importlib.util
+import inspect
 from typing import TYPE_CHECKING, Any
+
+from study.core.errors import StudyError
 
 if TYPE_CHECKING:
     from study.models.base import Benchmark
-import importlib.util
-import inspect
-
-from study.core.errors import StudyError
 
 
 def get(name: str, spec: dict[str, Any]) -> "Benchmark":

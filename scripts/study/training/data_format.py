@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.training import precision
@@ -61,13 +63,33 @@ def channels_first(model: Any) -> Any:
     """
     import tf_keras as keras
 
+    if not getattr(model, "_is_graph_network", False) or len(model.inputs) != 1 or len(model.inputs[0].shape) < 3:
+        raise StudyError(
+            "data_format: channels_first needs a Sequential or functional model with one input of maps; use "
+            "channels_last"
+        )
     shape = model.input_shape[1:]
     moved = keras.layers.Input((shape[-1], *shape[:-1]))
     network = keras.models.clone_model(model, input_tensors=[moved], clone_function=_with_channels_first)
     axes = (len(shape), *range(1, len(shape)))
     found = keras.Sequential([keras.layers.Input(shape), keras.layers.Permute(axes), network])
     found.set_weights(model.get_weights())
+    _check_same(model, found, shape)
     return found
+
+
+def _check_same(model: Any, found: Any, shape: tuple[int, ...]) -> None:
+    """Raise `StudyError` if the network gives other outputs than ``model``: a layer knows its axes by itself."""
+    import tensorflow as tf
+
+    x = np.random.default_rng(0).random((2, *shape), np.float32)
+    pairs = zip(tf.nest.flatten(model(x)), tf.nest.flatten(found(x)), strict=True)
+    if not all(np.allclose(tf.cast(one, tf.float32), tf.cast(other, tf.float32), rtol=0.05, atol=0.01)
+               for one, other in pairs):  # fmt: skip
+        raise StudyError(
+            "data_format: with its channels first the model gives other outputs, since a layer has axes that are not "
+            "those of its configuration; use channels_last"
+        )
 
 
 def _with_channels_first(layer: Any) -> Any:
