@@ -396,3 +396,21 @@ def test_an_olympic_mean_stands_one_run_that_never_reaches_the_target(ours):
     ours(f"{olympic_mean([10, 1, 2, 3, np.inf]):g}")
     assert olympic_mean([10, 1, 2, 3, np.inf]) == 5
     assert np.isnan(olympic_mean([1, 2, 3, np.inf, np.inf]))
+
+
+@pytest.mark.case("lowest-batch-size-among-survivors", source="our own", right="no verdict")
+def test_a_batch_size_that_fails_more_often_is_not_the_lowest(make_run_in, ours):
+    first = make_run_in([1]).iloc[0].to_dict()
+    runs = pd.DataFrame(
+        [
+            {**first, "batch_size": size, "block": block, "repeat": block, "started_wall_ns": 10 * block + size // 20,
+             "runtime_s": size + block / 10, "record": f"{size}/{block}/record.json",
+             "status": "failed" if (size, block) == (20, 4) else "ok"}
+            for block in range(1, 5) for size in (20, 40)
+        ]
+    )  # fmt: skip
+    found = TABLES["batch_size_optimum"].make(runs, pd.DataFrame()).frame
+    ours(found["runtime_verdict"].tolist())
+    assert found["runtime_verdict"].isna().all()
+    found = TABLES["batch_size_optimum"].make(runs.assign(status="ok"), pd.DataFrame()).frame
+    assert found["runtime_verdict"].tolist() == ["lowest", "higher"]

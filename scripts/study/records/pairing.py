@@ -129,17 +129,18 @@ def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     return _interleaved([each.loc[common] for each in used])
 
 
-def between(runs: pd.DataFrame, one: str, other: str, measure: str) -> Ratio:
-    """The ratio of two rows of a table, without an interval where the better one failed more often.
+def between(runs: pd.DataFrame, one: str, other: str, measure: str, judged: bool = False) -> Ratio:
+    """The ratio of two rows of a table.
 
-    one, other: their ``records``. runs: the tidy table of runs.
+    one, other: their ``records``. runs: the tidy table of runs. judged: whether a verdict follows from the interval;
+    then there is none where the better one failed more often.
     """
     arms = {"one": runs_of(runs, one), "other": runs_of(runs, other)}
     found, more_is_better = ratio(*arms.values(), measure), comparable.better(measure)
     best = None
     if more_is_better and found.blocks:
         best = "one" if (found.ratio - 1) * more_is_better > 0 else "other"
-    if one == other or not comparable.survivors_only(arms, best, [measure]):
+    if not judged or one == other or not comparable.survivors_only(arms, best, [measure]):
         return found
     return replace(found, low=math.nan, high=math.nan)
 

@@ -98,7 +98,7 @@ def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Se
 
 
 def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[pairing.Ratio]:
-    return [pairing.between(runs, records, best["records"], measure) for records in series["records"]]
+    return [pairing.between(runs, records, best["records"], measure, judged=True) for records in series["records"]]
 
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:

@@ -224,7 +224,7 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
         times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
         found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
-        ratio = pairing.between(runs, base["records"], row["records"], measure)
+        ratio = pairing.between(runs, base["records"], row["records"], measure, judged=True)
         measured = (ratio.ratio, ratio.low, ratio.high, _verdict(ratio))
         found |= dict(zip(_of_gain(gain)[1:], measured, strict=True)) | {"pairing": ratio.pairing}
     return found
