@@ -136,7 +136,7 @@ def between(runs: pd.DataFrame, one: str, other: str, measure: str, judged: bool
     then there is none where the better one failed more often.
     """
     arms = {"one": runs_of(runs, one), "other": runs_of(runs, other)}
-    found, more_is_better = ratio(*arms.values(), measure), comparable.better(measure)
+    found, more_is_better = ratio(arms["one"], arms["other"], measure), comparable.better(measure)
     best = None
     if more_is_better and found.blocks:
         best = "one" if (found.ratio - 1) * more_is_better > 0 else "other"
