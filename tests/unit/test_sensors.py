@@ -114,7 +114,7 @@ def test_occ_reads_whole_parts_only(tmp_path):
     })  # fmt: skip
     devices = {device.kind: device for device in occ.find(tmp_path)}
     assert {kind: device.read().power_w for kind, device in devices.items()} == {"node": 900, "cpu": 150}
-    with pytest.raises(Unavailable, match="occ-hwmon: no chip"):
+    with pytest.raises(Unavailable, match="POWER9: no chip"):
         occ.find(tmp_path / "none")
 
 
@@ -185,12 +185,11 @@ def test_single_fields_of_nvml_can_fail():
     assert reading.power_w == 70, "an older driver's own way"
 
 
-def test_a_counter_that_fails_later_is_an_error_of_that_reading():
+def test_a_counter_that_fails_later_leaves_the_power_of_that_reading():
     fake = FakeNvml({83: (0, 3, 10), 185: (0, 1, 1), 186: (0, 1, 1)})
     (gpu,) = nvml.find(fake)
     fake.fields[83] = (3, 3, 0)
-    with pytest.raises(OSError, match="energy counter could not be read"):
-        gpu.read()
+    assert (gpu.read().energy_j, gpu.read().power_w) == (None, pytest.approx(0.001))
 
 
 @pytest.mark.parametrize(("count", "words"), [(None, "Driver Not Loaded"), (0, "the driver sees no GPU")])
@@ -221,7 +220,9 @@ def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
         ("GPU-1", ["GPU-1"]),
         ("1,-1,0", ["GPU-1"]),
         ("", []),
-        ("7", [None]),
+        ("7", []),  # CUDA shows none from an invalid number on
+        ("0,7,1", ["GPU-0"]),
+        ("NoDevFiles", []),
         ("GPU-", [None]),  # short for several
         ("MIG-5c1", [None]),
     ],

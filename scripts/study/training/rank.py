@@ -269,7 +269,8 @@ def pin_device(run: RunDefinition, local_rank: int) -> str | None:
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     uuids = visible()
-    return uuids[index] if uuids and index < len(uuids) else None
+    # With MIG, CUDA shows one instance and no other GPU: then TensorFlow's GPUs are not those of the list.
+    return uuids[index] if uuids and len(uuids) == len(gpus) else None
 
 
 def compile_model(

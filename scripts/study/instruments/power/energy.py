@@ -67,6 +67,9 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
     counted_on = _coverage(series, series.energy_j, window, tick, _edge_steps)
     power_read = _coverage(series, series.power_w, window, tick, _steps)
     gap = counted_on.gap_s if counted_on.is_whole else min(counted_on.gap_s, power_read.gap_s)
+    if len(series.seconds) and not (counted_on.has_readings or power_read.has_readings):
+        told = f"{series.sensor}: {series.name} reports neither power nor energy"
+        return Energy(None, None, None, 0, gap, told)
     if not (counted_on.is_whole or power_read.is_whole):
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
     counter = series.counted_j(begin, end) if counted_on.is_known else None
@@ -90,8 +93,9 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
 class _Coverage:
     """How a column of a device was read in a window.
 
-    is_whole: from its begin to its end. gap_s: time in gaps. step_s: the longest time without a reading that matters
-    for the energy. is_known: whether that is short enough.
+    is_whole: from its begin to its end. gap_s: time in gaps. step_s: the time without a reading that matters for the
+    energy: of a counter the longest one around an edge, of power all gaps together. is_known: whether it is short
+    enough.
     """
 
     has_readings: bool
@@ -115,7 +119,15 @@ def _coverage(
     longest = float(steps(seconds, begin, end).max(initial=0))
     most = max(series.longest_step_s(values, tick), MOST_GAP * (end - begin))
     gap = float(every[every > GAP_TICKS * tick].sum())
+    if steps is _steps:  # the integral of power: many short gaps are as bad as a long one
+        longest = max(longest, _stalled_s(every, tick))
     return _Coverage(len(seconds) > 0, is_whole, gap, longest, is_whole and longest <= most)
+
+
+def _stalled_s(steps: Values, tick: float) -> float:
+    """Time (s) in steps that are much longer than usual. The usual ones are the short ones, of a sampler that runs."""
+    usual = max(tick, float(np.quantile(steps, 0.25))) if len(steps) else tick
+    return float(steps[steps > GAP_TICKS * usual].sum())
 
 
 def _one_hz(series: Series, begin: float, end: float) -> float:

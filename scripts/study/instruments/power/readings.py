@@ -1,6 +1,6 @@
 """Shared by all sensors: devices, their readings, counters that wrap, and the error for a missing sensor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from study.core.registry import Registry
@@ -36,6 +36,39 @@ class Device:
     read: Callable[[], Reading]
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A part of a sensor that cannot be read, such as one GPU of four. why: begins with the sensor's name."""
+
+    kind: str
+    part: str
+    why: str
+
+
+def part_key(sensor: str, kind: str, part: str) -> str:
+    """The key of a missing part's reason beside those of sensors, as in ``sensors.json``."""
+    return f"{sensor}/{kind}/{part}"
+
+
+class Found(list[Device]):
+    """The devices of a sensor that can be read, and in ``missing`` the parts of it that cannot."""
+
+    def __init__(self, devices: Iterable[Device] = (), missing: Iterable[Missing] = ()) -> None:
+        super().__init__(devices)
+        self.missing = list(missing)
+
+    def checked(self, otherwise: str) -> "Found":
+        """These; raises `Unavailable` if no device is left, with the reasons of the parts, or ``otherwise``."""
+        if not self:
+            raise Unavailable("; ".join(part.why for part in self.missing) or otherwise)
+        return self
+
+
+def reason(error: BaseException) -> str:
+    """Why a file could not be read, in words; ``OSError`` alone would repeat its path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
 class Counter:
     """A hardware counter as a total, from 0 at the first reading.
 
@@ -49,6 +82,16 @@ class Counter:
         self._read, self._unit, self._largest = read, unit, largest
         self._last, self._counted = read(), 0
 
+    @property
+    def raw(self) -> int:
+        """The last value that was read."""
+        return self._last
+
+    @property
+    def counted(self) -> float:
+        """The total as it was read last."""
+        return self._counted * self._unit
+
     def total(self) -> float:
         """The current total."""
         raw = self._read()
@@ -56,8 +99,8 @@ class Counter:
         if step < 0 and self._largest is not None:
             step += self._largest + 1
         self._last, self._counted = raw, self._counted + step
-        return self._counted * self._unit
+        return self.counted
 
 
-# Returns this host's devices, without arguments; raises `Unavailable` if it has none.
+# Returns this host's devices, without arguments, as `Found` if parts may be missing; raises `Unavailable` without any.
 SENSORS: Registry[Callable[..., list[Device]]] = Registry("power sensor")

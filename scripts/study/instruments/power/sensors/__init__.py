@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from study.core.registry import import_submodules
-from study.instruments.power.readings import SENSORS, Device, Unavailable
+from study.instruments.power.readings import SENSORS, Device, Unavailable, part_key
 from study.instruments.power.sensors import modelled
 
 import_submodules(__name__)
@@ -12,15 +12,18 @@ import_submodules(__name__)
 def find(names: Iterable[str], model: Mapping[str, float] | None = None) -> tuple[list[Device], dict[str, str]]:
     """(devices, reasons): all devices of the sensors ``names``, and {sensor: reason why it has none}.
 
-    model: the machine's ``power_model``, or None; its power is a device too, labelled ``modelled``.
+    A sensor of which only a part cannot be read has a reason for that part, by `part_key`. model: the machine's ``power_model``, or None; its power is a device too, labelled ``modelled``.
     """
     devices: list[Device] = []
     reasons: dict[str, str] = {}
     for name in names:
         try:
-            devices += SENSORS[name]()
+            found = SENSORS[name]()
+            devices += found
+            for part in getattr(found, "missing", ()):
+                reasons[part_key(name, part.kind, part.part)] = part.why
         except (Unavailable, OSError, ValueError) as error:
-            reasons[name] = str(error)
+            reasons[name] = str(error) if isinstance(error, Unavailable) else f"{name}: {error}"
     if model:
         devices += modelled.find(model)
     return devices, reasons

@@ -1,47 +1,76 @@
 """Cray XC and EX: the node's counters in ``/sys/cray/pm_counters``, which PoLiMEr reads (icpp2019, section 3).
 
 Each file begins with an integer, in watts or joules. All are updated together, about ten times a second; ``freshness``
-counts the updates.
+counts the updates. XC has one file for all accelerators (``accel_energy``), EX one for each (``accel0_energy`` to
+``accel3_energy``: HPE's docs-csm, "user access to compute node power data"). The node's counter includes all of them.
 """
 
+import re
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import SENSORS, Counter, Device, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
 
 ROOT = Path("/sys/cray/pm_counters")
-PREFIXES = {"": "node", "cpu_": "cpu", "memory_": "memory", "accel_": "gpu"}
+NAME = re.compile(r"(?:(cpu|memory|accel)(\d*)_)?(?:energy|power)")
+KINDS = {None: "node", "cpu": "cpu", "memory": "memory", "accel": "gpu"}
 TRIES = 3
 
 
 @SENSORS.register("cray")
-def find(root: AnyPath = ROOT) -> list[Device]:
+def find(root: AnyPath = ROOT) -> Found:
     """Node, CPU, memory and accelerators as a list of `Device`; only those that the node has."""
     root = Path(root)
-    if not (root / "energy").exists():
+    if not root.is_dir():
         raise Unavailable(f"Cray power counters: there is no {root}")
-    return [_device(root, prefix, kind) for prefix, kind in PREFIXES.items() if (root / f"{prefix}energy").exists()]
+    devices, missing = [], []
+    for kind, part in _parts(root):
+        name = part.rstrip("_") if part.strip("_")[-1:].isdigit() else kind
+        try:
+            devices.append(_device(root, part, kind, name))
+        except (OSError, ValueError) as error:
+            missing.append(Missing(kind, name, f"Cray power counters: {name}: {reason(error)}"))
+    return Found(devices, missing).checked(f"Cray power counters: {root} has neither energy nor power")
 
 
-def _device(root: Path, prefix: str, kind: str) -> Device:
-    counter = Counter(lambda: _value(root / f"{prefix}energy"), 1)
-    power = root / f"{prefix}power"
+def _parts(root: Path) -> list[tuple[str, str]]:
+    """(kind, prefix of the files) of each device. Where there is a file for all devices of a kind, only that one."""
+    found: dict[str, set[str]] = {kind: set() for kind in KINDS.values()}
+    for path in root.iterdir():
+        if match := NAME.fullmatch(path.name):
+            found[KINDS[match[1]]].add(f"{match[1]}{match[2]}_" if match[1] else "")
+    whole = {f"{word}_" for word in KINDS if word}
+    return [(kind, part) for kind, parts in found.items() for part in sorted(parts & whole or parts)]
+
+
+def _device(root: Path, part: str, kind: str, name: str) -> Device:
+    """A device with its counter, if it has one. Raises OSError or ValueError where a file of it cannot be read."""
+    energy, power, freshness = root / f"{part}energy", root / f"{part}power", root / "freshness"
+    counter = Counter(lambda: _value(energy), 1) if energy.exists() else None
+    has_power, is_counted = power.exists(), freshness.exists()
+    if counter is None:
+        _value(power)
 
     def read() -> Reading:
         for _ in range(TRIES):  # until power and energy are of the same update
-            before = _value(root / "freshness")
+            before = _value(freshness) if is_counted else None
             reading = Reading(
-                power_w=_value(power) if power.exists() else None, energy_j=counter.total(), freshness=before
+                power_w=_value(power) if has_power else None,
+                energy_j=counter.total() if counter else None,
+                freshness=before,
             )
-            if _value(root / "freshness") == before:
+            if not is_counted or _value(freshness) == before:
                 break
         return reading
 
-    return Device("cray", kind, kind, read)
+    return Device("cray", kind, name, read)
 
 
 def _value(file: Path) -> int:
     words = file.read_text().split()
     if not words:
         raise OSError(f"{file} is empty")
-    return int(words[0])
+    try:
+        return int(words[0])
+    except ValueError:
+        raise OSError(f"{file} begins with {words[0][:20]!r}, which is no integer") from None

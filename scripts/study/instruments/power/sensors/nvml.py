@@ -2,29 +2,44 @@
 
 Power comes in two forms: instantaneous, and averaged by the sensor (over one second on Ampere and later, where
 nvidia-smi shows the average). The energy counter exists on Volta and later, in millijoules since the driver was loaded.
+On a superchip such as GH200 it counts the whole module, CPU and memory included (ml-energy/zeus, pull request 172), so
+that there the power of the GPU alone is used. Only a superchip has a power of scope ``NVML_POWER_SCOPE_MODULE``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from study.instruments.power.readings import SENSORS, Counter, Device, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable
 
 MILLI = 1e-3
 TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER = 83, 185, 186  # NVML's field numbers
+MODULE_SCOPE = 1  # NVML_POWER_SCOPE_MODULE
+NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND = 3, 4, 13  # codes of NVML's errors
 FIELDS = [TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER]
 VALUES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # the union's member for each unsigned type
 
 
 @SENSORS.register("nvml")
-def find(nvml: Any = None) -> list[Device]:
+def find(nvml: Any = None) -> Found:
     """The GPUs of this host as a list of `Device`, named by UUID. nvml: the pynvml module or a replacement for it."""
     nvml = nvml or library()
+    devices: dict[str, Device] = {}  # a GPU that is listed twice is read once
+    missing: dict[str, Missing] = {}
     try:
-        devices = [_device(nvml, handle) for handle in handles(nvml)]
+        for part, handle, failed in handles(nvml):
+            uuid = None
+            try:
+                if failed:
+                    raise failed
+                uuid = uuid_of(nvml, handle)
+                if uuid not in devices:
+                    devices[uuid] = _device(nvml, handle, uuid)
+            except nvml.NVMLError as error:
+                name = f"{part} ({uuid})" if uuid else part
+                missing[name] = Missing("gpu", uuid or part, f"NVML: {name}: {_text(error)}")
     except nvml.NVMLError as error:
-        raise Unavailable(f"NVML: {error}") from None
-    if not devices:
-        raise Unavailable("NVML: the driver sees no GPU")
-    return devices
+        raise Unavailable(f"NVML: {_text(error)}") from None
+    return Found(devices.values(), missing.values()).checked("NVML: the driver sees no GPU")
 
 
 def library() -> Any:
@@ -34,14 +49,43 @@ def library() -> Any:
     return pynvml
 
 
-def handles(nvml: Any) -> list[Any]:
-    """NVML's handles of all GPUs of this host, in NVML's order; raises ``nvml.NVMLError``."""
+def handles(nvml: Any) -> Iterator[tuple[str, Any, Exception | None]]:
+    """(``GPU 0``, NVML's handle, None) of the GPUs of this host, in NVML's order; raises ``nvml.NVMLError``.
+
+    A GPU that is lost has no handle but the error. GPUs that a container or batch job may not use are left out, although
+    NVML counts them (its reference, nvmlDeviceGetCount_v2): CUDA does not number them.
+    """
     nvml.nvmlInit()
-    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            yield f"GPU {index}", nvml.nvmlDeviceGetHandleByIndex(index), None
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) != NO_PERMISSION:
+                yield f"GPU {index}", None, error
 
 
-def _device(nvml: Any, handle: Any) -> Device:
-    return Device("nvml", "gpu", uuid_of(nvml, handle), _Gpu(nvml, handle).read)
+def is_partitioned(nvml: Any, handle: Any) -> bool:
+    """Whether a GPU is, or may be, in MIG mode: then CUDA shows parts of it, whatever names it.
+
+    Raises:
+        nvml.NVMLError: this cannot be told.
+    """
+    try:
+        return nvml.nvmlDeviceGetMigMode(handle)[0] != 0
+    except AttributeError:  # bindings of before MIG
+        return False
+    except nvml.NVMLError as error:
+        if getattr(error, "value", NOT_SUPPORTED) in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            return False
+        raise
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _device(nvml: Any, handle: Any, uuid: str) -> Device:
+    return Device("nvml", "gpu", uuid, _Gpu(nvml, handle).read)
 
 
 def uuid_of(nvml: Any, handle: Any) -> str:
@@ -53,7 +97,7 @@ def uuid_of(nvml: Any, handle: Any) -> str:
 class _Gpu:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        has_counter = self._fields()[TOTAL_ENERGY] is not None
+        has_counter = self._fields()[TOTAL_ENERGY] is not None and not self._is_in_module()
         self._energy = Counter(self._raw_energy, MILLI) if has_counter else None
 
     def read(self) -> Reading:
@@ -64,7 +108,7 @@ class _Gpu:
         return Reading(
             power_w=self._power(fields),
             average_power_w=_scaled(fields[AVERAGE_POWER]),
-            energy_j=self._energy.total() if self._energy else None,
+            energy_j=self._counted(),
             utilization_pct=None if utilization is None else float(utilization.gpu),
             memory_mb=None if memory is None else memory.used / 1e6,
             clock_mhz=self._asked("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
@@ -81,12 +125,22 @@ class _Gpu:
         self._last = {field: values.get(field) for field in FIELDS}
         return self._last
 
+    def _is_in_module(self) -> bool:
+        """Whether the GPU is part of a superchip, of which NVML tells the power of the module too."""
+        try:
+            found = self._nvml.nvmlDeviceGetFieldValues(self._handle, [(INSTANT_POWER, MODULE_SCOPE)])
+        except (self._nvml.NVMLError, TypeError):  # the latter of bindings that know no scopes
+            return False
+        values = {field.fieldId: _value(field, self._nvml.NVML_SUCCESS) for field in found}
+        return values.get(INSTANT_POWER) is not None
+
+    def _counted(self) -> float | None:
+        """The counter's total; None if it could not be read this time: then power is all there is."""
+        return self._energy.total() if self._energy and self._last[TOTAL_ENERGY] is not None else None
+
     def _raw_energy(self) -> int:
         """The counter as `_fields` last read it."""
-        energy = self._last[TOTAL_ENERGY]
-        if energy is None:
-            raise OSError("NVML: the energy counter could not be read")
-        return energy
+        return self._last[TOTAL_ENERGY] or 0
 
     def _power(self, fields: dict[int, int | None]) -> float | None:
         """Instantaneous power; if the driver does not have that field, the power that nvidia-smi shows."""

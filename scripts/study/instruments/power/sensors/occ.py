@@ -1,40 +1,97 @@
-"""IBM POWER9: the power sensors of the on-chip controller, through the kernel's ``occ-hwmon``.
+"""IBM POWER9: its on-chip controllers' sensors, through the kernel's hwmon drivers.
 
-Every ``power*_input`` holds microwatts and has a label. Sensors nest, as RAPL's zones do: only those whose label stands
-for the whole node, a whole processor or its memory are read.
+- ``ibmpowernv`` is the driver of the host (Linux, Documentation/hwmon/ibmpowernv.rst). The firmware makes its labels
+  (skiboot, hw/occ-sensor.c): ``System``, ``Chip 0 `` for the processor of a socket, ``Chip 0 Memory``, ``Chip 0 GPU``
+  for the GPUs of a socket. It has energy counters too.
+- ``occ`` is the driver of the management controller (Documentation/hwmon/occ.rst, drivers/hwmon/occ/common.c). Its
+  labels are ``system``, and from POWER9 on also ``4097_system``, ``4097_proc``, with the sensor's number.
+
+Sensors nest, as RAPL's zones do: only those that stand for the whole node, a whole processor or its memory are read.
+Each ``power*_input`` holds microwatts, each ``energy*_input`` microjoules.
 """
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import SENSORS, Device, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
 
 ROOT = Path("/sys/class/hwmon")
-LABELS = {"system": "node", "proc": "cpu", "mem": "memory", "gpu": "gpu"}
+DRIVERS = ("ibmpowernv", "occ")
+LABELS = {  # what stands for a whole device, without regard to case
+    "node": re.compile(r"(\d+_)?system"),
+    "cpu": re.compile(r"(\d+_)?proc|chip \d+"),
+    "memory": re.compile(r"(\d+_)?mem|chip \d+ memory"),
+    "gpu": re.compile(r"(\d+_)?gpu|chip \d+ gpu"),
+}
 MICRO = 1e-6
 
 
 @SENSORS.register("occ")
-def find(root: AnyPath = ROOT) -> list[Device]:
-    """The labelled sensors of all chips as a list of `Device`."""
-    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if _text(chip / "name") == "occ"]
+def find(root: AnyPath = ROOT) -> Found:
+    """The labelled sensors of all chips as a list of `Device`; of the first driver that has any."""
+    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if _text(chip / "name") in DRIVERS]
     if not chips:
-        raise Unavailable(f"occ-hwmon: no chip in {root}")
-    devices = [
-        _device(chip, label, LABELS[_text(label).lower()])
-        for chip in chips
-        for label in sorted(chip.glob("power*_label"))
-        if _text(label).lower() in LABELS
-    ]
-    if not devices:
-        raise Unavailable(f"occ-hwmon: no sensor in {root} is labelled {', '.join(LABELS)}")
-    return devices
+        raise Unavailable(f"POWER9: no chip of {' or '.join(DRIVERS)} in {root}")
+    found = Found()
+    for driver in DRIVERS:
+        found = _of_chips([chip for chip in chips if _text(chip / "name") == driver])
+        if found:
+            break
+    return found.checked(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
 
 
-def _device(chip: Path, label: Path, kind: str) -> Device:
-    file = label.with_name(label.name.replace("_label", "_input"))
-    return Device("occ", kind, f"{chip.name}-{_text(label)}", lambda: Reading(power_w=int(_text(file)) * MICRO))
+def _of_chips(chips: list[Path]) -> Found:
+    """The devices of a driver. Controllers may tell the power of the whole node more than once: one is read."""
+    devices: list[Device] = []
+    missing: list[Missing] = []
+    for (chip, kind, label), files in _labelled(chips).items():
+        if kind == "node" and any(device.kind == "node" for device in devices):
+            continue
+        name = f"{chip.name}-{label}"
+        try:
+            devices.append(Device("occ", kind, name, _reader(files)))
+        except (OSError, ValueError) as error:
+            missing.append(Missing(kind, name, f"POWER9: {name}: {reason(error)}"))
+    if any(device.kind == "node" for device in devices):
+        missing = [part for part in missing if part.kind != "node"]
+    return Found(devices, missing)
+
+
+def _labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]:
+    """{(chip, kind, label): {"power" or "energy": its file}} of whole devices; plain labels first."""
+    found: dict[tuple[Path, str, str], dict[str, Path]] = {}
+    for chip in chips:
+        for path in sorted(chip.glob("*_label"), key=lambda path: (len(path.name), path.name)):
+            quantity, label = re.sub(r"\d+_label$", "", path.name), _text(path)
+            kind = next((kind for kind, pattern in LABELS.items() if pattern.fullmatch(label.lower())), None)
+            if kind and quantity in ("power", "energy"):
+                found.setdefault((chip, kind, label), {})[quantity] = path.with_name(path.stem[: -len("label")] + "input")
+    return dict(sorted(found.items(), key=lambda item: item[0][2][:1].isdigit()))
+
+
+def _reader(files: dict[str, Path]) -> Callable[[], Reading]:
+    """Reads a device; raises OSError or ValueError if neither its power nor its counter can be read now."""
+    counter, power, failed = None, files.get("power"), None
+    try:
+        counter = Counter(lambda: int(files["energy"].read_text()), MICRO) if "energy" in files else None
+    except (OSError, ValueError) as error:
+        failed = error
+    try:
+        if power:
+            int(power.read_text())
+    except (OSError, ValueError) as error:
+        power, failed = None, error
+    if failed and not (power or counter):
+        raise failed
+    return lambda: Reading(
+        power_w=int(power.read_text()) * MICRO if power else None, energy_j=counter.total() if counter else None
+    )
 
 
 def _text(file: Path) -> str:
-    return file.read_text().strip() if file.exists() else ""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
