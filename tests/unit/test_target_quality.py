@@ -173,7 +173,7 @@ def table(make_run, tmp_path):
 
     def make(*facts):
         runs = expand(gpus=1, repeats=len(facts))
-        usual = {"times": [0.75] * 4, "validation": LEARNT, "more_edges": TRAIN}
+        usual = {"times": [0.75] * 4, "validation": LEARNT, "more_edges": TRAIN, "runtime": 200.0}
         for run, given in zip(runs, facts, strict=True):
             folder = make_run(run, **(usual | given))
             write_json(folder / "record.json", make_record(folder))

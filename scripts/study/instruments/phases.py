@@ -159,6 +159,21 @@ def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
     return max(open_edges, key=lambda key: open_edges[key]) if open_edges else latest
 
 
+def launch_ns(
+    edges: Iterable[Mapping[str, Any]], started_wall_ns: int, started: Mapping[str, Any] | None
+) -> dict[str, int]:
+    """{host: monotonic ns of that host at which the launcher started}.
+
+    On the launching host it was measured; elsewhere it is told by the wall clocks when the host's first edge was
+    written. edges: with wall times by the launching host's clock. started: ``host``, the launching
+    one, and ``monotonic_ns``, its clock then; None in older runs.
+    """
+    found: dict[str, int] = {}
+    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
+        found.setdefault(edge["host"], edge["monotonic_ns"] - (edge["wall_ns"] - started_wall_ns))
+    return found | ({started["host"]: started["monotonic_ns"]} if started else {})
+
+
 def set_clock(edges: Iterable[dict[str, Any]]) -> str | None:
     """Which host's clock was set during a run, ``n1's clock was set by -30.0 s during the run``; None if none was.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.core import checked
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.files import number_or_none
 from study.experiment.definition import RunDefinition
@@ -20,16 +21,23 @@ from study.instruments.power import summary
 from study.training.ensemble import results
 
 MEASURES = ("epochs_to_target", "launch_to_target_s", "training_to_target_s", "load_to_target_j")
+WAS_SET = "a clock was set"
+CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs
 # target_reached: empty if it cannot be told.
 COLUMNS = ("quality_target", "target_reached", *MEASURES, "target_reason", "target_energy_reason")
 
 
 @dataclass(frozen=True)
 class _Reached:
-    """The epoch that reached the target: its number from 1, and its end, by its host's clock (ns), if known."""
+    """The epoch that reached the target: its number from 1, and its end by its host's clocks (ns), if known.
+
+    is_consistent: whether the epochs before it can have begun when the wall clock says.
+    """
 
     epoch: int
     ended_wall_ns: int | None
+    ended_monotonic_ns: int | None = None
+    is_consistent: bool = True
 
 
 def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> dict[str, Any]:
@@ -67,18 +75,32 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
 
 def _kind(target: Target) -> Callable[[str], str | None]:
     """The kinds of the columns of ``history.csv`` that are used, but for the epoch."""
-    return {target.column: NUMBER, "time_s": FINITE, "begin_wall_ns": WHOLE}.get
+    return {target.column: NUMBER, "time_s": FINITE, "begin_wall_ns": WHOLE, "begin_monotonic_ns": WHOLE}.get
 
 
 def _first_epoch(history: pd.DataFrame, target: Target) -> _Reached | None:
     position = target.first_reached(history[target.column])
     if position is None:
         return None
-    row = history.iloc[position]
+    epoch, seconds = int(history["epoch"].iloc[position]), history["time_s"]
+
+    def ended(column: str) -> int | None:
+        if column not in history:
+            return None
+        return int(history[column].iloc[position]) + round(seconds.iloc[position] * 1e9)
+
+    return _Reached(epoch, ended("begin_wall_ns"), ended("begin_monotonic_ns"), _is_consistent(history))
+
+
+def _is_consistent(history: pd.DataFrame) -> bool:
+    """Whether each epoch began after the end of the one before, by the wall clock; a clock that was set back shows so.
+
+    A checkpoint may be between two epochs.
+    """
     if "begin_wall_ns" not in history:
-        return _Reached(int(row["epoch"]), None)
-    begin = int(history["begin_wall_ns"].iloc[position])
-    return _Reached(int(row["epoch"]), begin + round(row["time_s"] * 1e9))
+        return True
+    ends = history["begin_wall_ns"] + history["time_s"] * 1e9
+    return bool((history["begin_wall_ns"].iloc[1:].to_numpy() - ends.iloc[:-1].to_numpy() > -CLOCK_SLACK_NS).all())
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:
@@ -95,17 +117,49 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
         why = "history.csv is of an older version, without the times at which epochs began"
         return dict.fromkeys(("target_reason", "target_energy_reason"), why)
     edges = phases.read(folder / "phases.jsonl")
-    if clock := phases.set_clock(edges):
-        return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
+    clock = phases.set_clock(edges)
+    if reached.ended_monotonic_ns is None:
+        clock = clock or (None if reached.is_consistent else "the clock was set between two epochs")
+        if clock:
+            return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
     rank, ahead_ns = _rank_of_history(record), phases.clock_offsets_ns(record["hosts"])
-    own = [edge for edge in edges if edge["rank"] == rank]
-    begins = [edge["wall_ns"] for edge in own if (edge["phase"], edge["edge"]) == ("train", "begin")]
-    ended_wall_ns = reached.ended_wall_ns - (ahead_ns.get(own[0]["host"], 0) if own else 0)
-    found: dict[str, Any] = {
-        "launch_to_target_s": (ended_wall_ns - record["provenance"]["started_wall_ns"]) / 1e9,
-        "training_to_target_s": (ended_wall_ns - begins[0]) / 1e9 if begins else None,
-        "target_reason": None if begins else f"phases.jsonl has no begin of rank {rank}'s phase train",
-    }
+    own = sorted((edge for edge in edges if edge["rank"] == rank), key=lambda edge: edge["monotonic_ns"])
+    if not own:
+        return dict.fromkeys(("target_reason", "target_energy_reason"), f"phases.jsonl has no edge of rank {rank}")
+    host, first = own[0]["host"], own[0]
+    ended_wall_ns = reached.ended_wall_ns - ahead_ns.get(host, 0)
+    ended_ns = reached.ended_monotonic_ns or ended_wall_ns - first["wall_ns"] + first["monotonic_ns"]
+    outcome = checked.load_json(folder / "outcome.json", "outcome")
+    begun_ns = outcome.get("started_monotonic_ns")  # by the launching host's clock; older runs lack it
+    started = {"host": record["provenance"]["host"], "monotonic_ns": begun_ns} if begun_ns is not None else None
+    launched = phases.launch_ns(own, outcome["started_wall_ns"], started)[host]
+    found = _durations(own, ended_ns, launched, record["runtime_s"], rank)
     machine = RunDefinition.read(folder / "run.yaml").machine
-    joules, no_energy = summary.energy_until(folder, machine, edges, ended_wall_ns)
+    if clock and len({edge["host"] for edge in edges}) > 1:  # the other hosts' clocks tell when the epoch ended
+        return found | {"target_energy_reason": f"{clock}: no energy"}
+    until_ns = ended_ns - first["monotonic_ns"] + first["wall_ns"]
+    joules, no_energy = summary.energy_until(folder, machine, edges, until_ns, (host, ended_ns))
+    if WAS_SET in (found["target_reason"] or "") and reached.ended_monotonic_ns is None:
+        joules, no_energy = None, found["target_reason"]
     return found | {"load_to_target_j": joules, "target_energy_reason": no_energy}
+
+
+def _durations(
+    own: list[dict[str, Any]], ended_ns: int, launched_ns: int, runtime_s: float, rank: int
+) -> dict[str, Any]:
+    """The two times to the target, each within the run, or the reason. own: the rank's edges, in order.
+
+    ended_ns, launched_ns: the epoch's end and the launcher's start, by the monotonic clock of the rank's host.
+    """
+    begins = [edge["monotonic_ns"] for edge in own if (edge["phase"], edge["edge"]) == ("train", "begin")]
+    found: dict[str, Any] = {"launch_to_target_s": (ended_ns - launched_ns) / 1e9, "training_to_target_s": None}
+    reasons = []
+    if begins:
+        found["training_to_target_s"] = (ended_ns - begins[0]) / 1e9
+    else:
+        reasons.append(f"phases.jsonl has no begin of rank {rank}'s phase train")
+    for name, seconds in found.items():
+        if seconds is not None and not 0 <= seconds <= runtime_s:
+            found[name] = None
+            reasons.append(f"{name} would be {seconds:.2f} s of {runtime_s:.2f} s: {WAS_SET}")
+    return found | {"target_reason": "; ".join(reasons) or None}

@@ -251,7 +251,8 @@ def _epoch_times(
             seconds = (time.monotonic_ns() - self._begun) / 1e9
             rate = float(keras.backend.get_value(self.model.optimizer.learning_rate))
             row = {"epoch": epoch + 1, "time_s": seconds, **quality, "learning_rate": rate}
-            self.rows.append(row | {"begin_wall_ns": self._begun_wall, **self._steps, **measured()})
+            begun = {"begin_wall_ns": self._begun_wall, "begin_monotonic_ns": self._begun}
+            self.rows.append(row | begun | self._steps | measured())
             if order:
                 order.set(epoch + 1)
             if communicator.rank == 0:

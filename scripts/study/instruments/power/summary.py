@@ -4,10 +4,12 @@ The run's window begins with the first rank's ``load`` and ends with the last ra
 starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from study.core import checked
 from study.core.files import AnyPath
@@ -27,6 +29,7 @@ RANKS = {
     "properties": {"ranks": {"type": "array", "items": {"properties": {"gpu": {"type": ["string", "null"]}}}}},
 }
 
+
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
 Windows = dict[tuple[str, str], Window]  # by host and name
 
@@ -42,12 +45,13 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     """
     folder = Path(folder)
     absent = _absent_sensors(folder, machine)
-    windows = _windows(edges)
+    hosts = _machines(folder)
+    windows = _windows(_on_machines(edges, hosts))
     if not (folder / "telemetry.csv").exists():
         return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
     if not any(name == RUN for _, name in windows) or not (folder / "metrics.json").exists():  # rank 0 writes it last
         return _power({}, {}, machine, gpus, None, "the run did not come to its end")
-    series = read_series(folder / "telemetry.csv")
+    series = _each_once(read_series(folder / "telemetry.csv"), hosts)
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     found, source = _energies(series, windows, folder, machine)
@@ -56,15 +60,21 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
 
 
 def energy_until(
-    folder: AnyPath, machine: dict[str, Any], edges: Iterable[dict[str, Any]], wall_ns: int
+    folder: AnyPath,
+    machine: dict[str, Any],
+    edges: Iterable[dict[str, Any]],
+    wall_ns: int,
+    ended: tuple[str, int] | None = None,
 ) -> tuple[float | None, str | None]:
     """(energy of the whole job, J, from the first rank's ``load`` until ``wall_ns``, None), or (None, the reason).
 
     folder, machine, edges: as for `summarize`, of a run that came to its end. wall_ns: by the launching host's clock.
+    ended: the same moment by the monotonic clock (ns) of a host, if known: (host, monotonic_ns).
     """
-    folder, edges = Path(folder), list(edges)
+    folder = Path(folder)
+    hosts = _machines(folder)
     series = read_series(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
-    windows = _windows_until(edges, wall_ns)
+    series, windows = _each_once(series, hosts), _windows_until(list(_on_machines(edges, hosts)), wall_ns, ended)
     if not series or not windows:
         absent = _absent_sensors(folder, machine)
         return None, absent or f"{'no phase load' if series else 'no reading'} in the run's files"
@@ -104,13 +114,14 @@ def energy_of_gpus(
     return found
 
 
-def _windows_until(edges: list[dict[str, Any]], wall_ns: int) -> Windows:
-    """{(host, `RUN`): (begin of its first ``load``, ``wall_ns``)}, in monotonic seconds of each host."""
+def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, int] | None) -> Windows:
+    """{(host, `RUN`): (begin of its first ``load``, ``wall_ns``)}, in monotonic seconds of each host; as above."""
     found: Windows = {}
     for (host, name), (begin, _) in _windows(edges).items():
         if name == "load":
             edge = next(each for each in edges if each["host"] == host)
-            found[host, RUN] = begin, (wall_ns - edge["wall_ns"] + edge["monotonic_ns"]) / 1e9
+            until_ns = wall_ns - edge["wall_ns"] + edge["monotonic_ns"]
+            found[host, RUN] = begin, (ended[1] if ended and ended[0] == host else until_ns) / 1e9
     return found
 
 
@@ -119,8 +130,60 @@ def _energies(
 ) -> tuple[dict[str, Any], str]:
     """(the energies of `_by_window`, whether they are measured or modelled)."""
     measured = [each for each in series if each.sensor != MODELLED]
-    series, reasons = counted(measured or series, machine["power_sensors"], *_used_gpus(folder, machine))
+    used, fill_nodes = _used_gpus(folder, machine)
+    series, reasons = counted(measured or series, machine["power_sensors"], used, fill_nodes)
+    reasons = _of_lost_parts(folder, series, bool(used)) | reasons
     return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
+
+
+def _host_files(folder: Path) -> list[dict[str, Any]]:
+    """``sensors.json``: what the sampler of each host found; a host may have two samplers."""
+    sensors = folder / "sensors.json"
+    return checked.load_json(sensors, "sensors") if sensors.exists() else []
+
+
+def _machines(folder: Path) -> dict[str, str]:
+    """{host: the first of the hosts that are the same machine}: they have one meter, which counts once."""
+    known = [(each.get("host"), each.get("boot_id")) for each in _host_files(folder)]
+    if (folder / "provenance.json").exists():
+        hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
+        known += [(host["hostname"], host["boot_id"]) for host in hosts]
+    first: dict[str, str] = {}
+    return {host: first.setdefault(boot_id, host) for host, boot_id in known if host and boot_id}
+
+
+def _on_machines(edges: Iterable[dict[str, Any]], hosts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The edges, each with its machine's first host; hosts of one machine have one monotonic clock."""
+    return (edge | {"host": hosts.get(edge["host"], edge["host"])} for edge in edges)
+
+
+def _each_once(series: list[Series], hosts: Mapping[str, str]) -> list[Series]:
+    """Each device of each machine once, as read by the sampler that read it for longest."""
+    found: dict[tuple[str, str, str, str], Series] = {}
+    for each in series:
+        host = hosts.get(each.host, each.host)
+        key = host, each.sensor, each.kind, each.name
+        if key not in found or np.ptp(each.seconds) > np.ptp(found[key].seconds):
+            found[key] = replace(each, host=host)
+    return list(found.values())
+
+
+def _of_lost_parts(folder: Path, series: list[Series], by_uuid: bool) -> dict[str, str]:
+    """{kind: reason} of kinds of which a part could not be read: the sum of the others would be too low.
+
+    series: those that count. by_uuid: whether only the ranks' own GPUs count, whose readings are looked for elsewhere.
+    """
+    hosts = _machines(folder)
+    counting = {(each.host, each.kind): each.sensor for each in series}
+    found: dict[str, dict[str, None]] = {}
+    for each in _host_files(folder):
+        host = hosts.get(each.get("host", ""), each.get("host", ""))
+        for key, why in each["reasons"].items():
+            sensor, kind = [*key.split("/", 2), ""][:2]
+            is_own = sensor == "nvml" and by_uuid
+            if kind in KINDS and not is_own and counting.get((host, kind), sensor) == sensor:
+                found.setdefault(kind, {})[why] = None
+    return {kind: "; ".join(whys) for kind, whys in found.items()}
 
 
 def _gpu_utilisation(series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]) -> float | None:
@@ -134,9 +197,9 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     """Why configured sensors are missing, or None. folder: the run's directory."""
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
-    sensors = folder / "sensors.json"
-    hosts = checked.load_json(sensors, "sensors") if sensors.exists() else []
-    return "; ".join(dict.fromkeys(reason for host in hosts for reason in host["reasons"].values())) or None
+    return (
+        "; ".join(dict.fromkeys(reason for host in _host_files(folder) for reason in host["reasons"].values())) or None
+    )
 
 
 def _used_gpus(folder: Path, machine: dict[str, Any]) -> tuple[set[str | None], bool]:
@@ -172,12 +235,19 @@ def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: 
     for name in dict.fromkeys(name for _, name in windows):
         spans = {host: span for (host, window), span in windows.items() if window == name}
         found[name] = {
-            kind: {**NOTHING, "reason": reasons[kind]}
+            kind: {**NOTHING, "reason": reasons[kind], "gap_s": _unread_s(kind, series, spans)}
             if kind in reasons
             else _component([each for each in series if each.kind == kind], spans, rate_hz, kind)
             for kind in KINDS
         }
     return found
+
+
+def _unread_s(kind: str, series: list[Series], spans: dict[str, Window]) -> float | None:
+    """For a kind that does not count although some host has a sensor of it: the whole window is a gap."""
+    if any(each.kind == kind for each in series) or kind == "node":
+        return max((end - begin for begin, end in spans.values()), default=0.0)
+    return None
 
 
 def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, kind: str) -> dict[str, Any]:

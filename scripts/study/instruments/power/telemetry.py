@@ -71,8 +71,16 @@ def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Po
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     found = _answer(process)
-    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "rank": rank, **found})
+    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "boot_id": _boot_id(), "rank": rank, **found})
     return process
+
+
+def _boot_id() -> str:
+    """Equal for hosts that are one machine, such as two containers: they read the same meters. Empty if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -120,8 +128,12 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str,
         checked.check(hosts, "sensors", str(ranks))
         write_json(sensors, hosts)
     parts = sorted(Path(ranks).glob("telemetry-*.csv"))
-    lines = [line for part in parts for line in part.read_text("utf-8", "replace").split("\n")[1:-1]]
-    whole = [f"{line}\n" for line in lines if WHOLE.fullmatch(line)]
+    reader: dict[str, Path] = {}  # of each device: where two samplers ran on a host, the first that read it
+    whole = []
+    for part in parts:
+        for line in part.read_text("utf-8", "replace").split("\n")[1:-1]:
+            if WHOLE.fullmatch(line) and reader.setdefault(",".join(line.split(",")[2:6]), part) == part:
+                whole.append(f"{line}\n")
     if whole:
         write_text(path, ",".join(COLUMNS) + "\n" + "".join(_shifted(line, offsets or {}) for line in whole))
 

@@ -114,6 +114,7 @@ def _row(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> p
         "time_s": seconds,
         "learning_rate": run.learning_rate,
         "begin_wall_ns": begun_wall,
+        "begin_monotonic_ns": begun,
     }
     return pd.DataFrame([row | traffic.end()])
 
@@ -137,6 +138,7 @@ def _simulate(stream: Stream, run: RunDefinition, accelerator: Accelerator) -> T
             "time_s": seconds,
             "learning_rate": run.learning_rate,
             "begin_wall_ns": begun_wall,
+            "begin_monotonic_ns": begun,
         }
         rows.append(row | {"steps_s": seconds, "input_wait_per_step_s": waited} | traffic.end())
     return Taken(pd.DataFrame(rows), {})

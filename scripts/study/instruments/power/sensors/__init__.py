@@ -12,7 +12,8 @@ import_submodules(__name__)
 def find(names: Iterable[str], model: Mapping[str, float] | None = None) -> tuple[list[Device], dict[str, str]]:
     """(devices, reasons): all devices of the sensors ``names``, and {sensor: reason why it has none}.
 
-    A sensor of which only a part cannot be read has a reason for that part, by `part_key`. model: the machine's ``power_model``, or None; its power is a device too, labelled ``modelled``.
+    A sensor of which only a part cannot be read has a reason for that part, by `part_key`. model: the machine's
+    ``power_model``, or None; its power is a device too, labelled ``modelled``.
     """
     devices: list[Device] = []
     reasons: dict[str, str] = {}

@@ -52,8 +52,8 @@ def library() -> Any:
 def handles(nvml: Any) -> Iterator[tuple[str, Any, Exception | None]]:
     """(``GPU 0``, NVML's handle, None) of the GPUs of this host, in NVML's order; raises ``nvml.NVMLError``.
 
-    A GPU that is lost has no handle but the error. GPUs that a container or batch job may not use are left out, although
-    NVML counts them (its reference, nvmlDeviceGetCount_v2): CUDA does not number them.
+    A GPU that is lost has no handle but the error. GPUs that a container or batch job may not use are left out: NVML
+    counts them (its reference, nvmlDeviceGetCount_v2), but CUDA does not number them.
     """
     nvml.nvmlInit()
     for index in range(nvml.nvmlDeviceGetCount()):

@@ -67,7 +67,9 @@ def _labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]
             quantity, label = re.sub(r"\d+_label$", "", path.name), _text(path)
             kind = next((kind for kind, pattern in LABELS.items() if pattern.fullmatch(label.lower())), None)
             if kind and quantity in ("power", "energy"):
-                found.setdefault((chip, kind, label), {})[quantity] = path.with_name(path.stem[: -len("label")] + "input")
+                found.setdefault((chip, kind, label), {})[quantity] = path.with_name(
+                    path.stem[: -len("label")] + "input"
+                )
     return dict(sorted(found.items(), key=lambda item: item[0][2][:1].isdigit()))
 
 

@@ -117,7 +117,7 @@ def _devices(zones: Sequence[_Zone]) -> list[Device]:
     for zone in zones:
         zone.counter.total()
     groups: list[list[int]] = []
-    for place, zone in enumerate(zones):
+    for place in range(len(zones)):
         near = (group for group in groups if _between(first[group[0]], first[place], zones[group[0]]))
         group = next(near, None)
         groups.append([place]) if group is None else group.append(place)
