@@ -2,7 +2,7 @@
 
 Each file begins with an integer, in watts or joules. All are updated together, about ten times a second; ``freshness``
 counts the updates. XC has one file for all accelerators (``accel_energy``), EX one for each (``accel0_energy`` to
-``accel3_energy``: HPE's docs-csm, "user access to compute node power data"). The node's counter includes all of them.
+``accel3_energy``, as in published listings of such nodes). The node's counter includes all of them.
 """
 
 import re
