@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256, write_sealed, written_aside
-from study.data import matrix_file, text_table, unchanged
-from study.data.table_faults import Source, check_names, describe, find_fault
+from study.data import matrix_file, text_file, text_table, unchanged
+from study.data.table_faults import Source, check_names, describe, find_fault, hint
 from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
@@ -56,11 +56,12 @@ def convert(
     source = Path(source)
     with written_aside(matrix) as aside:
         try:
+            text_file.check_kind(source)
             done = _convert(source, aside, form, rows, columns)
-        except StudyError:
+        except StudyError as error:
             if source.is_file():  # a changed one is to be fetched again, whatever is wrong with it now
                 unchanged.check_source(source, sha256(source), checksum)
-            raise
+            raise StudyError(f"{error}{hint(source, form)}") from None
         unchanged.check_source(source, done.checksum, checksum)
         of_matrix = sha256(aside)
     numbers = form.numbers(done.source.names)
@@ -95,10 +96,12 @@ def _digest(names: Sequence[Column]) -> str:
 def _readable(path: Path, form: Form) -> text_table.Columns | None:
     """The columns of the table in ``path``; None if `study.data.text_table` cannot read it, or it is empty."""
     try:
-        names = text_table.column_names(path, form)
+        with text_file.opened(path) as handle:
+            line = handle.readline()
     except OSError:
         return None  # `describe` reports it
-    table = text_table.columns(form, names) if path.stat().st_size else None
+    names = text_table.names_in(line, form)
+    table = text_table.columns(form, names) if line else None
     if table is not None and form.header:
         check_names(path, names)
     return table
@@ -208,7 +211,8 @@ def _blocks(source: Source, form: Form, numbers: list[Column], rows: int) -> Ite
     wanted = {*form.codes, *numbers}
     return pd.read_csv(
         source.path,
-        **form.reading_options(np.float64),
+        **form.reading_options(),
+        compression="gzip" if text_file.is_compressed(source.path) else None,
         usecols=None if len(wanted) == len(source.names) else lambda name: name in wanted,
         chunksize=rows,
         low_memory=False,

@@ -3,7 +3,6 @@
 import importlib
 import io
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,14 @@ import pandas as pd
 from study.core import checked, cores
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.data import formats, matrix_file, text_table
+from study.data import formats, matrix_file, text_file, text_table
 from study.data.formats import FORMATS
 from study.data.tabular import Form
 from study.data.text_lines import TextLines
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
 PAGE_BYTES = 4096
+NUMPY_DECOMPRESSES = (".gz", ".bz2", ".xz")
 SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
 
 
@@ -70,42 +70,68 @@ def _loader(name: str, reads: str, modules: tuple[str, ...] = (), keeps_lines: b
 @_loader("read_csv", reads="raw")
 def read_csv(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The benchmarks' original call (icpp2019, section 5, first listing)."""
-    return pd.read_csv(path, **form.reading_options())
+    return pd.read_csv(path, **form.reading_options(), **_compression(path))
+
+
+def _compression(path: str | Path) -> dict[str, str | None]:
+    """For pandas, which else goes by the ending of the name."""
+    return {"compression": "gzip" if text_file.is_compressed(path) else None}
 
 
 @_loader("chunked", reads="raw")
 def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The paper's improved call: chunks with ``low_memory=False`` (icpp2019, section 5, second listing)."""
     chunks = []
-    for chunk in pd.read_csv(path, **form.reading_options(), chunksize=CHUNK_ROWS, low_memory=False):
+    options = {**form.reading_options(), **_compression(path), "chunksize": CHUNK_ROWS, "low_memory": False}
+    for chunk in pd.read_csv(path, **options):
         chunks.append(chunk)
     return pd.concat(chunks, axis=0, ignore_index=True)
 
 
-@_loader("dask", reads="raw", modules=("dask.bytes",))
+@_loader("dask", reads="raw", modules=("dask", "fsspec.utils"))
 def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """Dask: one block of lines per core, each parsed in a thread with ``low_memory=False``.
 
     The paper tried Dask's data frame (icpp2019, section 5), without saying how. Today its ``read_csv`` inspects each
     column of each block, which dominates the time for 60,000 columns; this loader reads the same blocks without that.
     By default pandas would parse a wide block a few rows at a time, with a step per column under Python's global lock,
-    so that the threads would wait for each other.
+    so that the threads would wait for each other. A compressed file is one block, as Dask cannot divide it.
     """
     import dask
-    from dask.bytes import read_bytes
 
-    with open(path, "rb") as handle:
+    with text_file.opened(path) as handle:
         header = handle.readline() if form.header else b""
-        handle.seek(0, os.SEEK_END)
-        # Rounded down, as read_bytes makes size // blocksize blocks.
-        blocksize = max(SMALLEST_BLOCK, handle.tell() // cores.threads())
-    _, (blocks,) = read_bytes(str(path), delimiter=b"\n", blocksize=blocksize, sample=False)
+    blocks = [dask.delayed(_block)(path, begin, size) for begin, size in _spans(path)]
     parse = dask.delayed(_parsed)
     frames = [parse(block, b"" if first == 0 else header, form) for first, block in enumerate(blocks)]
     return pd.concat(dask.compute(*frames, scheduler="threads"), axis=0, ignore_index=True)
 
 
-def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame:
+def _spans(path: str | Path) -> list[tuple[int, int | None]]:
+    """(begin, size) of each of Dask's blocks of a file, in bytes; (0, None) is the whole file."""
+    size = Path(path).stat().st_size
+    number = size // max(SMALLEST_BLOCK, size // cores.threads())
+    if text_file.is_compressed(path) or number < 2:
+        return [(0, None)]
+    edges = [index * size // number for index in range(number + 1)]
+    return [(begin, end - begin) for begin, end in itertools.pairwise(edges)]
+
+
+def _block(path: str | Path, begin: int, size: int | None) -> bytes:
+    """The lines of a file that begin in a block, read as ``dask.bytes.read_bytes`` does, which expects a URL.
+
+    Brackets, stars and colons in a path would have a meaning there.
+    """
+    from fsspec.utils import read_block
+
+    with text_file.opened(path) as handle:
+        return handle.read() if size is None else read_block(handle, begin, size, b"\n")
+
+
+def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
+    """The lines of a block; None if none begins in it, which `pandas.concat` leaves out."""
+    if not block:
+        return None
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options(), low_memory=False)
 
 
@@ -125,10 +151,10 @@ def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
     matrix = np.empty((1, 0), dtype=np.float32)  # broadcasts
     if places:
         some: Any = None if len(places) == len(names) else places
-        matrix = np.loadtxt(path, dtype=np.float32, usecols=some, converters=read, encoding="ascii", **options)
+        matrix = _loadtxt(path, dtype=np.float32, usecols=some, converters=read, **options)
     columns = []
     for code, allowed, known in zip(form.codes, form.values, values, strict=True):
-        texts = np.loadtxt(path, dtype=object, usecols=names.index(code), encoding="ascii", **options)[:, 0]
+        texts = _loadtxt(path, dtype=object, usecols=names.index(code), **options)[:, 0]
         found = pd.Series(texts, name=code, dtype=object)
         columns.append(form.positions(found if allowed is None else pd.to_numeric(found), known))
     if not columns:
@@ -137,6 +163,14 @@ def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
     whole[:, : len(columns)] = np.stack(columns, axis=1)
     whole[:, len(columns) :] = matrix
     return whole
+
+
+def _loadtxt(path: str | Path, **options: Any) -> np.ndarray:
+    """``numpy.loadtxt``, which decompresses by the ending of the name: then it gets the text instead of the path."""
+    if not text_file.is_compressed(path) and Path(path).suffix not in NUMPY_DECOMPRESSES:
+        return np.loadtxt(path, encoding="ascii", **options)
+    with text_file.opened(path) as handle:
+        return np.loadtxt(io.TextIOWrapper(handle, "ascii", newline=""), **options)
 
 
 @_loader("parallel", reads="raw", modules=("pyarrow.csv",) if text_table.compiled is None else ())

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.data import text_table
+from study.core.file_kinds import HEAD_BYTES, PLAIN, begins
+from study.data import text_file, text_table
 from study.data.tabular import Column, Form
 
 BOOLEAN = re.compile(rb"true|false", re.IGNORECASE)  # pandas reads these as 1 and 0
@@ -36,10 +37,15 @@ def describe(path: Path, form: Form) -> Source:
     lines, size, columns = 0, 0, 0
     names: Sequence[Column] = ()
     separator = form.separator.encode()
+
+    def see(stored: memoryview) -> None:
+        nonlocal size
+        size += len(stored)
+
     try:
-        with open(path, "rb") as handle:
+        with text_file.opened(path, see) as handle:
             for line in handle:
-                lines, size = lines + 1, size + len(line)
+                lines += 1
                 found = line.count(separator) + 1
                 if lines == 1:
                     columns = found
@@ -66,7 +72,10 @@ def _check_line(path: Path, number: int, line: bytes, found: int, columns: int, 
         raise StudyError(f"{path}: line {number}, column {column}: there is a zero byte; fetch the file again")
     if b"\r" in line[:-2] or line[-1:] == b"\r":
         column = line[: line.index(b"\r")].count(separator) + 1
-        raise StudyError(f"{path}: line {number}, column {column}: there is a carriage return within the line")
+        raise StudyError(
+            f"{path}: line {number}, column {column}: there is a carriage return within the line; "
+            "end each line with a line feed, such as with `tr '\\r' '\\n' < FILE > NEW`"
+        )
     if line.strip(b"\r\n ") == b"":
         raise StudyError(f"{path}: line {number}, column 1: the line is empty")
     if not line.endswith(b"\n"):
@@ -82,38 +91,79 @@ def _check_line(path: Path, number: int, line: bytes, found: int, columns: int, 
 def _refuse_quotes(path: Path, number: int, line: bytes, separator: bytes) -> None:
     """Refuse quotes: a quoted value may contain the separator, and columns could not be counted."""
     column = line[: line.index(b'"')].count(separator) + 1
-    value = line.split(separator)[column - 1].decode("ascii", errors="replace").strip()
-    raise StudyError(
-        f"{path}: line {number}, column {column}: {value[:40]!r} has a quote or is not ASCII; write it plain"
-    )
+    value = _text(line.split(separator)[column - 1]).strip()
+    raise StudyError(f"{path}: line {number}, column {column}: {_not_plain(value)}")
 
 
 def _refuse_faults(path: Path, number: int, line: bytes, names: Sequence[Column], form: Form) -> None:
     """Check each value of a line."""
-    fault = _fault_in(line.decode("ascii", errors="replace"), _kinds(names, form), form)
+    fault = _fault_in(_text(line), _kinds(names, form), form)
     if fault:
         raise StudyError(f"{path}: line {number}, {fault}")
 
 
 def check_names(path: Path, names: Sequence[Any]) -> None:
-    """Column names must be unique: pandas would rename a duplicate, and not every loader does it in the same way."""
-    if names[0].startswith("\ufffd") or any('"' in name for name in names):
-        raise StudyError(f"{path}: line 1: quotes or a byte order mark in the header; write the names plain, in ASCII")
+    """Column names must be plain ASCII, as the values, and unique.
+
+    pandas would rename a duplicate, and not every loader does it in the same way. A name in another encoding could
+    become another one.
+    """
     seen = set()
     for column, name in enumerate(names, start=1):
+        if fault := _fault_of_name(name):
+            raise StudyError(f"{path}: line 1, column {column}: the name {fault}")
         if name == "" or name in seen:
             what = "has no name" if name == "" else f"is named {name!r} as an earlier one is"
             raise StudyError(f"{path}: line 1, column {column}: the column {what}; each needs a name of its own")
         seen.add(name)
 
 
+def _fault_of_name(name: str) -> str | None:
+    if '"' in name or not name.isascii():
+        return _not_plain(name)
+    control = next((character for character in name if not character.isprintable() and character != "\t"), None)
+    return control and f"{name[:40]!r} has the control character {control!r}; write it plain"
+
+
+def _text(line: bytes) -> str:
+    """Bytes as text, of which each byte that is not UTF-8 stays what it is."""
+    return line.decode("utf-8", errors="surrogateescape")
+
+
+def _not_plain(value: str) -> str:
+    """What is wrong with a text that has a quote or is not ASCII. A byte that is not UTF-8 is shown by its number."""
+    shown = value[:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    what = "has a quote" if '"' in value else "is not ASCII"
+    return f"{shown!r} {what}; write it plain".replace("\\\\", "\\")
+
+
+def hint(path: Path, form: Form) -> str:
+    """What else may be wrong, by the first line: another separator than the form's, or it is no text; else empty."""
+    try:
+        with text_file.opened(path) as handle:
+            line = handle.readline()
+    except (OSError, StudyError):
+        return ""
+    if not PLAIN.fullmatch(line[:HEAD_BYTES]):
+        return "" if text_file.kind_of(path) else f"; {begins(line)}"
+    others = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
+    known = next(name for mark, name in others.items() if mark == form.separator)
+    counts = {name: line.count(mark.encode()) for mark, name in others.items() if mark != form.separator}
+    name, most = max(counts.items(), key=lambda item: item[1])
+    separators = line.count(form.separator.encode())
+    if most == 0 or (most < separators and name != "semicolons"):
+        return ""
+    decimal = ", and decimal points instead of decimal commas" if name == "semicolons" and separators else ""
+    return f"; line 1 has {most} {name}: separate the values by {known}{decimal}"
+
+
 def find_fault(source: Source, form: Form, first_row: int) -> str | None:
     """The first fault at or after ``first_row`` as a message, found value by value; None if there is none."""
     kinds = _kinds(source.names, form)
-    with open(source.path, encoding="ascii", errors="replace", newline="\n") as handle:
+    with text_file.opened(source.path) as handle:
         for number, line in enumerate(handle, start=1 - form.header):
             if number > first_row:
-                fault = _fault_in(line, kinds, form)
+                fault = _fault_in(_text(line), kinds, form)
                 if fault:
                     return f"{source.path}: line {number + form.header}, {fault}"
     return None
@@ -135,8 +185,8 @@ def _fault_in(line: str, kinds: list[tuple[Column, str]], form: Form) -> str | N
 
 def _fault(value: str, name: Column, kind: str, form: Form) -> str | None:
     """What is wrong with one value, or None."""
-    if '"' in value or "\ufffd" in value:
-        return f"{value[:40]!r} has a quote or is not ASCII; write it plain"
+    if '"' in value or not value.isascii():
+        return _not_plain(value)
     if kind == "left out" or (kind == "number" and value in form.missing):
         return None
     if kind == "code":

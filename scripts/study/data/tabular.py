@@ -67,28 +67,26 @@ class Form:
         kept = column not in self.drop and (self.keep is None or column in self.keep)
         return "number" if kept else "left out"
 
-    def reading_options(self, number: Any = None) -> dict[str, Any]:
-        """Keyword arguments for pandas' and Dask's ``read_csv``: CANDLE's own call, unless the file needs more.
+    def reading_options(self) -> dict[str, Any]:
+        """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact.
 
-        number: the type of all columns except text; None lets pandas infer it.
+        By default pandas rounds the last digit of some numbers otherwise, reads columns of integers without the sign of
+        a zero and as text beyond 64 bits, and takes words such as NA for missing values.
         """
-        options: dict[str, Any] = {"header": 0 if self.header else None}
+        options: dict[str, Any] = {"header": 0 if self.header else None, "dtype": self._types()}
         if self.separator != ",":
             options["sep"] = self.separator
-        if number is not None:
-            options["dtype"] = self._types(number)
-        elif self.text:
-            options["dtype"] = dict.fromkeys(self.text, str)
-        if self.missing or self.text:
-            options |= {"keep_default_na": False, "na_values": list(self.missing)}
-        return options
+        return options | {
+            "float_precision": "round_trip", "keep_default_na": False, "na_values": list(self.missing)
+        }  # fmt: skip
 
-    def _types(self, number: Any) -> Any:
-        """``number`` for all columns except text and columns that are left out, which may be anything."""
+    def _types(self) -> Any:
+        """float64 for all columns except text and columns that are left out, which may be anything."""
         if self.keep is not None:
-            return defaultdict(lambda: str, dict.fromkeys(self.keep, number))
+            numbers = [*self.keep, *(column for column in self.codes if column not in self.text)]
+            return defaultdict(lambda: str, dict.fromkeys(numbers, np.float64))
         others = [*self.text, *self.drop]
-        return defaultdict(lambda: number, dict.fromkeys(others, str)) if others else number
+        return defaultdict(lambda: np.float64, dict.fromkeys(others, str)) if others else np.float64
 
     def matrix(self, frame: pd.DataFrame, values: Iterable[Sequence[Any]]) -> NDArray[np.float32]:
         """The matrix of ``frame``, read with `reading_options`. values: for each code column its list of values."""

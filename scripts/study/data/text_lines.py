@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.data import text_table
+from study.data import text_file, text_table
 from study.data.block_faults import BlockFault
 from study.data.feature_scaling import Scaler
 from study.data.samples import Can, SampleSource, tensor
@@ -38,7 +38,7 @@ class TextLines:
         Raises:
             StudyError: the lines of such a table cannot be decoded one by one.
         """
-        content = np.fromfile(path, np.uint8)
+        content = text_file.content(path)
         if len(content) and content[-1] != text_table.LINE_FEED:
             content = np.append(content, np.uint8(text_table.LINE_FEED))
         ends = text_table.line_feeds(content) + 1

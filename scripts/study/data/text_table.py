@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from study.core import cores
 from study.core.files import AnyPath
-from study.data import arrow_blocks
+from study.data import arrow_blocks, text_file
 from study.data.block_faults import BlockFault
 from study.data.tabular import Column, Form
 
@@ -99,14 +98,14 @@ class BlockError(ValueError):
 
 def column_names(path: AnyPath, form: Form) -> Sequence[Column]:
     """The names of the columns of the table in ``path``; numbers if it has no header."""
-    with open(path, "rb") as handle:
+    with text_file.opened(path) as handle:
         return names_in(handle.readline(), form)
 
 
 def names_in(line: bytes, form: Form) -> Sequence[Column]:
-    """The same, from the first line of a table."""
+    """The same, from the first line of a table. Bytes that are not UTF-8 stay different from each other."""
     if form.header:
-        return line.decode("ascii", errors="replace").rstrip("\r\n").split(form.separator)
+        return line.decode("utf-8", errors="surrogateescape").rstrip("\r\n").split(form.separator)
     return list(range(line.count(form.separator.encode()) + 1))
 
 
@@ -164,9 +163,13 @@ class Collected:
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the lines of a table: its size in bytes, the begin of its first line, and each line's line feed."""
+    """Positions of the lines of a table: its size in bytes, the begin of its first line, and each line's line feed.
+
+    text: the table's text where the file is compressed, which then is in memory; None to read the file.
+    """
 
     path: Path
+    text: Bytes | None
     size: int
     begin: int
     ends: NDArray[np.int64]
@@ -192,18 +195,19 @@ class Layout:
 
 def layout(path: Path, form: Form) -> Layout:
     """The `Layout` of the table in ``path``; reads the file once, on all cores."""
-    size = Path(path).stat().st_size
-    buffers = _Buffers()
+    text = text_file.content(path) if text_file.is_compressed(path) else None
+    size = Path(path).stat().st_size if text is None else len(text)
+    buffers = _Buffers(path, text)
 
     def find(start: int) -> NDArray[np.int64]:
-        return line_feeds(buffers.read(path, start, min(BLOCK_BYTES, size - start))) + start
+        return line_feeds(buffers.read(start, min(BLOCK_BYTES, size - start))) + start
 
     with ThreadPoolExecutor(_cores()) as pool:
         ends = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(find, range(0, size, BLOCK_BYTES))])
     if size and (len(ends) == 0 or ends[-1] != size - 1):
         ends = np.append(ends, size)  # the last line has no line feed
     begin = int(ends[0]) + 1 if form.header else 0
-    return Layout(path, size, begin, ends[1:] if form.header else ends)
+    return Layout(path, text, size, begin, ends[1:] if form.header else ends)
 
 
 def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Categories]:
@@ -212,13 +216,14 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
     Each number is the nearest float64, rounded to float32; missing numbers are NaN. Returns the columns of categories.
     Raises `BlockError` for the first block with a line of another length or a value that is not a number.
     """
-    parse, buffers, collected = block_parser(form, table), _Buffers(), Collected(table.categories)
+    parse, collected = block_parser(form, table), Collected(table.categories)
+    buffers = _Buffers(lines.path, lines.text)
 
     def parse_block(first: int, last: int) -> tuple[list[list[str]], Positions]:
         begin, end = lines.span(first, last)
         codes = np.empty((table.categories, last - first), dtype=np.int32)
         try:
-            return parse(buffers.read(lines.path, begin, end - begin), target[first:last], codes), codes
+            return parse(buffers.read(begin, end - begin), target[first:last], codes), codes
         except BlockFault as error:
             raise BlockError(str(error), first + error.row) from None
         except ValueError as error:
@@ -252,7 +257,7 @@ class Stream:
     """Reads a table once, from begin to end; the checksum and the parsing, on all cores, overlap with it.
 
     check: of a block's numbers, their missing values; it raises ValueError if they may not be so. After `blocks`: the
-    number of rows, the size in bytes, the checksum (SHA-256, hexadecimal), and the columns of categories.
+    number of rows, the size of the file in bytes, its checksum (SHA-256, hexadecimal), and the columns of categories.
     """
 
     path: Path
@@ -282,9 +287,9 @@ class Stream:
             collected.add(texts, codes)
             return block
 
-        with ThreadPoolExecutor(_cores()) as pool, open(self.path, "rb", buffering=0) as handle:
+        with ThreadPoolExecutor(_cores()) as pool, text_file.opened(self.path, see) as handle:
             try:
-                for text, count in _whole_lines(handle, self.form.header, see):
+                for text, count in _whole_lines(handle, self.form.header):
                     waiting.append(pool.submit(self._parse, parse, text, self.rows, count))
                     self.rows += count
                     if len(waiting) > 2 * _cores():
@@ -316,8 +321,8 @@ class CutOffError(ValueError):
     """The last line of a table has no line feed."""
 
 
-def _whole_lines(handle: FileIO, header: bool, see: Callable[[memoryview], object]) -> Iterator[tuple[Bytes, int]]:
-    """The lines after the header in blocks, and how many they are; ``see`` gets every byte of the file, in order."""
+def _whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
+    """The lines after the header in blocks, and how many they are."""
     rest = np.empty(0, dtype=np.uint8)
     while True:
         content = np.empty(len(rest) + max(BLOCK_BYTES, len(rest)), dtype=np.uint8)
@@ -325,7 +330,6 @@ def _whole_lines(handle: FileIO, header: bool, see: Callable[[memoryview], objec
         got = handle.readinto(content.data[len(rest) :])
         if not got:
             break
-        see(content.data[len(rest) : len(rest) + got])
         content = content[: len(rest) + got]
         ends = line_feeds(content)
         if header and len(ends):
@@ -350,17 +354,23 @@ def _cores() -> int:
 
 
 class _Buffers(threading.local):
-    """A buffer per thread, so that reading a block does not begin with new pages of memory."""
+    """A buffer per thread, so that reading a block does not begin with new pages of memory.
 
-    def __init__(self) -> None:
+    text: that of the file, if it is in memory already.
+    """
+
+    def __init__(self, path: AnyPath, text: Bytes | None = None) -> None:
+        self._path, self._text = path, text
         self._buffer: Bytes = np.empty(0, dtype=np.uint8)
 
-    def read(self, path: AnyPath, begin: int, size: int) -> Bytes:
+    def read(self, begin: int, size: int) -> Bytes:
         """``size`` bytes from ``begin``; valid until the thread reads again."""
+        if self._text is not None:
+            return self._text[begin : begin + size]
         if len(self._buffer) < size:
             self._buffer = np.empty(size, dtype=np.uint8)
         content, done = self._buffer[:size], 0
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(self._path, os.O_RDONLY)
         try:
             while done < size:
                 got = os.preadv(descriptor, [content.data[done:]], begin + done)

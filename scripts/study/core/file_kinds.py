@@ -1,0 +1,394 @@
+"""What a file is, by its first bytes, and what to do about one that is not what was expected.
+
+Asked before a file is called damaged: one that is whole, but compressed, in another encoding or in another program's
+format, need not be fetched again. Signatures are those of the formats' own specifications; most are listed in
+``file(1)``'s magic database (github.com/file/file).
+"""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from study.core.files import AnyPath
+
+HEAD_BYTES = 4096  # of a file that are looked at
+SHOWN_BYTES = 16  # of them in a message
+GZIP = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MOST_DIMENSIONS = 8  # of an idx file
+CASTAGNOLI = 0x82F63B78  # polynomial of CRC-32C, reversed
+CIFAR_PIXELS = 3 * 32**2
+PLAIN = re.compile(rb"[\t\n\f\r\x20-\x7e]*")
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file is.
+
+    Args:
+        name: such as "a zip archive".
+        remedy: what makes of it a file that can be read, such as a command with FILE in place of its name.
+        is_answer: whether it came in place of the file: a server's page or error, a pointer to where the file is.
+    """
+
+    name: str
+    remedy: str
+    is_answer: bool = False
+
+
+Test = bytes | re.Pattern[bytes] | Callable[[bytes], bool]
+EXPORT = "export it as comma-separated text"
+SAVETXT = "write its array as text with numpy.savetxt(..., delimiter=',', fmt='%r')"
+UNPICKLE = "load it with the Python that wrote it, and write its content in a documented format"
+ASK_AGAIN = "fetch the file again, from where it is given out"
+
+
+def _at(offset: int, signature: bytes) -> Test:
+    return lambda head: head[offset : offset + len(signature)] == signature
+
+
+def is_zlib(head: bytes) -> bool:
+    """Whether bytes begin a zlib stream (RFC 1950), which also may begin a text: so they are decompressed."""
+    if len(head) < 2 or head[0] != 0x78 or (head[0] << 8 | head[1]) % 31:
+        return False
+    try:
+        return bool(zlib.decompressobj().decompress(head)) or len(head) < 64
+    except zlib.error:
+        return False
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Whether bytes begin with a TFRecord's length and the right masked checksum of it."""
+    if len(head) < 12:
+        return False
+    checksum = crc32c(head[:8])
+    masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.unpack("<I", head[8:12])[0] == masked
+
+
+def crc32c(content: bytes) -> int:
+    """CRC-32C of a few bytes (RFC 3720, appendix B.4)."""
+    checksum = 0xFFFFFFFF
+    for byte in content:
+        checksum ^= byte
+        for _ in range(8):
+            checksum = checksum >> 1 ^ (CASTAGNOLI if checksum & 1 else 0)
+    return checksum ^ 0xFFFFFFFF
+
+
+def _is_idx(head: bytes) -> bool:
+    return (
+        len(head) >= 8 and head[:2] == b"\0\0" and head[2] in (8, 9, 11, 12, 13, 14) and 0 < head[3] <= MOST_DIMENSIONS
+    )
+
+
+def _is_utf16(order: int) -> Test:
+    """Text in UTF-16 without a byte order mark: every other byte of Latin letters and digits is zero."""
+
+    def test(head: bytes) -> bool:
+        zeros, others = head[1 - order :: 2][:200], head[order::2][:200]
+        return len(zeros) >= 2 and zeros.count(0) >= 0.8 * len(zeros) and others.isascii() and 0 not in others
+
+    return test
+
+
+def _is_utf32(head: bytes) -> bool:
+    head = head[: len(head) // 4 * 4][:400]
+    for encoding in ("utf-32-le", "utf-32-be"):
+        try:
+            text = head.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if len(text) >= 2 and text.isascii() and "\0" not in text:
+            return True
+    return False
+
+
+def _is_empty_space(head: bytes) -> bool:
+    return len(head) > 0 and not head.strip(b"\0")
+
+
+def _encoded(encoding: str, name: str) -> FileKind:
+    return FileKind(f"text in {encoding}", f"write it as UTF-8: `iconv -f {name} -t UTF-8 FILE > NEW`")
+
+
+def _packed(name: str, command: str) -> FileKind:
+    return FileKind(f"compressed with {name}", f"decompress it with `{command}` and give that file")
+
+
+def _program(name: str, remedy: str = "give the text file that it was made from, or " + EXPORT) -> FileKind:
+    return FileKind(name, remedy)
+
+
+def _image(name: str) -> FileKind:
+    return FileKind(f"{name} image", "convert it to PNG or JPEG")
+
+
+_ZIP = FileKind("a zip archive", "unpack it with `unzip FILE` and give the file in it")
+
+# Kinds whose files may be plain ASCII. The first that fits is right, here and below.
+_TEXT_KINDS: list[tuple[Test, FileKind]] = [
+    (
+        b"version https://git-lfs.github.com/spec/",
+        FileKind("a Git LFS pointer, not the file itself", "run `git lfs pull` in its repository", True),
+    ),
+    (
+        re.compile(rb"(\.\./)*(/|\.git/)?annex/objects/"),
+        FileKind("a git-annex pointer, not the file itself", "run `git annex get FILE`", True),
+    ),
+    (
+        re.compile(rb"(md5: [0-9a-f]{32}\n)?outs:\s+- (md5|path|size|hash):"),
+        FileKind("a DVC pointer, not the file itself", "run `dvc pull`", True),
+    ),
+    (
+        re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body|title|script|meta)\b", re.I),
+        FileKind("a web page", ASK_AGAIN + "; the server may want a log-in", True),
+    ),
+    (
+        re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<(error|exception|fault|message)\b", re.I),
+        FileKind("an XML error message of a server", ASK_AGAIN, True),
+    ),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*<svg\b", re.I), _image("an SVG")),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*<\?xml[^>]*>\s*<svg\b", re.I), _image("an SVG")),
+    (re.compile(rb"(\xef\xbb\xbf)?\s*<(\?xml|!doctype|!--)", re.I), FileKind("an XML file", EXPORT)),
+    (
+        re.compile(
+            rb"\s*(HTTP/\d(\.\d)? \d{3}|[45]\d\d: ?[A-Z]|(access denied|not found|forbidden|unauthorized|bad gateway|"
+            rb"internal server error|too many requests)\b[^,\t]*$)",
+            re.I,
+        ),
+        FileKind("an error message of a server", ASK_AGAIN, True),
+    ),
+    (
+        re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(message|error|errors|detail|status|statuscode|code|success)"\s*:', re.I),
+        FileKind("a JSON error message of a server", ASK_AGAIN, True),
+    ),
+    (re.compile(rb"\xef\xbb\xbf?\s*[\[{]|\s*(\{\s*[\"}]|\[\s*([\[{\"\]]|-?\d))"), FileKind("a JSON file", EXPORT)),
+    (
+        re.compile(rb"-----BEGIN PGP|Salted__|age-encryption\.org/|\x8c\x0d\x04|\x85\x02\x0c"),
+        FileKind("encrypted", "decrypt it"),
+    ),
+    (
+        re.compile(rb"RD[AX][23]\n|[XAB]\n\0\0\0[\x02\x03]|A\n[23]\n\d{5,}\n"),
+        _program("an R data file (.rds, .RData)", EXPORT + ", with write.csv(..., row.names = FALSE, quote = FALSE)"),
+    ),
+    (re.compile(rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\0"), _program("a Stata file")),
+    (
+        re.compile(rb"\((dp\d|lp\d|dp\n|i\w+\n)|c(numpy|pandas|copy_reg|collections|__builtin__)[\w.]*\n"),
+        _program("a Python pickle", UNPICKLE),
+    ),
+    (b"%PDF", _program("a PDF document", EXPORT)),
+    (b"%!PS", _program("a PostScript document", EXPORT)),
+    (b"{\\rtf", _program("an RTF document", EXPORT)),
+    (b"#!/", FileKind("a script", "give the right file")),
+]
+
+# Kinds of binary files and of texts in other encodings: a table may begin with their letters ("PAR1"), and goes on in
+# ASCII. Those with a longer signature stand before the others.
+_BINARY_KINDS: list[tuple[Test, FileKind]] = [
+    (GZIP, _packed("gzip", "gunzip FILE.gz")),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), _packed("bzip2", "bunzip2 FILE.bz2")),
+    (b"\xfd7zXZ\0", _packed("xz", "unxz FILE.xz")),
+    (re.compile(rb"\x5d\0\0..\xff\xff|\x5d\0\0[\x00-\xff]{2}\0{6}", re.S), _packed("LZMA", "unlzma FILE.lzma")),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), _packed("Zstandard", "unzstd FILE.zst")),
+    (re.compile(rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"), _packed("LZ4", "unlz4 FILE.lz4")),
+    (b"\xff\x06\0\0sNaPpY", _packed("Snappy", "snzip -d FILE.sz")),
+    (b"\x89LZO\0\r\n\x1a\n", _packed("LZO", "lzop -d FILE.lzo")),
+    (b"LZIP\x01", _packed("lzip", "lzip -d FILE.lz")),
+    (re.compile(rb"\x1f[\x9d\xa0]"), _packed("compress", "uncompress FILE.Z")),
+    (b"7z\xbc\xaf\x27\x1c", FileKind("a 7-Zip archive", "unpack it with `7z x FILE` and give the file in it")),
+    (b"Rar!\x1a\x07", FileKind("a RAR archive", "unpack it with `unrar x FILE` and give the file in it")),
+    (_at(257, b"ustar"), FileKind("a tar archive", "unpack it with `tar -xf FILE` and give the file in it")),
+    (re.compile(rb"PK(\x03\x04|\x05\x06|\x07\x08)"), _ZIP),
+    (b"\x93NUMPY", _program("a NumPy array (.npy)", SAVETXT)),
+    (re.compile(rb"MATLAB 7\.3|MATLAB 5\.0"), _program("a MATLAB file (.mat)", EXPORT + ", with writematrix")),
+    (b"\x89HDF\r\n\x1a\n", _program("an HDF5 file")),
+    (_at(512, b"\x89HDF\r\n\x1a\n"), _program("an HDF5 file")),
+    (re.compile(rb"CDF[\x01\x02\x05]"), _program("a NetCDF file")),
+    (
+        re.compile(rb"PAR[1E]"),
+        _program("a Parquet file", "write it as text with pandas.read_parquet(...).to_csv(..., index=False)"),
+    ),
+    (
+        re.compile(rb"ARROW1|FEA1|\xff\xff\xff\xff..\0\0\x10\0\0\0", re.S),
+        _program("an Arrow or Feather file", "write it as text with pandas.read_feather(...).to_csv(..., index=False)"),
+    ),
+    (re.compile(rb"ORC[\x0a\x08]"), _program("an ORC file")),
+    (b"Obj\x01", _program("an Avro file")),
+    (b"SQLite format 3\0", _program("an SQLite data base")),
+    (_at(12, b"\xc2\xea\x81\x60\xb3\x14\x11\xcf"), _program("a SAS file")),
+    (re.compile(rb"\$FL[23]"), _program("an SPSS file")),
+    (b"SIMPLE  =", _program("a FITS file")),
+    (_at(128, b"DICM"), _program("a DICOM file", "convert it to PNG or JPEG")),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _program("an Excel (.xls) or other old Office file", EXPORT)),
+    (_at(16, b"\xde\xc0\xef\xbe"), _program("an LMDB data base")),
+    (_at(16, b"\xbe\xef\xc0\xde"), _program("an LMDB data base of a big-endian machine")),
+    (is_tfrecord, _program("a TFRecord file")),
+    (b"\x0a\x23\xd7\xce", _program("an MXNet RecordIO file")),
+    (
+        re.compile(rb"\x80[\x02-\x05](\x95.{8}|[}\](\x8ac])|\x80\x02\x8a\x0alF\xf9", re.S),
+        _program("a Python pickle", UNPICKLE),
+    ),
+    (b"\xff\xd8\xff", _image("a JPEG")),
+    (b"\x89PNG\r\n\x1a\n", _image("a PNG")),
+    (re.compile(rb"GIF8[79]a"), _image("a GIF")),
+    (re.compile(rb"BM.{4}\0{4}.{4}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.S), _image("a BMP")),
+    (re.compile(rb"II[*+]\0|MM\0[*+]"), _image("a TIFF")),
+    (re.compile(rb"RIFF.{4}WEBP", re.S), _image("a WebP")),
+    (re.compile(rb".{4}ftyp(avif|avis|mif1|msf1|hei[cxms]|hev[cx])", re.S), _image("a HEIF or AVIF")),
+    (re.compile(rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51"), _image("a JPEG 2000")),
+    (re.compile(rb"\0\0\0\x0cJXL |\xff\x0a"), _image("a JPEG XL")),
+    (b"8BPS", _image("a Photoshop")),
+    (re.compile(rb"P[4-7]\s+(#|\d+\s|WIDTH)"), _image("a Netpbm")),
+    (b"\0\0\x01\0", _image("an ICO")),
+    (
+        re.compile(rb"RIFF.{4}WAVE|ID3|OggS|fLaC|.{4}ftyp", re.S),
+        FileKind("a sound or video file", "give the right file"),
+    ),
+    (b"\x7fELF", FileKind("a program", "give the right file")),
+    (_is_idx, _program("an idx file, as MNIST's", "use layout: mnist")),
+    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), _encoded("UTF-32", "UTF-32")),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), _encoded("UTF-16, as Excel's 'Unicode text'", "UTF-16")),
+    (
+        BYTE_ORDER_MARK,
+        FileKind("text with a byte order mark of UTF-8", "remove it: `sed -i '1s/^\\xEF\\xBB\\xBF//' FILE`"),
+    ),
+    (_is_utf32, _encoded("UTF-32 without a byte order mark", "UTF-32LE")),
+    (_is_utf16(0), _encoded("UTF-16 without a byte order mark", "UTF-16LE")),
+    (_is_utf16(1), _encoded("UTF-16 without a byte order mark", "UTF-16BE")),
+    (
+        is_zlib,
+        FileKind(
+            "compressed with zlib",
+            "decompress it with `zlib-flate -uncompress < FILE > NEW`, or Python's zlib module, and give that file",
+        ),
+    ),
+    (
+        _is_empty_space,
+        FileKind("zero bytes where its content should begin", "it was never written there: fetch it again"),
+    ),
+]
+
+# What a zip archive holds, by the name of one of its members.
+_ZIPPED: list[tuple[re.Pattern[str], FileKind]] = [
+    (re.compile(r"xl/"), _program("an Excel file (.xlsx)", EXPORT)),
+    (re.compile(r"(word|ppt)/"), _program("an Office document", EXPORT)),
+    (re.compile(r"content\.xml|mimetype"), _program("an OpenDocument file", EXPORT)),
+    (re.compile(r"Index/.*\.iwa"), _program("a Numbers document", EXPORT)),
+    (
+        re.compile(r".*data\.pkl|.*/data/0"),
+        _program("a PyTorch file (.pt)", "write its content in a documented format"),
+    ),
+    (re.compile(r"(config|metadata)\.json|model\.weights\.h5"), _program("a Keras file (.keras)", "give the data")),
+    (re.compile(r".*\.npy"), _program("a NumPy archive (.npz)", SAVETXT)),
+]
+
+
+def first_bytes(path: AnyPath, number: int = HEAD_BYTES) -> bytes:
+    """The first bytes of a file; none of one that is no regular file or cannot be read."""
+    try:
+        if not Path(path).is_file():
+            return b""
+        with open(path, "rb") as handle:
+            return handle.read(number)
+    except OSError:
+        return b""
+
+
+def kind_of_bytes(head: bytes) -> FileKind | None:
+    """What bytes begin, None if they begin nothing that is known, such as plain text."""
+    for test, kind in _TEXT_KINDS if PLAIN.fullmatch(head) else (*_TEXT_KINDS, *_BINARY_KINDS):
+        if _fits(test, head):
+            return (_zipped_in(head) or kind) if kind is _ZIP else kind
+    return None
+
+
+def _fits(test: Test, head: bytes) -> bool:
+    if isinstance(test, bytes):
+        return head.startswith(test)
+    return bool(test.match(head) if isinstance(test, re.Pattern) else test(head))
+
+
+def kind_of(path: AnyPath) -> FileKind | None:
+    """What a file is; None if it is nothing that is known, such as plain text.
+
+    One that is compressed with gzip and holds something else than text is called both.
+    """
+    head = first_bytes(path)
+    kind = kind_of_bytes(head)
+    if kind is _ZIP:
+        return _zipped(path) or kind
+    inner = kind_of_bytes(decompressed_head(head)) if kind is not None and head.startswith(GZIP) else None
+    if kind is not None and inner is not None:
+        return FileKind(f"{kind.name}, and in it {inner.name}", f"{kind.remedy}; then {inner.remedy}", inner.is_answer)
+    return kind
+
+
+def decompressed_head(head: bytes) -> bytes:
+    """The first bytes that gzip compressed to ``head``; those before a fault, if there is one."""
+    try:
+        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _zipped(path: AnyPath) -> FileKind | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _kind_of_members(archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return None
+
+
+def _zipped_in(head: bytes) -> FileKind | None:
+    """The same from the first bytes: the names in the headers of its first members."""
+    names = [match[1].decode("utf-8", "backslashreplace") for match in
+             re.finditer(rb"PK\x03\x04.{22}..\0?.?([\x20-\x7e]{1,80})", head, re.S)]  # fmt: skip
+    return _kind_of_members(names)
+
+
+def _kind_of_members(names: list[str]) -> FileKind | None:
+    for pattern, kind in _ZIPPED:
+        if any(pattern.match(name) for name in names):
+            return kind
+    return None
+
+
+def cifar_kind(size: int) -> str | None:
+    """Which of CIFAR's binary files has so many bytes: "CIFAR-10" (a label a record), "CIFAR-100" (two), or None.
+
+    Source: cs.toronto.edu/~kriz/cifar.html.
+    """
+    if size > 0:
+        for name, labels in (("CIFAR-10", 1), ("CIFAR-100", 2)):
+            if size % (labels + CIFAR_PIXELS) == 0:
+                return name
+    return None
+
+
+def instead(path: AnyPath) -> str | None:
+    """What a file is, and what to do: "it is a zip archive; unpack it ..."; None if it is nothing that is known."""
+    return _sentence(kind_of(path))
+
+
+def bytes_instead(head: bytes) -> str | None:
+    """The same of bytes."""
+    return _sentence(kind_of_bytes(head))
+
+
+def _sentence(kind: FileKind | None) -> str | None:
+    return None if kind is None else f"it is {kind.name}; {kind.remedy}"
+
+
+def instead_or_bytes(path: AnyPath) -> str:
+    """What a file is, else how it begins, for a message about a file that cannot be read."""
+    return instead(path) or begins(first_bytes(path, SHOWN_BYTES))
+
+
+def begins(head: bytes) -> str:
+    """How a file begins, in words."""
+    return f"it begins with {head[:SHOWN_BYTES]!r}" if head else "it is empty"
