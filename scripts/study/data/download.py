@@ -14,6 +14,7 @@ import pooch
 import requests
 
 from study.core.errors import StudyError
+from study.core.file_kinds import kind_of
 from study.core.files import AnyPath, noted_checksum, sha256, write_text
 
 CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
@@ -38,8 +39,9 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str
         except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
             print(file=sys.stderr)  # the progress bar does not end its line
             raise StudyError(_failure(path, url, error)) from None
-        if _is_page(arrived):
-            raise StudyError(_failure(path, url, "the server sent a web page instead of the file"))
+        kind = kind_of(arrived)
+        if kind is not None and kind.is_answer:
+            raise StudyError(_failure(path, url, f"the server sent {kind.name} instead of the file"))
         if unlike := difference(arrived, expected or {}):
             raise StudyError(
                 f"{path.name} from {url} has {unlike}: give the right value, another server or your own file"
@@ -74,13 +76,6 @@ def md5(path: AnyPath) -> str:
     """The MD5 of a file: old servers publish nothing better."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _is_page(path: AnyPath) -> bool:
-    """Whether a file is HTML: portals and proxies may send a page in place of a file, with a status of success."""
-    with open(path, "rb") as handle:
-        begin = handle.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return begin.startswith((b"<!doctype", b"<html"))
 
 
 def _downloader(url: str) -> Any:

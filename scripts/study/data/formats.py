@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.file_kinds import instead_or_bytes
 from study.core.files import AnyPath
 from study.data.lmdb_file import open_whole
 
@@ -167,4 +168,4 @@ def read(name: str, path: AnyPath) -> Matrix:
     except MemoryError:
         raise
     except Exception as error:  # each library has its own errors
-        raise StudyError(f"{path}: cannot be read as {name}: {error}") from None
+        raise StudyError(f"{path}: cannot be read as {name}: {error}; {instead_or_bytes(path)}") from None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.file_kinds import kind_of
 from study.core.files import AnyPath
 
 FIRST = b"PK\x03\x04"  # bytes of an archive
@@ -44,6 +45,8 @@ def load(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.flo
                 raise ValueError(f"it holds {dtype} of shape {shape}, not rows of float32")
             _check_size(handle.tell(), shape, dtype, os.fstat(handle.fileno()).st_size)
         except ValueError as error:
+            if (kind := kind_of(path)) is not None and "NumPy" not in kind.name:
+                error = ValueError(f"it is {kind.name}")
             raise StudyError(
                 f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
             ) from None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.core.file_kinds import GZIP, first_bytes, kind_of
+from study.core.file_kinds import GZIP, first_bytes, is_tfrecord, is_zlib, kind_of
 from study.core.files import AnyPath
 
 COMPRESSED = "compressed with gzip"  # the one kind besides plain text that is read
@@ -43,6 +43,35 @@ def opened(path: AnyPath, see: Callable[[memoryview], object] | None = None) -> 
         yield gzip.GzipFile(fileobj=stored) if is_compressed(path) else stored
 
 
+def tfrecord_compression(path: AnyPath) -> str:
+    """TensorFlow's name of the compression of a TFRecord file: GZIP, ZLIB or an empty text.
+
+    TensorFlow takes a compressed file that is cut off between two records for a whole one: so it is read once before.
+
+    Raises:
+        StudyError: a compressed file is cut off or damaged.
+    """
+    head = first_bytes(path)
+    if is_zlib(head) and not is_tfrecord(head):
+        _check_zlib(path)
+        return "ZLIB"
+    if not head.startswith(GZIP):
+        return ""
+    with opened(path) as handle:
+        while handle.read(BUFFER_BYTES):
+            pass
+    return "GZIP"
+
+
+def _check_zlib(path: AnyPath) -> None:
+    stream = zlib.decompressobj()
+    with open(path, "rb") as handle, _named_errors(path, "zlib"):
+        while piece := handle.read(BUFFER_BYTES):
+            stream.decompress(piece)
+        if not stream.eof:
+            raise EOFError("its end is missing")
+
+
 def content(path: AnyPath) -> NDArray[np.uint8]:
     """The whole text of a file, as bytes; raises as `opened`."""
     if not is_compressed(path):
@@ -52,13 +81,13 @@ def content(path: AnyPath) -> NDArray[np.uint8]:
 
 
 @contextlib.contextmanager
-def _named_errors(path: AnyPath) -> Iterator[None]:
-    """A block in which what gzip raises for a file that is not whole becomes a `StudyError`."""
+def _named_errors(path: AnyPath, method: str = "gzip") -> Iterator[None]:
+    """A block in which what Python's module raises for a file that is not whole becomes a `StudyError`."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise StudyError(
-            f"{path}: is {COMPRESSED}, and is cut off or damaged ({error}); fetch it again, or compress it again"
+            f"{path}: is compressed with {method}, and is cut off or damaged ({error}); fetch it again, or compress it again"
         ) from None
 
 

@@ -3,7 +3,7 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,12 +63,16 @@ class Table:
 
 @dataclass
 class Data:
-    """Samples for training, validation and test. features: elements of a sample, as the paper counts them."""
+    """Samples for training, validation and test. features: elements of a sample, as the paper counts them.
+
+    unmatched: {what: how many rows of the files matched nothing and were left out}.
+    """
 
     train: SampleSource
     validation: SampleSource
     test: SampleSource
     features: int
+    unmatched: dict[str, int] = field(default_factory=dict)
 
 
 class Benchmark(ABC):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.data.feature_scaling import Scaler, min_max
+from study.data.key_matching import check_classes
 from study.models import base
 
 MUTATED, MUTATED_IN_TYPE = 0.01, 0.5  # how often a gene has SNPs, and how often one that marks the sample's type has
@@ -63,6 +64,7 @@ class Benchmark(base.Benchmark):
 
     def _types(self, tables: Mapping[str, base.Table]) -> list[NDArray[np.float32]]:
         types = [tables[split].categories() for split in ("train", "test")]
+        check_classes({"train": types[0].tolist()}, {"test": types[1].tolist()})
         known, classes = np.unique(np.concatenate(types)), self.spec["model"]["classes"]
         if len(known) > classes:
             raise StudyError(f"the files have {len(known)} cancer types, {classes} were expected: {', '.join(known)}")

@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from study.core.errors import StudyError
+from study.core.file_kinds import begins, bytes_instead
 from study.core.files import write_sealed
 from study.data.images import codec
 from study.data.images.formats import FORMATS, INDEX, Checked
@@ -86,8 +87,9 @@ def convert(
 def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool) -> Iterator[Checked]:
     for image in tqdm(source.images(), unit="image", desc=Path(source.path).name, mininterval=1):
         if not 0 <= image.label < options.classes:
+            hint = "; if labels begin with 0, give first_label: 0" if image.label == -1 else ""
             raise StudyError(
-                f"{image.where}: its class is {image.label}, but there are {options.classes} classes, from 0"
+                f"{image.where}: its class is {image.label}, but there are {options.classes} classes, from 0{hint}"
             )
         pixels = decoded(image.content, image.where, options.channels)
         seen.labels.append(image.label)
@@ -103,7 +105,8 @@ def decoded(content: bytes, where: str, channels: int) -> Any:
     import tensorflow as tf
 
     if codec.extension(content) is None:
-        raise StudyError(f"{where}: is neither JPEG nor PNG: it begins with {content[:8]!r}")
+        what = bytes_instead(content) or begins(content)
+        raise StudyError(f"{where}: is neither JPEG nor PNG: {what}")
     try:
         return codec.decode(content, channels)
     except tf.errors.OpError as error:

@@ -6,22 +6,23 @@ Each is a function from paths to the images one by one; a mistake in a file is a
 from __future__ import annotations
 
 import glob
-import gzip
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from study.core import file_kinds
 from study.core.errors import StudyError
 from study.core.registry import Registry
+from study.data import text_file
 from study.data.images.codec import Pixels, encode_png
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
-GZIP = b"\x1f\x8b"
 CIFAR_SIDE = 32
+TYPES = {"int64_list": "a list of whole numbers", "float_list": "a list of floats", "bytes_list": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
     import tensorflow as tf
 
     for path in source.paths:
-        records = iter(tf.data.TFRecordDataset(str(path)))
+        records = iter(tf.data.TFRecordDataset(str(path), compression_type=text_file.tfrecord_compression(path)))
         for number in range(1 << 62):
             where = f"{path}: record {number}"
             try:
@@ -102,7 +103,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
             except StopIteration:
                 break
             except tf.errors.OpError as error:
-                raise StudyError(f"{where}: the file is cut off or damaged: {error.message}; restore it") from None
+                raise _unlike_tfrecord(path, where, error.message) from None
             content, label = _example(record, where)
             yield Image(content, label - source.first_label, where)
 
@@ -116,11 +117,34 @@ def _example(record: bytes, where: str) -> tuple[bytes, int]:
         feature = tf.train.Example.FromString(record).features.feature
     except DecodeError:
         raise StudyError(f"{where}: is no tf.train.Example") from None
-    values = feature["image/encoded"].bytes_list.value, feature["image/class/label"].int64_list.value
-    if not all(len(each) == 1 for each in values):
-        names = ", ".join(sorted(name for name in feature if feature[name].WhichOneof("kind"))) or "none"
-        raise StudyError(f"{where}: needs image/encoded and image/class/label; its features: {names}")
-    return values[0][0], values[1][0]
+    return _only(feature, "image/encoded", "bytes_list", where), _only(
+        feature, "image/class/label", "int64_list", where
+    )
+
+
+def _only(feature: Any, name: str, kind: str, where: str) -> Any:
+    """The one value of a feature; raises `StudyError` if it lacks, has another type or another number of values."""
+    found = feature[name].WhichOneof("kind") if name in feature else None
+    if found is None:
+        others = ", ".join(sorted(other for other in feature if feature[other].WhichOneof("kind"))) or "none"
+        raise StudyError(f"{where}: has no feature {name}; its features: {others}")
+    if found != kind:
+        raise StudyError(f"{where}: {name} is {TYPES[found]}, {TYPES[kind]} is expected; write it as such")
+    values = getattr(feature[name], kind).value
+    if len(values) != 1:
+        raise StudyError(f"{where}: {name} has {len(values)} values, one is expected: an image has one class")
+    return values[0]
+
+
+def _unlike_tfrecord(path: Path, where: str, message: str) -> StudyError:
+    """The error for a file that TensorFlow cannot read on."""
+    kind = file_kinds.kind_of(path)
+    if kind is None and not file_kinds.is_tfrecord(file_kinds.first_bytes(path)):
+        begin = file_kinds.begins(file_kinds.first_bytes(path, file_kinds.SHOWN_BYTES))
+        return StudyError(f"{path}: is no TFRecord file, or is damaged from its begin on: {begin}")
+    if kind is not None and not any(name in kind.name for name in ("TFRecord", "with gzip", "with zlib")):
+        return StudyError(f"{path}: is no TFRecord file: it is {kind.name}; {kind.remedy}")
+    return StudyError(f"{where}: the file is cut off or damaged: {message}; restore it")
 
 
 @LAYOUTS.register("mnist")
@@ -141,20 +165,30 @@ def _mnist(source: Source) -> Iterator[Image]:
 
 
 def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
-    raw = path.read_bytes()
-    try:
-        raw = gzip.decompress(raw) if raw.startswith(GZIP) else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise StudyError(f"{path}: cannot be decompressed: {error}; restore it") from None
+    raw = text_file.content(path).tobytes()
     begin = 4 + 4 * dimensions
     if len(raw) < begin or struct.unpack(">I", raw[:4])[0] != magic:
-        raise StudyError(f"{path}: is no idx file of bytes in {dimensions} dimensions: it does not begin with {magic}")
+        what = file_kinds.instead_or_bytes(path)
+        raise StudyError(
+            f"{path}: is no idx file of bytes in {dimensions} dimensions, it does not begin with {magic}: {what}"
+        )
     shape = struct.unpack(f">{dimensions}I", raw[4:begin])
     expected = begin + int(np.prod(shape, dtype=np.int64))
     if len(raw) != expected:
         record = (len(raw) - begin) // max(1, int(np.prod(shape[1:], dtype=np.int64)))
         raise StudyError(f"{path}: record {record}: the file has {len(raw)} bytes, not {expected}; restore it")
     return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
+
+
+def _unlike_cifar10(path: Path, size: int) -> str | None:
+    """What a file is that has no ``size`` of CIFAR-10's, and what to do; None if it may be cut off."""
+    kind = file_kinds.kind_of(path)
+    if kind is not None and kind.name != text_file.COMPRESSED and file_kinds.cifar_kind(size) != "CIFAR-10":
+        what = "the file in it of the archive cifar-10-binary.tar.gz" if "archive" in kind.name else "the binary version"
+        return f"{kind.name}; give {what} (data_batch_1.bin)"
+    if file_kinds.cifar_kind(size) == "CIFAR-100":
+        return "CIFAR-100's, with two labels a record (3,074 bytes); drop the first label of each record"
+    return None
 
 
 @LAYOUTS.register("cifar10")
@@ -165,7 +199,9 @@ def _cifar10(source: Source) -> Iterator[Image]:
     """
     record_bytes = 1 + 3 * CIFAR_SIDE**2
     for path in source.paths:
-        raw = np.frombuffer(path.read_bytes(), np.uint8)
+        raw = text_file.content(path)
+        if unlike := _unlike_cifar10(path, len(raw)):
+            raise StudyError(f"{path}: is no binary file of CIFAR-10: it is {unlike}")
         if not len(raw) or len(raw) % record_bytes:
             raise StudyError(
                 f"{path}: record {len(raw) // record_bytes}: the file is cut off: {len(raw)} bytes are no multiple of "
