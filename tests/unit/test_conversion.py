@@ -1,6 +1,8 @@
 """A converted file is the CSV file, value by value; one that is not whole and numeric is refused with its place."""
 
+import gzip
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -222,24 +224,73 @@ def test_a_missing_file(tmp_path):
         convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", FORM)
 
 
-@settings(max_examples=60, deadline=None)
+def between(number):
+    """The exact decimal text of a midpoint between two float32, or one digit beside it."""
+    lower = np.float32(number)
+    upper = np.nextafter(lower, np.float32(np.inf))
+    middle = (float(lower) + float(upper)) / 2
+    return format(Decimal(middle), "f")
+
+
+DIGITS = st.text("0123456789", max_size=30)
+MANTISSAS = st.builds("{}{}{}".format, DIGITS, st.sampled_from(["", "."]), DIGITS).filter(
+    lambda text: text not in ("", ".")
+)
+EXPONENTS = st.just("") | st.builds("{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]),
+                                    st.integers(0, 60).map(str) | st.sampled_from(["007", "400"]))  # fmt: skip
+NUMBERS = st.one_of(
+    st.builds("{}{}{}".format, st.sampled_from(["", "+", "-"]), MANTISSAS, EXPONENTS),
+    st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**120), max_value=2.0**120).map(between),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+    st.sampled_from(["-0", "0", "-0.0", "-0e5", "1e-45", "7e-46", "1.401298464324817e-45", "3.4028235e38", "1e-400",
+                     "9007199254740993", "18446744073709551616", "16777217", "340282346638528859811704183484516925439",
+                     "0" * 400 + "1", "1" + "0" * 38, "0." + "0" * 400 + "1e400", "1." + "0" * 800 + "1"]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
-    """Any numbers, whichever way they are written, come out of every loader as the same float32."""
+    """Any text of a number comes out of every loader as the nearest float64, rounded to float32, or is refused."""
     folder = tmp_path_factory.mktemp("bits")
-    number = st.one_of(
-        st.floats(-1e30, 1e30, width=64).map(repr),
-        st.integers(-(10**9), 10**9).map(str),
-        st.floats(-1000, 1000).map(lambda value: f"{value:.6f}"),
-    )
-    columns = data.draw(st.integers(1, 6))
+    blank = st.sampled_from(["", "", "", " ", "\t", "  "])
+    number = st.builds("{}{}{}".format, blank, NUMBERS, blank)
+    columns = data.draw(st.integers(1, 5))
     rows = data.draw(st.lists(st.lists(number, min_size=columns, max_size=columns), min_size=1, max_size=6))
-    text = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows))
-    matrix, _ = converted(folder, text)
+    values = np.array([[float(text) for text in row] for row in rows])
+    with np.errstate(over="ignore"):
+        right = values.astype(np.float32)
+    content = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows)).encode()
+    content = gzip.compress(content) if data.draw(st.booleans()) else content
+    if np.isinf(right).any():
+        with pytest.raises(StudyError, match="does not fit a 32-bit float|is not a finite number"):
+            converted(folder, content)
+        return
+    matrix, _ = converted(folder, content)
+    assert matrix[:, 1:].tobytes() == right.tobytes()
     for name in TRAINING_LOADERS:
         loaded = load(name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC)
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
+
+
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='",'), min_size=1, max_size=6)
+WORDS = ["NA", "null", "None", "nan", "NaN", "inf", "True", "1.0", "01", "1e5", "#x", "a b", " a", "a ", "N/A", "-"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(names=st.lists(TEXTS | st.sampled_from(WORDS), min_size=1, max_size=6), header=st.booleans())
+def test_all_loaders_give_the_same_categories(tmp_path_factory, names, header):
+    """A name is a text, whatever a library takes it for."""
+    folder = tmp_path_factory.mktemp("names")
+    spec = {"header": header, "codes": [{"column": "type" if header else 0}]}
+    text = ("type,a\n" if header else "") + "".join(f"{name},{index}\n" for index, name in enumerate(names))
+    matrix, sidecar = converted(folder, text, Form.of(spec))
+    assert [sidecar["codes"][0]["values"][int(code)] for code in matrix[:, 0]] == names
+    for name in TRAINING_LOADERS:
+        path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
+        assert load(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
 
 
 CELLS = ["0", "1", "2.5", "-1e3"]

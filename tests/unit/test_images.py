@@ -151,7 +151,7 @@ def broken(kind, folder, encoded):
         case "cut gz":
             made = mnist(folder, PIXELS[..., 0], LABELS, compressed=True)
             cut(folder / "train-images-idx3-ubyte.gz")
-            return made, ["train-images-idx3-ubyte.gz", "cannot be decompressed"]
+            return made, ["train-images-idx3-ubyte.gz", "compressed with gzip, and is cut off"]
         case "no labels":
             made = mnist(folder, PIXELS[..., 0], LABELS)
             (folder / "train-labels-idx1-ubyte").unlink()

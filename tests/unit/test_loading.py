@@ -59,7 +59,7 @@ def test_dask_reads_a_block_per_core(tmp_path, monkeypatch, cores):
     (tmp_path / "t.csv").write_text("case,a,b\n" + "".join(f"c{row},{row},{row / 7:.5f}\n" for row in range(500)))
     form, parsed = Form(header=True, drop=("case",)), []
     monkeypatch.setattr(loaders, "SMALLEST_BLOCK", 100)
-    monkeypatch.setattr(loaders.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(loaders.cores, "threads", lambda: cores)
     monkeypatch.setattr(loaders, "_parsed", lambda *block: parsed.append(block) or parse(*block))
     found = loaders.dask(tmp_path / "t.csv", form, [])
     assert len(parsed) == cores

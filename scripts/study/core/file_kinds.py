@@ -329,9 +329,12 @@ def kind_of(path: AnyPath) -> FileKind | None:
 
 
 def decompressed_head(head: bytes) -> bytes:
-    """The first bytes that gzip compressed to ``head``; those before a fault, if there is one."""
+    """The first bytes of what gzip or zlib compressed to ``head``, none if they are damaged; else ``head`` itself."""
+    is_gzip = head.startswith(GZIP)
+    if not is_gzip and (is_tfrecord(head) or not is_zlib(head)):
+        return head
     try:
-        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(head, HEAD_BYTES)
+        return zlib.decompressobj(wbits=(16 if is_gzip else 0) + zlib.MAX_WBITS).decompress(head, HEAD_BYTES)
     except zlib.error:
         return b""
 

@@ -82,8 +82,8 @@ def refuse_unmatched(where: str, keys: Unmatched, other: str, most: float, limit
     if keys.share > most:
         names = ", ".join(map(repr, keys.keys[:SHOWN]))
         raise StudyError(
-            f"{where}: {keys.rows} of {keys.total} rows ({keys.share:.1%}) match no row of {other}, such as {names}; at "
-            f"most {most:.1%} may ({limit}): give files that belong together, or raise the limit if it is right"
+            f"{where}: {keys.rows} of {keys.total} rows ({keys.share:.1%}) match no row of {other}, such as {names}; "
+            f"at most {most:.1%} may ({limit}): give files that belong together, or raise the limit if it is right"
         )
 
 

@@ -44,7 +44,7 @@ def load(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.flo
             if (len(shape), dtype, fortran) != (2, np.dtype("<f4"), False):
                 raise ValueError(f"it holds {dtype} of shape {shape}, not rows of float32")
             _check_size(handle.tell(), shape, dtype, os.fstat(handle.fileno()).st_size)
-        except ValueError as error:
+        except ValueError:
             if (kind := kind_of(path)) is not None and "NumPy" not in kind.name:
                 error = ValueError(f"it is {kind.name}")
             raise StudyError(

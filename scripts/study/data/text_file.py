@@ -87,7 +87,8 @@ def _named_errors(path: AnyPath, method: str = "gzip") -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise StudyError(
-            f"{path}: is compressed with {method}, and is cut off or damaged ({error}); fetch it again, or compress it again"
+            f"{path}: is compressed with {method}, and is cut off or damaged ({error}); "
+            "fetch it again, or compress it again"
         ) from None
 
 

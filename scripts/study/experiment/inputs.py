@@ -15,7 +15,10 @@ from study.machines import hosts, launchers, storage
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
-OPTIONAL_BENCHMARK_KEYS = ("momentum", "unmatched_at_most")  # only if given, so that runs of other benchmarks stay the same
+OPTIONAL_BENCHMARK_KEYS = (
+    "momentum",
+    "unmatched_at_most",
+)  # only if given, so that runs of other benchmarks stay the same
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
 SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: unique up to that many ranks

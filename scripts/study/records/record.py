@@ -36,7 +36,8 @@ DERIVED = ("communication.json", "activity.csv")  # read from a traced run's tim
 # Keys that older records of this version lack.
 ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
                          "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
-                         "processes": [], "checkpoints": None, "autotuning": None, "ensemble": None}  # fmt: skip
+                         "processes": [], "checkpoints": None, "autotuning": None, "ensemble": None,
+                         "unmatched": {}}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -86,6 +87,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "block": run["repeat"],
         "benchmark": {key: run.benchmark[key] for key in ("learning_rate", "optimizer", "loss")},
         "workload": metrics["workload"] if ok else None,
+        "unmatched": metrics.get("unmatched", {}) if ok else {},
         "data_mb": _data_mb(run, provenance),
         "status": outcome["status"],
         "failure": outcome["failure"],

@@ -101,6 +101,7 @@ class _Results:
     """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
 
     member: of an ensemble, what `study.training.ensemble.results` tells of it. evidence: for `study.records.checks`.
+    unmatched: rows of the files that were left out, see `study.models.base.Data`.
     """
 
     model: Any
@@ -116,6 +117,7 @@ class _Results:
     checkpoints: dict[str, Any] | None
     member: dict[str, Any] | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
+    unmatched: dict[str, int] = field(default_factory=dict)
 
 
 def _train(
@@ -195,6 +197,7 @@ def _train(
         cost,
         job.told,
         evidence,
+        data.unmatched,
     )
 
 
@@ -444,6 +447,7 @@ def _metrics(communicator: Communicator, found: _Results, everyone: list[dict[st
     """The content of ``metrics.json``. everyone: what each rank tells."""
     return {
         "workload": found.workload,
+        "unmatched": found.unmatched,
         "resumed_after_epoch": (found.member or {}).get("resumed_after", found.resumed_after) or None,
         "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
         "parameters": found.model.count_params(),

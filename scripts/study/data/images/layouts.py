@@ -22,6 +22,7 @@ from study.data.images.codec import Pixels, encode_png
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
 CIFAR_SIDE = 32
+CIFAR_CLASSES = 10
 TYPES = {"int64_list": "a list of whole numbers", "float_list": "a list of floats", "bytes_list": "bytes"}
 
 
@@ -95,6 +96,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
     import tensorflow as tf
 
     for path in source.paths:
+        _check_tfrecord(path)
         records = iter(tf.data.TFRecordDataset(str(path), compression_type=text_file.tfrecord_compression(path)))
         for number in range(1 << 62):
             where = f"{path}: record {number}"
@@ -103,7 +105,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
             except StopIteration:
                 break
             except tf.errors.OpError as error:
-                raise _unlike_tfrecord(path, where, error.message) from None
+                raise StudyError(f"{where}: the file is cut off or damaged: {error.message}; restore it") from None
             content, label = _example(record, where)
             yield Image(content, label - source.first_label, where)
 
@@ -136,15 +138,18 @@ def _only(feature: Any, name: str, kind: str, where: str) -> Any:
     return values[0]
 
 
-def _unlike_tfrecord(path: Path, where: str, message: str) -> StudyError:
-    """The error for a file that TensorFlow cannot read on."""
+def _check_tfrecord(path: Path) -> None:
+    """Raise `StudyError` for a file that does not begin as TFRecords do, compressed or not; TensorFlow blames its end.
+
+    A file of a few bytes is none with no records to TensorFlow.
+    """
+    head = file_kinds.first_bytes(path)
+    if not head or file_kinds.is_tfrecord(file_kinds.decompressed_head(head)):
+        return
     kind = file_kinds.kind_of(path)
-    if kind is None and not file_kinds.is_tfrecord(file_kinds.first_bytes(path)):
-        begin = file_kinds.begins(file_kinds.first_bytes(path, file_kinds.SHOWN_BYTES))
-        return StudyError(f"{path}: is no TFRecord file, or is damaged from its begin on: {begin}")
-    if kind is not None and not any(name in kind.name for name in ("TFRecord", "with gzip", "with zlib")):
-        return StudyError(f"{path}: is no TFRecord file: it is {kind.name}; {kind.remedy}")
-    return StudyError(f"{where}: the file is cut off or damaged: {message}; restore it")
+    if kind is not None and kind.name != text_file.COMPRESSED:
+        raise StudyError(f"{path}: is no TFRecord file: it is {kind.name}; {kind.remedy}")
+    raise StudyError(f"{path}: record 0: is no TFRecord file, or damaged at its begin: {file_kinds.begins(head)}")
 
 
 @LAYOUTS.register("mnist")
@@ -182,9 +187,12 @@ def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
 
 def _unlike_cifar10(path: Path, size: int) -> str | None:
     """What a file is that has no ``size`` of CIFAR-10's, and what to do; None if it may be cut off."""
-    kind = file_kinds.kind_of(path)
+    is_label = file_kinds.first_bytes(path, 1) < bytes([CIFAR_CLASSES])  # which other kinds may begin with
+    kind = None if is_label else file_kinds.kind_of(path)
     if kind is not None and kind.name != text_file.COMPRESSED and file_kinds.cifar_kind(size) != "CIFAR-10":
-        what = "the file in it of the archive cifar-10-binary.tar.gz" if "archive" in kind.name else "the binary version"
+        what = (
+            "the file in it of the archive cifar-10-binary.tar.gz" if "archive" in kind.name else "the binary version"
+        )
         return f"{kind.name}; give {what} (data_batch_1.bin)"
     if file_kinds.cifar_kind(size) == "CIFAR-100":
         return "CIFAR-100's, with two labels a record (3,074 bytes); drop the first label of each record"
