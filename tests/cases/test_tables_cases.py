@@ -237,9 +237,7 @@ def test_shapes_of_other_tools(tmp_path, ours, text, words):
     assert words in message
 
 
-@pytest.mark.case(
-    "timeline-of-old-horovod", source="horovod/horovod #1472", right="all events, without an end"
-)
+@pytest.mark.case("timeline-of-old-horovod", source="horovod/horovod #1472", right="all events, without an end")
 def test_a_timeline_without_its_end(tmp_path, ours):
     events = [{"name": "ALLREDUCE", "ph": "B", "ts": n, "pid": 1} for n in range(3)]
     path = tmp_path / "timeline.json"
@@ -312,9 +310,7 @@ SPELLINGS = {
 @pytest.mark.case("p1b3-keys-of-other-tables", source="pandas #8596; JonJala/mtag #38", right="refused with the names")
 def test_keys_that_another_file_spells_otherwise(p1b3, tmp_path, ours, how):
     file, change = SPELLINGS[how]
-    with pytest.raises(
-        StudyError, match=r"names match no row of .*, which spells them otherwise \(") as error:
-    ) as error:
+    with pytest.raises(StudyError, match=r"names match no row of .*, which spells them otherwise \(") as error:
         arranged(p1b3, tmp_path, **{file: change})
     ours(str(error.value))
 
