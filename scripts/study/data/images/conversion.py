@@ -19,7 +19,7 @@ from tqdm import tqdm
 from study.core.errors import StudyError
 from study.core.file_kinds import begins, bytes_instead
 from study.core.files import write_sealed
-from study.data.images import codec
+from study.data.images import codec, damage
 from study.data.images.formats import FORMATS, INDEX, Checked
 from study.data.images.layouts import Source
 
@@ -108,9 +108,12 @@ def decoded(content: bytes, where: str, channels: int) -> Any:
         what = bytes_instead(content) or begins(content)
         raise StudyError(f"{where}: is neither JPEG nor PNG: {what}")
     try:
-        return codec.decode(content, channels)
+        pixels, damaged = damage.decoded(content, channels)
     except tf.errors.OpError as error:
         raise StudyError(f"{where}: cannot be decoded: {error.message}") from None
+    if damaged:
+        raise StudyError(f"{where}: cannot be decoded completely: {damaged}; restore the image")
+    return pixels
 
 
 def _check_number(source: Source, found: int, expected: int | None) -> None:

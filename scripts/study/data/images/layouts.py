@@ -17,13 +17,14 @@ import numpy as np
 from study.core import file_kinds
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.data import text_file
+from study.data import file_sets, text_file
 from study.data.images.codec import Pixels, encode_png
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
 CIFAR_SIDE = 32
 CIFAR_CLASSES = 10
 TYPES = {"int64_list": "a list of whole numbers", "float_list": "a list of floats", "bytes_list": "bytes"}
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"))
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,35 @@ class Source:
     Args:
         layout: a name in `LAYOUTS`.
         path: a file, a folder or a pattern with ``*``.
-        first_label: the label of the first class in TFRecords: 1 in ImageNet's.
+        first_label: the label of the first class, of layouts in `FIRST_LABEL`; None for the layout's usual one.
     """
 
     layout: str
     path: str
-    first_label: int = 1
+    first_label: int | None = None
 
     @property
     def paths(self) -> list[Path]:
         """The files, or the folder; raises `StudyError` if there is none."""
-        found = listed(self.path)
-        if not found or not all(Path(each).exists() for each in found):
+        found = [Path(each) for each in file_sets.listed(self.path)]
+        if not found or not all(each.exists() for each in found):
             raise StudyError(f"{self.path}: there is no such file or folder")
-        return [Path(each) for each in found]
+        file_sets.check_whole(self.path, found)
+        return found
+
+    @property
+    def one_path(self) -> Path:
+        """The only file or folder; raises `StudyError` if there are several."""
+        found = self.paths
+        if len(found) > 1:
+            raise StudyError(f"{self.path}: matches {len(found)} files, the layout {self.layout} has one; name it")
+        return found[0]
+
+    @property
+    def read_files(self) -> list[str]:
+        """All files and folders that are read: those of the pattern, and of MNIST the labels."""
+        found = file_sets.listed(self.path)
+        return [*found, *(str(_labels_of(Path(path))) for path in found if self.layout == "mnist")]
 
     def images(self) -> Iterator[Image]:
         """The images in their order."""
@@ -66,11 +82,8 @@ class Source:
         return [folder.name for folder in _classes(self)] if self.layout == "folder" else None
 
 
-def listed(path: str) -> list[str]:
-    """The files of a pattern, in the order of their names; another path alone, whether or not it exists."""
-    return sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207 - the pattern may be absolute
-
-
+# The label of the first class where a dataset may give it: 1 in ImageNet's TFRecords, also in EMNIST's letters.
+FIRST_LABEL = {"tfrecord": 1, "mnist": 0}
 LAYOUTS: Registry[Callable[[Source], Iterator[Image]]] = Registry("layout of images")
 
 
@@ -78,15 +91,24 @@ LAYOUTS: Registry[Callable[[Source], Iterator[Image]]] = Registry("layout of ima
 def _folder(source: Source) -> Iterator[Image]:
     """A folder with one sub-folder per class; classes and images in the order of their names."""
     for label, folder in enumerate(_classes(source)):
-        for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        number = 0
+        for path in file_sets.files_below(folder):
+            number += 1
             yield Image(path.read_bytes(), label, str(path))
+        if not number:
+            raise StudyError(f"{folder}: the folder of this class has no images; restore them, or delete the folder")
 
 
 def _classes(source: Source) -> list[Path]:
-    (folder,) = source.paths
-    found = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    """The folders of the classes; raises `StudyError` for images beside them, which would have no class."""
+    folder = source.one_path
+    entries = sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name)) if folder.is_dir() else []
+    found = [path for path in entries if path.is_dir()]
     if not found:
         raise StudyError(f"{folder}: is no folder with one sub-folder per class")
+    for path in entries:
+        if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES:
+            raise StudyError(f"{path}: is in no class's folder; move it into one, or out of {folder}")
     return found
 
 
@@ -95,6 +117,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
     """Records as TensorFlow's scripts write ImageNet: ``image/encoded`` and ``image/class/label``."""
     import tensorflow as tf
 
+    first_label = FIRST_LABEL["tfrecord"] if source.first_label is None else source.first_label
     for path in source.paths:
         _check_tfrecord(path)
         records = iter(tf.data.TFRecordDataset(str(path), compression_type=text_file.tfrecord_compression(path)))
@@ -103,11 +126,13 @@ def _tfrecord(source: Source) -> Iterator[Image]:
             try:
                 record = next(records).numpy()
             except StopIteration:
+                if not number:
+                    raise StudyError(f"{path}: has no records; restore it") from None
                 break
             except tf.errors.OpError as error:
                 raise StudyError(f"{where}: the file is cut off or damaged: {error.message}; restore it") from None
             content, label = _example(record, where)
-            yield Image(content, label - source.first_label, where)
+            yield Image(content, label - first_label, where)
 
 
 def _example(record: bytes, where: str) -> tuple[bytes, int]:
@@ -158,15 +183,21 @@ def _mnist(source: Source) -> Iterator[Image]:
 
     Source of the format: yann.lecun.com/exdb/mnist.
     """
-    (path,) = source.paths
-    other = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    path = source.one_path
+    other = _labels_of(path)
     if other == path or not other.exists():
         raise StudyError(f"{path}: there is no file of its labels, {other.name}, beside it")
     images, labels = _idx(path, IDX_IMAGES, 3), _idx(other, IDX_LABELS, 1)
     if len(images) != len(labels):
         raise StudyError(f"{path}: has {len(images)} images, but {other.name} has {len(labels)} labels")
+    first = source.first_label or FIRST_LABEL["mnist"]
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        yield Image(encode_png(pixels[..., None]), int(label), f"{path}: record {number}")
+        yield Image(encode_png(pixels[..., None]), int(label) - first, f"{path}: record {number}")
+
+
+def _labels_of(path: Path) -> Path:
+    """The file of the labels beside that of the images."""
+    return path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
 
 
 def _idx(path: Path, magic: int, dimensions: int) -> Pixels:

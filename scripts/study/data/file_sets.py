@@ -1,0 +1,162 @@
+"""Which files a user's path names: a file, a folder or a pattern; what is left out; whether numbered shards are whole."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from study.core.errors import StudyError
+
+# What systems and editors put into folders. Names that begin with a dot are hidden as well.
+LEFT_OUT = frozenset(
+    ("__macosx", "__pycache__", "thumbs.db", "ehthumbs.db", "desktop.ini", "lost+found", "@eadir", "#recycle",
+     "#snapshot", "$recycle.bin", "system volume information", "icon\r")
+)  # fmt: skip
+DESCRIPTIONS = frozenset(
+    (".crc", ".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig", ".idx", ".index", ".json", ".txt", ".md")
+)
+UNFINISHED = frozenset((".part", ".partial", ".crdownload", ".download", ".incomplete", ".filepart", ".tmp", ".aria2"))
+COPIES = frozenset((".bak", ".orig", ".old", ".swp", ".save"))
+OF_N = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<middle>[-_]of[-_])(?P<total>\d+)(?P<after>.*)")
+NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d{3,})(?P<after>\D*)")  # as writers of shards pad their numbers
+CIFAR_BATCH = re.compile(r"(?P<before>data_batch_)(?P<number>\d+)(?P<after>\.bin)")
+
+
+def is_left_out(name: str) -> bool:
+    """Whether a file or folder of this name is no data: a hidden one, or one that a system or an editor made."""
+    return name.startswith(".") or name.lower() in LEFT_OUT
+
+
+def listed(path: str) -> list[str]:
+    """The files of a pattern, in the order of their names; a path that exists alone, whatever characters it has.
+
+    Also a pattern's leading folders that exist are taken as they are named. Another path alone if it is no pattern.
+    """
+    if not glob.has_magic(path) or os.path.lexists(path):
+        return [path]
+    return [found for found in _matching(path) if not _is_description(found)]
+
+
+def _matching(path: str) -> list[str]:
+    folder, parts = Path(), list(Path(path).parts)
+    while parts and os.path.lexists(folder / parts[0]):
+        folder /= parts.pop(0)
+    found = sorted(glob.glob(os.path.join(glob.escape(str(folder)), *parts)))  # noqa: PTH207, PTH118 - may be absolute
+    found = [each for each in found if not is_left_out(Path(each).name)]
+    return found if str(folder) != "." or path.startswith("./") else [each.removeprefix("./") for each in found]
+
+
+def _is_description(path: str) -> bool:
+    return Path(path).suffix.lower() in DESCRIPTIONS
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files of a folder and its sub-folders, in the order of their names, without those that `is_left_out`.
+
+    Links to folders are followed. Raises `StudyError` for a link that leads back to a folder above it, or to nothing.
+    """
+    yield from _below(folder, ())
+
+
+def _below(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+    status = folder.stat()
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        raise StudyError(f"{folder}: is a link to a folder above it; delete the link")
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry) for entry in entries if not is_left_out(entry.name))
+    for name, entry in found:
+        if entry.is_dir():
+            yield from _below(folder / name, (*above, here))
+        elif entry.is_file():
+            yield folder / name
+        elif entry.is_symlink():
+            raise StudyError(f"{folder / name}: is a link to nothing; restore what it links to, or delete it")
+
+
+def check_whole(pattern: str, paths: Sequence[Path]) -> None:
+    """Raise `StudyError` for files of a set that are missing, empty, unfinished or there twice.
+
+    Only files that the pattern would match are missing: a pattern may choose some shards of a set.
+    """
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix in UNFINISHED:
+            raise StudyError(f"{path}: looks like an unfinished download; finish or delete it, or give another pattern")
+        if len(paths) > 1 and (suffix in COPIES or path.name.endswith("~")):
+            raise StudyError(f"{path}: looks like a copy of another file; delete it, or give another pattern")
+        if path.is_file() and not path.stat().st_size:
+            raise StudyError(f"{path}: is empty (0 bytes); restore it")
+    names: dict[Path, list[str]] = {}
+    for path in paths:
+        names.setdefault(path.parent, []).append(path.name)
+    for folder, here in names.items():
+        _check_shards(pattern, folder, here)
+
+
+def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
+    sets: dict[str, list[re.Match[str]]] = {}
+    for name in names:
+        if match := OF_N.fullmatch(name):
+            sets.setdefault(match["before"], []).append(match)
+    for shards in sets.values():
+        totals = {int(shard["total"]): shard for shard in shards}
+        if len(totals) > 1:
+            one, other = list(totals.values())[:2]
+            raise StudyError(
+                f"{folder / one[0]} and {other[0]} are shards of two sets, of {one['total']} and {other['total']} "
+                "files; give a pattern that names one of them"
+            )
+        (total,) = totals
+        _check_numbers(pattern, folder, shards, total)
+    others = [name for name in names if not OF_N.fullmatch(name)]
+    for kind, first in ((CIFAR_BATCH, 1), (NUMBERED, None)):
+        of_kind: dict[tuple[str, str], list[re.Match[str]]] = {}
+        for match in filter(None, map(kind.fullmatch, others)):
+            of_kind.setdefault((match["before"], match["after"]), []).append(match)
+        for shards in of_kind.values():
+            numbers = [int(shard["number"]) for shard in shards]
+            if first is not None or (min(numbers) in (0, 1) and len(shards) > 1):
+                _check_numbers(pattern, folder, shards, None, first)
+
+
+def _check_numbers(
+    pattern: str, folder: Path, shards: list[re.Match[str]], total: int | None, first: int | None = None
+) -> None:
+    """The numbers of one set: each once, and none missing from 0 or 1. total: if the names state it."""
+    by_number: dict[int, re.Match[str]] = {}
+    for shard in shards:
+        number = int(shard["number"])
+        if number in by_number:
+            raise StudyError(
+                f"{folder / shard[0]}: is shard {number}, as {by_number[number][0]} is; delete the one that is a copy"
+            )
+        by_number[number] = shard
+    begin = min(min(by_number), 1) if first is None else first
+    if total is not None:
+        begin = 1 if total in by_number and 0 not in by_number else 0
+    end = begin + total if total is not None else max(by_number) + 1
+    if beyond := [number for number in by_number if not begin <= number < end]:
+        raise StudyError(f"{folder / by_number[beyond[0]][0]}: its number is not one of {begin} to {end - 1}")
+    model = shards[0]
+    missing = [
+        name for number in range(begin, end) if number not in by_number
+        if _matches(pattern, name := _named(model, number))
+    ]  # fmt: skip
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise StudyError(f"{folder / missing[0]}{more}: is missing; restore it, or give a pattern that leaves it out")
+
+
+def _named(shard: re.Match[str], number: int) -> str:
+    """The name of another shard of the same set."""
+    begin, end = shard.span("number")
+    return f"{shard.string[:begin]}{number:0{end - begin}d}{shard.string[end:]}"
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return fnmatch.fnmatchcase(name, Path(pattern).name)

@@ -1,0 +1,126 @@
+"""Whether an encoded image is whole: decoders fill lost parts with grey or with what came before, without an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import tempfile
+import zlib
+from typing import Any
+
+from study.data.images import codec
+
+END = b"\xff\xd9"  # of a JPEG (ITU-T T.81, table B.1)
+SCAN, ARITHMETIC = 0xDA, range(0xC9, 0xD0)  # start of scan; start of frame of arithmetic coding
+BARE = frozenset((0x01, *range(0xD0, 0xD8)))  # markers without a length
+# In the coded data of a scan: a marker that ends them, no stuffed byte, restart or fill byte.
+ENDS_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+# libjpeg's warnings (jerror.h) of data that it made up, skipped or read wrongly.
+MADE_UP = re.compile(rb"(Corrupt JPEG data: .*|Premature end of JPEG file.*|Inconsistent progression.*)")
+SURPLUS = re.compile(rb"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
+READ_AHEAD = 16  # bytes that libjpeg may have fetched beyond those that it needs, and does not count as extraneous
+PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"tRNS", b"IEND"))
+
+
+def decoded(content: bytes, channels: int) -> tuple[Any, str | None]:
+    """The pixels of an image, and what is damaged in it, or None. Raises what TensorFlow raises.
+
+    Bytes after the image's end, and padding before it, are no damage.
+    """
+    if not content.startswith(codec.JPEG):
+        damage = _png_damage(content) if content.startswith(codec.PNG) else None
+        return (None, damage) if damage else (codec.decode(content, channels), None)
+    end = _end(content)
+    if end is None:
+        return None, "it is cut off: there is no end-of-image marker"
+    pixels, warning = _with_warning(content, channels)
+    return pixels, _jpeg_damage(content, end, channels, warning)
+
+
+def _jpeg_damage(content: bytes, end: int, channels: int, warning: bytes) -> str | None:
+    """What libjpeg's first warning says; and whether the last scan has more data than its blocks take."""
+    told = MADE_UP.search(warning)
+    surplus = SURPLUS.search(warning)
+    if told and not surplus:
+        return told[0].decode("ascii", "replace")
+    if _is_arithmetic(content) or (warning and not told):
+        return None  # such a decoder reads on beyond its data; another warning hides those that follow
+    left = _left_over(content, end, channels, int(surplus[1]) if surplus else 0)
+    coded = content[:end]
+    if left and (len(set(coded[-left:])) > 1 or coded[-left - 1] == coded[-1]):
+        return f"Corrupt JPEG data: {left} bytes of the scan belong to no block"
+    return None
+
+
+def _left_over(content: bytes, end: int, channels: int, least: int) -> int:
+    """How many of the last bytes of the coded data the image does not need: the decoder misses the next one."""
+    for number in range(least, least + READ_AHEAD):
+        _, warning = _with_warning(content[: end - number - 1] + END, channels, ratio=8)
+        if b"premature end of data segment" in warning:
+            return number
+    return least + READ_AHEAD
+
+
+def _end(content: bytes) -> int | None:
+    """The position of the end-of-image marker; None if the image stops before."""
+    position = 2
+    while position + 2 <= len(content):
+        if content[position] != 0xFF:
+            found = content.find(b"\xff", position)  # decoders skip what stands between segments
+            if found < 0:
+                return None
+            position = found
+            continue
+        marker = content[position + 1]
+        if marker == END[1]:
+            return position
+        if marker in (0xFF, 0x00) or marker in BARE:
+            position += 1 if marker == 0xFF else 2
+            continue
+        if position + 4 > len(content):
+            return None
+        position += 2 + struct.unpack(">H", content[position + 2 : position + 4])[0]
+        if marker == SCAN:
+            found_end = ENDS_SCAN.search(content, position)
+            if found_end is None:
+                return None
+            position = found_end.start()
+    return None
+
+
+def _is_arithmetic(content: bytes) -> bool:
+    return any(b"\xff" + bytes([marker]) in content for marker in ARITHMETIC if marker != 0xCC)
+
+
+def _with_warning(content: bytes, channels: int, ratio: int = 1) -> tuple[Any, bytes]:
+    """The pixels, and what libjpeg printed: TensorFlow does not pass its warnings on."""
+    import tensorflow as tf
+
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), 2)
+        try:
+            pixels = tf.io.decode_jpeg(content, channels=channels, dct_method="INTEGER_ACCURATE", ratio=ratio)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        printed.seek(0)
+        return pixels, printed.read()
+
+
+def _png_damage(content: bytes) -> str | None:
+    """A chunk that decides pixels and is cut off or has another checksum; libpng does not read to the end."""
+    position = len(codec.PNG)
+    while position + 12 <= len(content):
+        length, kind = struct.unpack(">I4s", content[position : position + 8])
+        end = position + 12 + length
+        if end > len(content):
+            return f"it is cut off in its chunk {kind.decode('ascii', 'replace')}"
+        (checksum,) = struct.unpack(">I", content[end - 4 : end])
+        if kind in PNG_PIXELS and zlib.crc32(content[position + 4 : end - 4]) != checksum:
+            return f"its chunk {kind.decode('ascii', 'replace')} has another checksum"
+        if kind == b"IEND":
+            return None
+        position = end
+    return "it is cut off: there is no end chunk (IEND)"
