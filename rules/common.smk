@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -104,6 +105,8 @@ if workflow.is_main_process:
     try:
         plan.check_made(RESULT_FILES)
         plan.check_read(MEASURED, f"{OF_STUDY}/runs.csv")
+        of_users = [path for dataset in STUDY.datasets.values() for path in inputs.user_files(dataset)]
+        plan.check_times([*of_users, *paths.published(paths.ROOT), *MEASURED], time.time())
     except StudyError as error:
         raise WorkflowError("\n".join(error.lines)) from None
 # On the user's own machine a timed job takes all cores, so that no two of this Snakemake overlap, nor do they with other

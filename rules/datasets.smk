@@ -44,7 +44,8 @@ rule convert_dataset:
         # No param: a file of an older version has none, and is not converted again for it.
         checksum=lambda wildcards: dataset_of(wildcards).checksum(DATA, wildcards.file),
     params:
-        expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file),
+        # With the token of the file's state, if the file is another than that of the first conversion.
+        expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file, DATA),
         form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
         version=conversion.CONVERTER_VERSION,
     message:
@@ -67,7 +68,9 @@ rule convert_images:
     conda:
         ENVIRONMENT
     params:
-        source=lambda wildcards: as_json(vars(inputs.image_source(dataset_of(wildcards), DATA, wildcards.file))),
+        source=lambda wildcards: as_json(
+            inputs.image_param(dataset_of(wildcards), DATA, wildcards.file, wildcards.format)
+        ),
         images=lambda wildcards: as_json(inputs.image_options(dataset_of(wildcards), wildcards.file)),
         version=images.CONVERTER_VERSION,
     message:

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument(
         "--checksum", help="file with the SHA-256 that the table had when it was fetched, if there is one"
     )
+    parser.add_argument("--token", help="what tells this state of the file from the one before, for the sidecar")
     arguments = parser.parse_args()
     form = Form.of(arguments.form)
     convert(
@@ -30,6 +31,7 @@ def main() -> None:
         arguments.rows,
         arguments.columns,
         arguments.checksum,
+        arguments.token,
     )
 
 

@@ -14,15 +14,16 @@ def main() -> None:
     """Read the command line and do it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on its own build
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", required=True, type=json.loads, help="layout, path and first label, as JSON")
+    parser.add_argument("--source", required=True, type=json.loads, help="layout, path, first label and token, as JSON")
     parser.add_argument("--format", required=True, choices=list(FORMATS))
     parser.add_argument("--folder", required=True, help="the folder to write")
     parser.add_argument("--sidecar", required=True, help="the .json file to write")
     parser.add_argument("--images", required=True, type=json.loads, help="options and number of images, as JSON")
     arguments = parser.parse_args()
     options = Options(**arguments.images["options"])
-    source = Source(**arguments.source)
-    convert(source, arguments.format, arguments.folder, arguments.sidecar, options, arguments.images["samples"])
+    token = arguments.source.pop("token", None)
+    source = Source.of(arguments.source)
+    convert(source, arguments.format, arguments.folder, arguments.sidecar, options, arguments.images["samples"], token)
 
 
 if __name__ == "__main__":

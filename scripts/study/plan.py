@@ -2,6 +2,7 @@
 
 import collections
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from study.core import checked
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import changed_since_read, noted_checksum, read_json, was_changed
 from study.core.wording import counted
+from study.data import file_sets
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
@@ -319,6 +321,30 @@ def _check_images(study: Study, dataset: Dataset) -> None:
         found = inputs.image_files(dataset, "", name)
         if not found or not all(Path(path).exists() for path in found):
             raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
+        try:
+            file_sets.check_whole(file, [Path(path) for path in found])
+        except StudyError as error:
+            raise StudyError(f"{where}: {error}") from None
+
+
+def check_times(paths: Iterable[str | Path], now_s: float) -> None:
+    """Raise `StudyErrors` for inputs whose time is in the future, by more than a second.
+
+    Snakemake would refuse what is made of them, as older than its input. It looks at a link's own time, too.
+    """
+    wrong = []
+    for path in map(Path, dict.fromkeys(map(str, paths))):
+        if not path.exists():
+            continue
+        of_file_s, of_link_s = path.stat().st_mtime - now_s, path.lstat().st_mtime - now_s
+        if max(of_file_s, of_link_s) > 1:
+            touch = f"touch {'-h ' if of_link_s > of_file_s else ''}{shlex.quote(str(path))}"
+            wrong.append(
+                f"{path}: its time is {max(of_file_s, of_link_s):,.0f} s in the future, so nothing can be made of it; "
+                f"check this machine's clock, then: {touch}"
+            )
+    if wrong:
+        raise StudyErrors(wrong)
 
 
 def check_storage(study: Study, machine: Machine) -> None:

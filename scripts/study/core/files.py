@@ -143,6 +143,16 @@ def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
     return [path for path in there if path.stat().st_mtime_ns > begun_ns]
 
 
+def last_change_ns(path: AnyPath) -> int:
+    """When a file was last written or put in its place, ns since 1970.
+
+    A file that is put in another's place may bring an older time along (cp -p, rsync -t, tar); its status change has
+    the time at which that happened.
+    """
+    status = Path(path).stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns)
+
+
 def _checksum_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.sha256")
 

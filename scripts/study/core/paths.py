@@ -51,6 +51,8 @@ def machine_folder(tidy_table: str | Path) -> Path:
 def check_folders(folders: Mapping[str, str]) -> None:
     """Raise `StudyError` where a path cannot be a folder's. folders: by the keys that name them."""
     for key, folder in folders.items():
+        if set("{}") & set(str(folder)):
+            raise StudyError(f"{key}: {folder}: Snakemake takes braces for its own; give a folder without them")
         try:
             places = [place for place in (Path(folder), *Path(folder).parents) if place.exists()]
         except OSError as error:

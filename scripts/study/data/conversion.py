@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256, write_sealed, written_aside
-from study.data import matrix_file, text_file, text_table, unchanged
+from study.data import matrix_file, source_state, text_file, text_table, unchanged
 from study.data.table_faults import Source, check_names, describe, find_fault, hint
 from study.data.tabular import Column, Form
 
@@ -43,17 +43,20 @@ def convert(
     rows: int | None = None,
     columns: int | None = None,
     checksum: AnyPath | None = None,
+    token: str | None = None,
 ) -> None:
     """Convert the text table ``source`` into ``matrix`` (``.npy``, float32, C order) and ``sidecar`` (JSON).
 
     form: `study.data.tabular.Form`; it determines the columns of the matrix. Each number is the float64 nearest to its
     text, rounded to float32; missing numbers are NaN. The sidecar holds the values of each column of categories. rows,
     columns: the expected numbers; a file with others is refused. checksum: a file with the SHA-256 that the source had
-    when it was fetched, if there is such a file; a source that was changed since then is refused. Extra memory: a few
+    when it was fetched, if there is such a file; a source that was changed since then is refused. token: of
+    `study.data.source_state`, for the sidecar. Extra memory: a few
     MB per core, and 4 bytes per row and column of categories. Raises `StudyError` for a file that is empty, truncated,
     ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
     source = Path(source)
+    before = source_state.state([str(source)])
     with written_aside(matrix) as aside:
         try:
             text_file.check_kind(source)
@@ -63,6 +66,7 @@ def convert(
                 unchanged.check_source(source, sha256(source), checksum)
             raise StudyError(f"{error}{hint(source, form)}") from None
         unchanged.check_source(source, done.checksum, checksum)
+        noted = source_state.note(before, [str(source)], token)
         of_matrix = sha256(aside)
     numbers = form.numbers(done.source.names)
     write_sealed(
@@ -76,6 +80,7 @@ def convert(
             "codes": [{"column": c, "values": v} for c, v in zip(form.codes, done.categories, strict=True)],
             "missing_values": done.missing,
             "columns": [len(numbers), _digest(numbers)],
+            source_state.NOTE: noted,
             "source": {"name": source.name, "bytes": done.source.bytes, "sha256": done.checksum},
         },
     )

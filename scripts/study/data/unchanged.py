@@ -1,7 +1,7 @@
 """Whether the files of a dataset are those that were fetched and converted.
 
-A file is read for this only if it was written after its sidecar, so that the check costs nothing as a rule, and does
-not bring files into the page cache. Scaled matrices and folders of images are not checked.
+A file is read for this only if it was written, or put in its place, after its sidecar, so that the check costs nothing
+as a rule, and does not bring files into the page cache. Scaled matrices and folders of images are not checked.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, sha256
+from study.core.files import AnyPath, last_change_ns, sha256
 from study.data.loaders import read_sidecar
 
 
@@ -36,7 +36,7 @@ def check_data(data: Mapping[str, Mapping[str, str]]) -> None:
     for paths in data.values():
         path, sidecar = Path(paths["path"]), Path(paths["sidecar"])
         known = None if "codes" in paths else _known(path, read_sidecar(sidecar))
-        if known is None or not path.is_file() or path.stat().st_mtime_ns <= sidecar.stat().st_mtime_ns:
+        if known is None or not path.is_file() or last_change_ns(path) <= last_change_ns(sidecar):
             continue
         if sha256(path) != known:
             raise StudyError(f"{path}: was changed after its conversion; delete it to have it made again")

@@ -7,12 +7,14 @@ from typing import Any
 from study import models
 from study.core import checked, configuration
 from study.core.errors import StudyError
+from study.data.images.layouts import FIRST_LABEL
 from study.experiment.study import Dataset
 from study.experiment.target import Target
 from study.models import base, images
 
 TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
 IMAGE_SOURCES = ("image_files", "synthetic_images")
+READ_BY = {"first_label": tuple(FIRST_LABEL)}  # keys of ``image_files`` that only some layouts read
 ORIGIN = ("server", "checksums")  # of a ``url`` dataset: where its files come from, not what is in them
 
 
@@ -41,6 +43,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     checked.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
+    _check_read(definition, place)
     for file in origin.get("checksums", {}):
         if file not in spec["files"]:
             raise StudyError(
@@ -103,6 +106,16 @@ def _check_source(source: str, benchmark: Any, name: str, place: str) -> None:
         raise StudyError(f"{place}.source: {source}: {name} trains on {benchmark.kind}; use {' or '.join(fitting)}")
     if source == "url" and "url_path" not in benchmark.spec:
         raise StudyError(f"{place}.source: url: {_file_of(name)} has no url_path; use path or synthetic")
+
+
+def _check_read(definition: dict[str, Any], place: str) -> None:
+    """Raise `StudyError` for a key that the dataset's layout does not read: it would have no effect."""
+    layout = definition.get("layout")
+    for key, layouts in READ_BY.items():
+        if key in definition and layout is not None and layout not in layouts:
+            raise StudyError(
+                f"{place}.{key}: has no effect with layout: {layout}; it is for {', '.join(layouts)}: leave it out"
+            )
 
 
 def _check_images(name: str, benchmark: Any, shape: dict[str, int] | None, place: str) -> None:

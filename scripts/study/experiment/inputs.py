@@ -4,8 +4,9 @@ from typing import Any
 
 from study import models
 from study.core.errors import StudyError
+from study.data import file_sets, source_state
 from study.data.images.formats import FORMATS
-from study.data.images.layouts import Source, listed
+from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
@@ -136,6 +137,13 @@ def _scaled_files(dataset: Dataset) -> tuple[str, ...]:
     return models.get(dataset.benchmark, dataset.spec).scaled_files
 
 
+def user_files(dataset: Dataset) -> list[str]:
+    """The user's own files and folders that are inputs of rules; none of data that are fetched or generated."""
+    if dataset.definition["source"] not in ("path", "image_files"):
+        return []
+    return [path for file in dataset.files for path in file_sets.listed(dataset.definition[file])]
+
+
 def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
     """The files on which a dataset's scalers are fitted: {file: its converted matrix}."""
     return {file: dataset.converted(data_dir, file) for file in _scaled_files(dataset)}
@@ -150,12 +158,20 @@ def run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> list[
 def image_source(dataset: Dataset, data_dir: str, file: str) -> Source:
     """Where the images of a file are, before their conversion. Synthetic ones are TFRecords."""
     layout = dataset.definition.get("layout", "tfrecord")
-    return Source(layout, dataset.raw(data_dir, file), dataset.definition.get("first_label", 1))
+    return Source(layout, dataset.raw(data_dir, file), dataset.definition.get("first_label"))
 
 
 def image_files(dataset: Dataset, data_dir: str, file: str) -> list[str]:
     """The files, or the folder, of `image_source`; those of a pattern are listed if they are there."""
-    return listed(dataset.raw(data_dir, file))
+    return file_sets.listed(dataset.raw(data_dir, file))
+
+
+def image_param(dataset: Dataset, data_dir: str, file: str, image_format: str) -> dict[str, Any]:
+    """What convert_images.py reads, with the token of the files' state if it is not that of the first conversion."""
+    source = image_source(dataset, data_dir, file)
+    described = f"{dataset.images(data_dir, file, image_format)}.json"
+    token = source_state.token(source.read_files, described, source.folder_names)
+    return {**source.as_param, **({} if token is None else {"token": token})}
 
 
 def image_options(dataset: Dataset, file: str) -> dict[str, Any]:
@@ -224,8 +240,15 @@ def loading_inputs(measurement: LoadingMeasurement, data_dir: str) -> list[str]:
     return found
 
 
-def expected_options(dataset: Dataset, file: str) -> str:
-    """The expected shape of a file, as command-line options of convert_dataset.py."""
+def expected_options(dataset: Dataset, file: str, data_dir: str | None = None) -> str:
+    """The expected shape of a file, as command-line options of convert_dataset.py.
+
+    data_dir: if given, with the token of the file's state, if it is not that of the first conversion.
+    """
     benchmark = models.get(dataset.benchmark, dataset.spec)
     shape = (None, None) if dataset.shape is None else benchmark.expected_shape(file, dataset.shape)
-    return " ".join(f"--{what} {n}" for what, n in zip(("rows", "columns"), shape, strict=True) if n is not None)
+    token = None
+    if data_dir is not None:
+        token = source_state.token([dataset.raw(data_dir, file)], sidecar(dataset.converted(data_dir, file)))
+    given = zip(("rows", "columns", "token"), (*shape, token), strict=True)
+    return " ".join(f"--{what} {value}" for what, value in given if value is not None)

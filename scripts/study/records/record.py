@@ -19,7 +19,7 @@ from study.core.checked import named_schema
 from study.core.cores import worth
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
-from study.core.files import number_or_none, read_json, sha256
+from study.core.files import last_change_ns, number_or_none, read_json, sha256
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
@@ -184,7 +184,7 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
         again = "start snakemake without it to make it again" if name in DERIVED else f"delete {folder} to run again"
         if not path.exists():
             raise StudyError(f"{path}: is missing, but the run wrote it; restore it or {again}")
-        if (since_ns is None or path.stat().st_mtime_ns >= since_ns) and sha256(path) != known:
+        if (since_ns is None or last_change_ns(path) >= since_ns) and sha256(path) != known:
             raise StudyError(f"{path}: was changed after the run; restore it or {again}")
 
 

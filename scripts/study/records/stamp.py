@@ -10,5 +10,5 @@ def stamp(paths: Iterable[str | Path]) -> str:
     total = hashlib.sha256()
     for path in map(Path, paths):
         if path.exists():
-            total.update(f"{path}\0{path.stat().st_mtime_ns}\0".encode())
+            total.update(f"{path}\0{path.stat().st_mtime_ns}\0{path.stat().st_size}\0".encode())
     return total.hexdigest()[:12]

@@ -11,6 +11,7 @@ import pandas as pd
 from study.core import checked, code_version, csv_files, paths, units
 from study.core.csv_files import FINITE, NAME, TEXT
 from study.core.errors import StudyError
+from study.core.files import last_change_ns
 from study.data.tabular import paper_size
 from study.experiment.parameter import EpochList
 from study.experiment.parameters import PARAMETERS
@@ -84,7 +85,7 @@ def _run_row(
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
     _refuse_another(record, run, paths.machine_of(folder), path)
-    verify(path.parent, record["files"], None if verify_old else path.stat().st_mtime_ns)
+    verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
     failure = record["failure"] or {}
     provenance = record["provenance"]
     times = record["phases"]

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from study.core.errors import StudyError
 from study.core.file_kinds import begins, bytes_instead
 from study.core.files import write_sealed
+from study.data import source_state
 from study.data.images import codec, damage
 from study.data.images.formats import FORMATS, INDEX, Checked
 from study.data.images.layouts import Source
@@ -45,15 +46,22 @@ class _Seen:
 
 
 def convert(
-    source: Source, name: str, folder: str | Path, sidecar: str | Path, options: Options, samples: int | None = None
+    source: Source,
+    name: str,
+    folder: str | Path,
+    sidecar: str | Path,
+    options: Options,
+    samples: int | None = None,
+    token: str | None = None,
 ) -> None:
     """Convert the images of ``source`` to the format ``name``: ``folder`` and its ``sidecar``, whole or not at all.
 
-    samples: the expected number, None if unknown.
+    samples: the expected number, None if unknown. token: of `study.data.source_state`, for the sidecar.
 
     Raises:
         StudyError: a file is damaged, an image cannot be decoded, a class is unknown, or the number is another.
     """
+    before = source_state.state(source.read_files)
     names = source.class_names()
     if names is not None and len(names) != options.classes:
         raise StudyError(f"{source.path}: has {len(names)} sub-folders, but the dataset has {options.classes} classes")
@@ -63,6 +71,7 @@ def convert(
     try:
         index = FORMATS[name].write(aside, _checked(source, options, seen, FORMATS[name].has_pixels))
         _check_number(source, len(seen.labels), samples)
+        noted = source_state.note(before, source.read_files, token)
         labels, sizes = np.array(seen.labels, np.int64), np.array(seen.sizes, np.int64)
         np.savez(aside / INDEX, label=labels, bytes=sizes, **index)
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,6 +88,7 @@ def convert(
             "classes": options.classes,
             "class_names": names,
             # All images and labels in their order: equal for all formats of a dataset.
+            source_state.NOTE: noted,
             "source": {"name": Path(source.path).name, "bytes": int(sizes.sum()), "sha256": seen.digest.hexdigest()},
         },
     )

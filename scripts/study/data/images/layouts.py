@@ -5,7 +5,6 @@ Each is a function from paths to the images one by one; a mistake in a file is a
 
 from __future__ import annotations
 
-import glob
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,6 +50,20 @@ class Source:
     first_label: int | None = None
 
     @property
+    def as_param(self) -> dict[str, Any]:
+        """For a rule's params: as always where the files read the same, so that nothing is converted again."""
+        content = {"layout": self.layout, "path": self.path, "first_label": 1}
+        if self.first_label is not None:
+            content["first_label" if self.layout == "tfrecord" else "given_first_label"] = self.first_label
+        return content
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Source:
+        """The source from `as_param`."""
+        name = "first_label" if content["layout"] == "tfrecord" else "given_first_label"
+        return cls(content["layout"], content["path"], content.get(name))
+
+    @property
     def paths(self) -> list[Path]:
         """The files, or the folder; raises `StudyError` if there is none."""
         found = [Path(each) for each in file_sets.listed(self.path)]
@@ -68,8 +81,18 @@ class Source:
         return found[0]
 
     @property
+    def folder_names(self) -> list[str] | None:
+        """The names of the folders of classes, also where there are none; None in another layout."""
+        folder = Path(self.path)
+        if self.layout != "folder" or not folder.is_dir():
+            return None if self.layout != "folder" else []
+        return sorted(path.name for path in folder.iterdir() if path.is_dir() and not file_sets.is_left_out(path.name))
+
+    @property
     def read_files(self) -> list[str]:
-        """All files and folders that are read: those of the pattern, and of MNIST the labels."""
+        """All files and folders that are read: those of the pattern or of the classes, and of MNIST the labels."""
+        if self.folder_names is not None:
+            return [str(Path(self.path) / name) for name in self.folder_names]
         found = file_sets.listed(self.path)
         return [*found, *(str(_labels_of(Path(path))) for path in found if self.layout == "mnist")]
 
@@ -102,7 +125,9 @@ def _folder(source: Source) -> Iterator[Image]:
 def _classes(source: Source) -> list[Path]:
     """The folders of the classes; raises `StudyError` for images beside them, which would have no class."""
     folder = source.one_path
-    entries = sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name)) if folder.is_dir() else []
+    entries = (
+        sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name)) if folder.is_dir() else []
+    )
     found = [path for path in entries if path.is_dir()]
     if not found:
         raise StudyError(f"{folder}: is no folder with one sub-folder per class")
