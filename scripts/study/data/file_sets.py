@@ -1,4 +1,4 @@
-"""Which files a user's path names: a file, a folder or a pattern; what is left out; whether numbered shards are whole."""
+"""Which files a path of a user names, what in a folder is no data, and whether the shards of a set are all there."""
 
 from __future__ import annotations
 

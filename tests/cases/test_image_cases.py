@@ -1,0 +1,395 @@
+"""Images as people have them: damaged, incomplete, in folders that other programs write into."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import gzip
+import io
+import struct
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from study import plan
+from study.core.errors import StudyError
+from study.data import source_state
+from study.data.images import codec, conversion
+from study.data.images.conversion import Options
+from study.data.images.formats import example, open_format
+from study.data.images.layouts import Source
+from study.experiment import expansion
+
+DRAWN = np.clip(np.random.default_rng(3).normal(128, 40, (64, 64, 3)), 0, 255).astype(np.uint8)
+
+
+def jpeg(pixels=DRAWN, **options):
+    held = io.BytesIO()
+    Image.fromarray(pixels).save(held, "JPEG", quality=90, **options)
+    return held.getvalue()
+
+
+def image(path, content=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(jpeg(DRAWN[:8, :8]) if content is None else content)
+    return path
+
+
+def records(path, labels):
+    import tensorflow as tf
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for label in labels:
+            writer.write(example(jpeg(DRAWN[:8, :8]), label))
+
+
+def labels(layout, path, first_label=None):
+    return [each.label for each in Source(layout, str(path), first_label).images()]
+
+
+def refusal(call, *arguments, **named):
+    with pytest.raises(StudyError) as refused:
+        call(*arguments, **named)
+    return str(refused.value)
+
+
+def shards(folder, total=3, begin=0):
+    for number in range(begin, begin + total):
+        records(folder / f"train-{number:05d}-of-{total:05d}", (1, 2))
+    return folder / "train-*"
+
+
+@pytest.mark.case("tfrecord-missing-shard", source="google-deepmind/open_x_embodiment #40; tensorflow/models #1213",
+                  right="refused: the shard's name")  # fmt: skip
+@pytest.mark.parametrize("change", ["missing", "empty"])
+def test_a_shard_of_n_that_is_missing_or_empty(tmp_path, ours, change):
+    pattern = shards(tmp_path)
+    assert len(labels("tfrecord", pattern)) == 6
+    second = tmp_path / "train-00001-of-00003"
+    second.write_bytes(b"") if change == "empty" else second.unlink()
+    message = refusal(labels, "tfrecord", pattern)
+    ours(message.replace(str(tmp_path), ""))
+    assert message.startswith(f"{second}: is {change}")
+
+
+@pytest.mark.case("shards-from-one", source="our own", right="3 shards from 1 are whole; without the last refused")
+def test_shards_that_are_numbered_from_one(tmp_path, ours):
+    pattern = shards(tmp_path, begin=1)
+    ours(len(labels("tfrecord", pattern)))
+    assert len(labels("tfrecord", pattern)) == 6
+    (tmp_path / "train-00003-of-00003").unlink()
+    assert "is missing" in refusal(labels, "tfrecord", pattern)
+
+
+@pytest.mark.case("shard-twice", source="our own", right="refused: 8 images of 6")
+def test_a_shard_that_is_there_twice(tmp_path, ours):
+    pattern = shards(tmp_path)
+    records(tmp_path / "train-00001-of-00003 (1)", (1, 2))
+    message = refusal(labels, "tfrecord", pattern)
+    ours(message.replace(str(tmp_path), ""))
+    assert "is shard 1, as train-00001-of-00003 is" in message
+
+
+@pytest.mark.case("shards-of-two-sets", source="our own", right="refused")
+def test_shards_of_two_sets_under_one_pattern(tmp_path, ours):
+    pattern = shards(tmp_path)
+    shards(tmp_path, total=2)
+    ours(refusal(labels, "tfrecord", pattern).replace(str(tmp_path), ""))
+    assert "are shards of two sets, of " in refusal(labels, "tfrecord", pattern)
+
+
+@pytest.mark.case("shards-chosen-by-pattern", source="our own", right="what the pattern chooses is read")
+def test_a_pattern_may_choose_some_shards(tmp_path, ours):
+    shards(tmp_path)
+    ours(len(labels("tfrecord", tmp_path / "train-0000[02]*")))
+    assert len(labels("tfrecord", tmp_path / "train-0000[02]*")) == 4
+    assert len(labels("tfrecord", tmp_path / "train-00001-of-00003")) == 2
+
+
+@pytest.mark.case("unfinished-download", source="our own", right="refused; checksum files are no data")
+def test_files_beside_the_shards(tmp_path, ours):
+    pattern = shards(tmp_path)
+    (tmp_path / "train-00000-of-00003.crc").write_bytes(b"1234")
+    (tmp_path / ".train-00000-of-00003.swp").write_bytes(b"1234")
+    assert len(labels("tfrecord", pattern)) == 6
+    (tmp_path / "train-00003-of-00004.part").write_bytes(b"1234")
+    ours(refusal(labels, "tfrecord", pattern).replace(str(tmp_path), ""))
+    assert "unfinished download" in refusal(labels, "tfrecord", pattern)
+
+
+@pytest.mark.case("cifar-batch-missing", source="our own", right="refused: data_batch_2.bin")
+def test_a_batch_of_cifar_10_that_is_missing(tmp_path, ours):
+    for number in (1, 3):
+        (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073))
+    ours(refusal(labels, "cifar10", tmp_path / "data_batch_*.bin").replace(str(tmp_path), ""))
+    assert "data_batch_2.bin: is missing" in refusal(labels, "cifar10", tmp_path / "data_batch_*.bin")
+
+
+@pytest.mark.case("folder-ipynb-checkpoints", source="open-mmlab/mmpretrain #507; keras-team/keras #14042",
+                  right="[0, 0, 1, 1]")  # fmt: skip
+@pytest.mark.parametrize("extra", [".ipynb_checkpoints", "__MACOSX", "@eaDir", "lost+found"])
+def test_hidden_folders_are_no_classes(tmp_path, ours, extra):
+    for name in ("normal", "tumour", extra, f"normal/{extra}"):
+        for number in range(2):
+            image(tmp_path / name / f"{number}.jpg")
+    for name in ("normal/Thumbs.db", "normal/._0.jpg", "normal/.DS_Store", "desktop.ini"):
+        image(tmp_path / name, b"no image")
+    source = Source("folder", str(tmp_path))
+    ours(labels("folder", tmp_path))
+    assert labels("folder", tmp_path) == [0, 0, 1, 1]
+    assert source.class_names() == ["normal", "tumour"]
+
+
+@pytest.mark.case("class-folder-empty", source="our own", right="refused: the class's folder")
+def test_a_class_without_images(tmp_path, ours):
+    image(tmp_path / "a" / "0.jpg")
+    (tmp_path / "b").mkdir()
+    ours(refusal(labels, "folder", tmp_path).replace(str(tmp_path), ""))
+    assert refusal(labels, "folder", tmp_path).startswith(f"{tmp_path / 'b'}: the folder of this class has no images")
+
+
+@pytest.mark.case("images-in-deeper-folders", source="our own", right="2 images of class a, 1 of b")
+def test_images_in_deeper_folders_and_beside_the_classes(tmp_path, ours):
+    for name in ("a/0.jpg", "a/patient 7/0.jpg", "b/0.jpg"):
+        image(tmp_path / name)
+    ours(labels("folder", tmp_path))
+    assert labels("folder", tmp_path) == [0, 0, 1]
+    stray = image(tmp_path / "1.jpg")
+    assert refusal(labels, "folder", tmp_path).startswith(f"{stray}: is in no class's folder")
+
+
+@pytest.mark.case("path-with-brackets", source="huggingface/datasets #7468; ultralytics #24257; ilastik #2391",
+                  right="read: the path exists")  # fmt: skip
+def test_brackets_in_the_names_of_folders(tmp_path, ours):
+    base = tmp_path / "scans [batch 2]"
+    for name in "ab":
+        image(base / "train" / name / "0.jpg")
+    records(base / "train.tfrecord", (1,))
+    records(base / "more [1]" / "x-1.tfrecord", (2,))
+    found = labels("folder", base / "train"), labels("tfrecord", base / "train.tfrecord")
+    ours(found)
+    assert found == ([0, 1], [0])
+    assert labels("tfrecord", base / "train*.tfrecord") == [0], "a pattern below it"
+    assert labels("tfrecord", base / "more*" / "x-?.tfrecord") == [1]
+
+
+def damaged(kind, good):
+    half = len(good) // 2
+    return {
+        "truncated": good[:half],
+        "bytes lost": good[:half] + good[half + 400 :],
+        "second half zero": good[:half] + bytes(len(good) - half),
+        "second half zero with end": good[:half] + bytes(len(good) - half - 2) + good[-2:],
+        "second half of one byte": good[:half] + b" " * (len(good) - half - 2) + good[-2:],
+        "cut and ended": good[:half] + good[-2:],
+        "no end": good[:-2],
+    }[kind]
+
+
+@pytest.mark.case("jpeg-damaged-scan", source="tensorflow/datasets #2188; image-rs/jpeg-decoder #169", right="refused")
+@pytest.mark.parametrize("kind", ["truncated", "bytes lost", "second half zero", "second half zero with end",
+                                  "second half of one byte", "cut and ended", "no end"])  # fmt: skip
+@pytest.mark.parametrize("how", [{}, {"progressive": True}, {"optimize": True}, {"restart_marker_blocks": 4}], ids=str)
+def test_jpegs_that_lost_a_part_of_the_picture(ours, kind, how):
+    message = refusal(conversion.decoded, damaged(kind, jpeg(**how)), "a/0.jpg", 3)
+    ours(message)
+    assert message.startswith("a/0.jpg: cannot be decoded")
+
+
+@pytest.mark.case("jpeg-garbage-after-end", source="tensorflow/datasets #2188", right="read: the same pixels")
+@pytest.mark.parametrize("progressive", [False, True])
+def test_what_follows_the_picture_is_harmless(ours, progressive):
+    good = jpeg(progressive=progressive)
+    expected = conversion.decoded(good, "x", 3).numpy()
+    for content in (
+        good + bytes(50),
+        good + good[:200],
+        good[:-2] + bytes(99) + good[-2:],
+        good[:-2] + b"\0" + good[-2:],
+    ):
+        assert np.array_equal(conversion.decoded(content, "x", 3).numpy(), expected)
+    ours("the same pixels")
+
+
+@pytest.mark.case("png-without-end", source="our own", right="refused; a damaged comment is harmless")
+def test_damaged_png(ours):
+    good = codec.encode_png(DRAWN)
+    end = good.index(b"IEND") - 4
+    flipped = bytearray(good)
+    flipped[end - 6] ^= 1
+    for content in (good[:end], good[: end - 9], bytes(flipped)):
+        ours(refusal(conversion.decoded, content, "x", 3))
+        assert "cannot be decoded" in refusal(conversion.decoded, content, "x", 3)
+    comment = struct.pack(">I4s", 3, b"tEXt") + b"abc" + b"\0\0\0\0"
+    assert np.array_equal(conversion.decoded(good[:end] + comment + good[end:] + b"x", "x", 3), DRAWN)
+
+
+@pytest.mark.case("jpeg-cmyk", source="nothings/stb PR #427; pytorch/vision #6538", right="colours as PIL has them")
+def test_jpeg_in_cmyk(ours):
+    held = io.BytesIO()
+    Image.new("RGB", (16, 16), (200, 40, 90)).convert("CMYK").save(held, "JPEG", quality=95)
+    found = np.asarray(conversion.decoded(held.getvalue(), "x", 3))[8, 8].astype(int)
+    expected = np.array(Image.open(io.BytesIO(held.getvalue())).convert("RGB").getpixel((8, 8)))
+    ours(found)
+    assert np.abs(found - expected).max() <= 6
+    assert "neither JPEG nor PNG" in refusal(conversion.decoded, gzip.compress(held.getvalue()), "x", 3)
+
+
+@pytest.mark.case("png-palette-to-grey", source="tensorflow/tensorflow #28256, #55550", right="PIL's luminance")
+def test_palette_png_as_grey(ours):
+    held, grey = io.BytesIO(), Image.fromarray(DRAWN).quantize(16)
+    grey.save(held, "PNG")
+    found = np.asarray(conversion.decoded(held.getvalue(), "x", 1))[..., 0].astype(int)
+    expected = np.asarray(grey.convert("RGB").convert("L")).astype(int)
+    ours(f"at most {np.abs(found - expected).max()} of 255 from it")
+    assert np.abs(found - expected).max() <= 1
+
+
+@pytest.mark.case("jpeg-exif-orientation", source="tensorflow/tensorflow #33932", right="stored pixels, documented")
+def test_exif_orientation_is_not_applied(ours):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = conversion.decoded(jpeg(DRAWN[:16, :32], exif=exif), "x", 3).shape
+    ours(found)
+    assert found == (16, 32, 3)
+
+
+def idx(magic, array):
+    return struct.pack(f">I{array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.mark.case("emnist-letters", source="pytorch/vision PR #2673; facebookresearch/qmnist #1", right="0 to 25")
+def test_labels_of_mnist_s_files_that_begin_with_one(tmp_path, ours):
+    pixels = np.arange(26 * 16, dtype=np.uint8).reshape(26, 4, 4)
+    images = tmp_path / "emnist-letters-train-images-idx3-ubyte.gz"
+    images.write_bytes(gzip.compress(idx(0x803, pixels)))
+    letters = gzip.compress(idx(0x801, np.arange(1, 27)))
+    (tmp_path / "emnist-letters-train-labels-idx1-ubyte.gz").write_bytes(letters)
+    ours(labels("mnist", images, 1))
+    assert labels("mnist", images, 1) == list(range(26))
+    assert labels("mnist", images) == list(range(1, 27))
+
+
+def dataset_of(**definition):
+    study = {
+        "description": "a test", "tables": ["scaling"],
+        "datasets": {"mine": {"benchmark": "lenet", "source": "image_files", "train": "a", "test": "b", **definition}},
+        "runs": [{"benchmark": "lenet", "dataset": "mine", "scaling": "weak", "epochs": 1, "gpus": 1,
+                  "batch_size": 1, "loader": "memory"}],
+    }  # fmt: skip
+    (found,) = expansion.expand("x", yaml.safe_load(yaml.safe_dump(study)), "x.yaml").datasets.values()
+    return found
+
+
+@pytest.mark.case("key-without-effect", source="our own", right="refused in the plan: key and layout")
+@pytest.mark.parametrize("layout", ["folder", "cifar10"])
+def test_a_key_that_a_layout_does_not_read(ours, layout):
+    message = refusal(dataset_of, layout=layout, first_label=1)
+    ours(message)
+    assert message.startswith(f"x.yaml: datasets.mine.first_label: has no effect with layout: {layout}")
+    assert dataset_of(layout="mnist", first_label=1).definition["first_label"] == 1
+
+
+@pytest.mark.case("classes-of-train-and-test", source="ultralytics #13936; fruits-360-100x100 #1", right="refused")
+def test_other_classes_in_the_test_images(tmp_path, ours):
+    from study import models
+    from study.core import configuration
+
+    paths, spec = {}, configuration.load_named("benchmarks", "lenet")
+    model = {**spec["model"], "classes": 2, "image_size": 8, "resize": 8}
+    for file, names in {"train": "ab", "test": "ac"}.items():
+        for name in names:
+            image(tmp_path / file / name / "0.jpg")
+        paths[file] = {"path": str(tmp_path / f"{file}.memory"), "sidecar": str(tmp_path / f"{file}.memory.json")}
+        source = Source("folder", str(tmp_path / file))
+        conversion.convert(source, "memory", *paths[file].values(), Options(2, 3, 8))
+    message = refusal(models.get("lenet", {**spec, "model": model}).open, paths, "memory", 1)
+    ours(message.replace(str(tmp_path), ""))
+    assert "its classes ['a', 'c'] are not those of train" in message
+
+
+def converted(tmp_path, source):
+    sidecar = tmp_path / "out.memory.json"
+    conversion.convert(source, "memory", tmp_path / "out.memory", sidecar, Options(2, 3, 8))
+    return sidecar
+
+
+def token(source, sidecar):
+    source_state._state_now.cache_clear()  # a process of Snakemake looks once
+    return source_state.token(source.read_files, sidecar, source.folder_names)
+
+
+@pytest.mark.case("images-added-later", source="lisa-lab/pylearn2 PR #870; kijai/ComfyUI-KJNodes #315",
+                  right="converted again: 3 images")  # fmt: skip
+@pytest.mark.parametrize("with_note", [True, False], ids=["", "converted by an older version"])
+def test_images_that_were_added_to_a_class_s_folder(tmp_path, ours, with_note):
+    from study.core.files import read_json, write_sealed
+
+    for name in "ab":
+        image(tmp_path / "train" / name / "0.jpg")
+    source = Source("folder", str(tmp_path / "train"))
+    sidecar = converted(tmp_path, source)
+    if not with_note:
+        write_sealed(sidecar, {key: value for key, value in read_json(sidecar).items() if key != "read"})
+    assert token(source, sidecar) is None
+    added = image(tmp_path / "train" / "a" / "1.jpg")
+    os.utime(added, (1, 1))
+    assert token(source, sidecar) is not None
+    sidecar = converted(tmp_path, source)
+    index = open_format("memory", tmp_path / "out.memory", 3).index
+    ours(f"converted again: {len(index['label'])} images")
+    assert index["label"].tolist() == [0, 0, 1]
+
+
+@pytest.mark.case("labels-changed", source="our own", right="converted again")
+def test_a_labels_file_that_changes(tmp_path, ours):
+    images, of_images = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
+    images.write_bytes(idx(0x803, np.zeros((2, 8, 8))))
+    of_images.write_bytes(idx(0x801, np.array([0, 1])))
+    source = Source("mnist", str(images))
+    sidecar = converted(tmp_path, source)
+    status = of_images.stat()
+    of_images.write_bytes(idx(0x801, np.array([1, 0])))
+    os.utime(of_images, ns=(status.st_atime_ns, status.st_mtime_ns))
+    ours("converted again" if token(source, sidecar) else "stale")
+    assert token(source, sidecar), "same size and time, other content"
+
+
+@pytest.mark.case("link-to-other-data", source="our own", right="converted again")
+def test_a_link_whose_target_changes(tmp_path, ours):
+    for version in ("v1", "v2"):
+        for name in "ab":
+            image(tmp_path / version / name / "0.jpg", jpeg(DRAWN[:8, :8] // (1 if version == "v1" else 2)))
+    link = tmp_path / "current"
+    link.symlink_to("v1")
+    source = Source("folder", str(link))
+    sidecar = converted(tmp_path, source)
+    link.unlink()
+    link.symlink_to("v2")
+    ours("converted again" if token(source, sidecar) else "stale")
+    assert token(source, sidecar)
+
+
+@pytest.mark.case("future-data-file", source="snakemake/snakemake#3254, #3261", right="refused: touch FILE")
+def test_a_file_whose_time_is_in_the_future(tmp_path, ours):
+    path = tmp_path / "my train.csv"
+    path.write_text("1,2\n")
+    now = path.stat().st_mtime
+    os.utime(path, (now + 1200, now + 1200))
+    message = refusal(plan.check_times, [path], now)
+    ours(message.replace(str(tmp_path), ""))
+    assert "1,200 s in the future" in message
+    assert message.endswith(f"touch '{path}'")
+    os.utime(path, (now, now))
+    plan.check_times([path, tmp_path / "missing"], now)
+
+
+@pytest.mark.case("folder-with-space-and-quote", source="snakemake/snakemake#2981, #3235", right="read")
+def test_folders_with_spaces_and_quotes(tmp_path, ours):
+    for name in ("a b", "user's (é)"):
+        image(tmp_path / "it's [x] {y}" / name / "0.jpg")
+    ours(labels("folder", tmp_path / "it's [x] {y}"))
+    assert labels("folder", tmp_path / "it's [x] {y}") == [0, 1]
