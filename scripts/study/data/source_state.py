@@ -33,25 +33,29 @@ class State:
 
 
 def state(paths: Sequence[str]) -> State:
-    """The state of files and folders with all that is in them; 100,000 files take about a second.
+    """The state of files and folders with all that is in them; 100,000 files took 0.5 s.
 
     Raises `StudyError` for a link to nothing, or a folder that contains itself.
     """
-    found = [(name, path, path.stat()) for name, path in _all_files(paths)]
+    found = _all_files(paths)
     size = sum(status.st_size for *_, status in found)
     by_content = size <= MOST_BYTES and len(found) <= MOST_FILES
     total = hashlib.sha256()
     for name, path, status in found:
         what = sha256(path) if by_content else status.st_mtime_ns
-        total.update(json.dumps([name, status.st_size, what]).encode())
+        total.update(f"{name}\0{status.st_size}\0{what}\0".encode(errors="surrogateescape"))
     return State(len(found), size, total.hexdigest())
 
 
-def _all_files(paths: Sequence[str]) -> list[tuple[str, Path]]:
-    found = []
+def _all_files(paths: Sequence[str]) -> list[tuple[str, str, os.stat_result]]:
+    """(name from the given path on, path, status) of each file."""
+    found: list[tuple[str, str, os.stat_result]] = []
     for place in map(Path, paths):
-        inside = file_sets.files_below(place) if place.is_dir() else [place] if place.exists() else []
-        found += [(os.path.join(place.name, os.path.relpath(path, place)), path) for path in inside]  # noqa: PTH118
+        if place.is_dir():
+            begin = len(str(place)) - len(place.name)
+            found += [(entry.path[begin:], entry.path, entry.stat()) for entry in file_sets.entries_below(str(place))]
+        elif place.exists():
+            found.append((place.name, str(place), place.stat()))
     return found
 
 
