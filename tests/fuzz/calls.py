@@ -114,7 +114,6 @@ NOT_FUZZED = {
             "study.core.code_version:_collect_module",
             "study.core.code_version:_reader",
             "study.core.code_version:_source",
-            "study.core.checked:named_schema",
             "study.report.command_lines:_laboratory",
             "study.report.command_lines:_script",
             "study.report.command_lines:_targets",

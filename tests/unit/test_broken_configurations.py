@@ -87,8 +87,8 @@ def own_config(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         parsed = functools.cache(checked._parsed)
 
-        def again(text, path):
-            tree, content = parsed(text, path)
+        def again(*given):
+            tree, content = parsed(*given)
             return tree, copy.deepcopy(content)
 
         patch.setattr(checked, "_parsed", again)

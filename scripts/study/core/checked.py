@@ -13,17 +13,15 @@ import jsonschema
 import yaml
 from jsonschema.exceptions import ValidationError
 
+from study.core import core_schema
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.core.paths import CONFIG, ROOT
 
-NO_NAMES = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp")}  # as keys
 LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
-FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
-# What PyYAML raises for a value that is not of its tag, such as !!int of an empty text.
-NOT_OF_ITS_TAG = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
+NOT_READ = (ValueError, LookupError, AttributeError, TypeError, OverflowError)  # what PyYAML raises besides its own
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 EXPECTED = "x-expected"  # in a schema: what a message says was expected, such as "a name of letters, digits and _"
 
@@ -52,17 +50,16 @@ VALIDATOR = jsonschema.validators.extend(
 @functools.cache
 def named_schema(name: str) -> dict[str, Any]:
     """The JSON Schema ``config/schemas/<name>.schema.yaml`` as a dict."""
-    with open(CONFIG / "schemas" / f"{name}.schema.yaml", encoding="utf-8") as handle:
-        return yaml.load(handle, FAST_LOADER)  # noqa: S506
+    return read(CONFIG / "schemas" / f"{name}.schema.yaml")[0]
 
 
-def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
+def load(path: str | Path, schema: str | dict[str, Any], earlier: bool = False) -> dict[str, Any]:
     """Read one YAML file and check it against a schema: its name in config/schemas, or the schema itself.
 
-    Returns the content as a dict. Raises `StudyError` for a missing file, invalid YAML, a duplicate key, an unknown key
-    or a value that violates the schema.
+    Returns the content as a dict. Raises `StudyError` for a missing file, invalid YAML, a duplicate key, a value that
+    YAML 1.1 and 1.2 read differently, an unknown key, or a value that violates the schema. earlier: as in `read`.
     """
-    content, tree = read(Path(path))
+    content, tree = read(Path(path), earlier)
     check(content, schema, shown(path), tree)
     return content
 
@@ -74,19 +71,22 @@ def load_json(path: str | Path, schema: str | dict[str, Any]) -> Any:
     return content
 
 
-def load_yaml(path: str | Path) -> Any:
-    """The content of one YAML file; raises `StudyError` as `load`, but for a schema."""
-    return read(Path(path))[0]
+def load_yaml(path: str | Path, earlier: bool = False) -> Any:
+    """The content of one YAML file; raises `StudyError` as `load`, but for a schema. earlier: as in `read`."""
+    return read(Path(path), earlier)[0]
 
 
-def read(path: Path) -> tuple[Any, yaml.Node | None]:
-    """The content of a YAML file, and its node tree. Raises `StudyError` as `load`, but for a schema."""
+def read(path: Path, earlier: bool = False) -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML file, and its node tree. Raises `StudyError` as `load`, but for a schema.
+
+    earlier: whether an earlier version of this project may have written the file, with texts such as 1e3 unquoted.
+    """
     try:
         text = path.read_text(encoding="utf-8")
-        tree, content = _parsed(text, path)
+        tree, content = _parsed(text, path, earlier)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, *NOT_OF_ITS_TAG) as error:  # ValueError also for text that is not UTF-8
+    except (yaml.YAMLError, *NOT_READ) as error:  # ValueError also for text that is not UTF-8
         raise StudyError(f"{shown(path)}: {_parser_words(error)}") from None
     except RecursionError:
         raise StudyError(f"{shown(path)}: not valid YAML: it is nested too deeply, or refers to itself") from None
@@ -107,15 +107,15 @@ def _parser_words(error: Exception) -> str:
     return f"{place}not valid YAML: {_short(problem)}" + (f" ({_short(context)}{began})" if context else "")
 
 
-def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
+def _parsed(text: str, path: Path, earlier: bool = False) -> tuple[yaml.Node | None, Any]:
     """The node tree and the content, parsed once: in C, which is ten times faster, but which deep nesting crashes.
 
     What is wrong is told by PyYAML's own parser.
     """
     if len(text) <= SURELY_SHALLOW:
-        with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_OF_ITS_TAG):
-            return _parsed_by(FAST_LOADER, text, path)
-    return _parsed_by(yaml.SafeLoader, text, path)
+        with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_READ):
+            return _parsed_by(core_schema.FastEarlierLoader if earlier else core_schema.FastLoader, text, path)
+    return _parsed_by(core_schema.EarlierLoader if earlier else core_schema.Loader, text, path)
 
 
 def _parsed_by(kind: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]:
@@ -125,7 +125,7 @@ def _parsed_by(kind: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]
         if _size(tree, {}) > MOST_VALUES:
             why = f"its anchors refer to themselves, or stand for more than {MOST_VALUES} values"
             raise StudyError(f"{shown(path)}: {why}; write the values out")
-        _refuse_repeated_keys(tree, path, set())
+        _refuse_unclear(tree, path, (), set())
         return tree, None if tree is None else loader.construct_document(tree)
     finally:
         loader.dispose()
@@ -142,7 +142,8 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
     if errors:
         error = _most_specific(errors[0])
         path = list(error.absolute_path)
-        raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{_describe(error, path)}")
+        said = _describe(error, path) + _not_a_text(error, _node(tree, path))
+        raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{said}")
 
 
 def shown(path: str | Path) -> str:
@@ -153,9 +154,17 @@ def shown(path: str | Path) -> str:
 
 
 def nearest(word: Any, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` with the most similar of the words ``known``, or an empty string."""
-    matches = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    """``; did you mean ...?`` with the most similar of the words ``known``, or an empty string.
+
+    Capitals, and dashes or blanks in the place of ``_``, make no difference.
+    """
+    plain = {_plain(each): each for each in reversed(list(known))}
+    matches = difflib.get_close_matches(_plain(str(word)), list(plain), n=1)
+    return f"; did you mean '{plain[matches[0]]}'?" if matches else ""
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[-\s]+", "_", word.strip().casefold())
 
 
 def _most_specific(error: ValidationError) -> ValidationError:
@@ -202,6 +211,18 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     if expected := error.schema.get(EXPECTED, hint if error.validator == "pattern" else None):
         return f"{key}: {_short(repr(error.instance))}: expected {expected}"
     return f"{key}: {_explained(error)}" + (f" ({hint})" if hint else "")
+
+
+def _not_a_text(error: ValidationError, node: yaml.Node | None) -> str:
+    """The remedy for a number, boolean or empty value in the place of a text. node: its node, None if unknown."""
+    expects_text = error.schema.get("type") == "string" or (
+        error.validator == "enum" and all(isinstance(value, str) for value in error.validator_value)
+    )
+    if not expects_text or not isinstance(error.instance, bool | int | float | None):
+        return ""
+    written = node.value if isinstance(node, yaml.ScalarNode) else ""
+    as_text = f": '{core_schema.short(written)}'" if written else ""
+    return f"; for a text, put it in quotes{as_text}"
 
 
 def _explained(error: ValidationError) -> str:
@@ -262,6 +283,13 @@ def _line(tree: yaml.Node | None, path: Sequence[str | int], key: Any) -> str:
     return f"line {node.start_mark.line + 1}: " if node is not None else ""
 
 
+def _node(tree: yaml.Node | None, path: Sequence[str | int]) -> yaml.Node | None:
+    """The node at ``path``, or None."""
+    for part in path:
+        tree = _child(tree, part)
+    return tree
+
+
 def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
         return next((value for key, value in node.value if key.value == str(part)), None)
@@ -281,23 +309,33 @@ def _size(node: yaml.Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def _refuse_repeated_keys(node: yaml.Node | None, path: Path, done: set[int]) -> None:
-    """Refuse duplicate keys; YAML itself lets a later key silently replace an earlier one. done: nodes behind us."""
-    if id(node) in done:
+def _refuse_unclear(node: yaml.Node | None, path: Path, place: tuple[str | int, ...], done: set[int]) -> None:
+    """Refuse duplicate keys, of which YAML itself takes the last, and what YAML 1.1 and 1.2 read differently.
+
+    place: of the node, from the top. done: nodes behind us.
+    """
+    if node is None or id(node) in done:
         return
     done.add(id(node))
+    if why := core_schema.fault(node):
+        raise StudyError(
+            f"{shown(path)}: line {node.start_mark.line + 1}: {f'{_dotted(place)}: ' if place else ''}{why}"
+        )
     if isinstance(node, yaml.MappingNode):
-        seen = set()
+        seen: set[str] = set()
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: a key must be a plain name")
-            if key.tag in NO_NAMES:
-                line = key.start_mark.line + 1
-                raise StudyError(f"{shown(path)}: line {line}: the key {key.value} is not a text; put it in quotes")
-            if key.value in seen:
-                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: the key '{key.value}' is given twice")
+            _refuse_as_key(key, seen, f"{shown(path)}: line {key.start_mark.line + 1}: ")
             seen.add(key.value)
-            _refuse_repeated_keys(value, path, done)
+            _refuse_unclear(value, path, (*place, key.value), done)
     elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, path, done)
+        for index, item in enumerate(node.value):
+            _refuse_unclear(item, path, (*place, index), done)
+
+
+def _refuse_as_key(key: yaml.Node, seen: set[str], where: str) -> None:
+    if not isinstance(key, yaml.ScalarNode):
+        raise StudyError(f"{where}a key must be a plain name")
+    if key.tag not in (core_schema.TEXT, core_schema.MERGE):
+        raise StudyError(f"{where}the key {core_schema.short(key.value)} is not a text; put it in quotes")
+    if key.value in seen:
+        raise StudyError(f"{where}the key '{core_schema.short(key.value)}' is given twice")

@@ -202,6 +202,8 @@ def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")
+    if value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        raise ValueError(f"the number {text[:40]} is too small")
     return value
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from study.core import checked
+from study.core import checked, core_schema
 from study.core.errors import StudyError
 from study.core.files import write_text
 
@@ -97,7 +95,7 @@ class RunDefinition:
 
     def write(self, path: str | Path) -> None:
         """Write ``run.yaml``, whole or not at all."""
-        write_text(path, yaml.safe_dump(self.as_dict(), sort_keys=False))
+        write_text(path, core_schema.dumped(self.as_dict()))
 
     @classmethod
     def read(cls, path: str | Path, build: Callable[[Any], RunDefinition] | None = None) -> RunDefinition:
@@ -105,7 +103,7 @@ class RunDefinition:
 
         build: makes the definition from the file's content; `from_dict` if None.
         """
-        content = checked.load_yaml(path)
+        content = checked.load_yaml(path, earlier=True)
         try:
             return (build or cls.from_dict)(content)
         except StudyError as error:

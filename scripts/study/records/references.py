@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from study.core import checked, configuration, units
+from study.core import checked, configuration, core_schema, units
 from study.core.errors import StudyError
 from study.core.files import write_text
 from study.core.statistics import LogSample, exact, from_interval
@@ -76,7 +74,7 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
     if not path.exists():
         return {}
     found: dict[tuple[str, str], Accepted] = {}
-    for index, entry in enumerate(checked.load(path, "references")["references"]):
+    for index, entry in enumerate(checked.load(path, "references", earlier=True)["references"]):
         each, place = Accepted(**entry), f"{checked.shown(path)}: references[{index}]"
         if each.key in found:
             raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")
@@ -110,7 +108,7 @@ def write(path: Path, entries: Iterable[Accepted]) -> None:
     content = [
         {name: value for name, value in dataclasses.asdict(entry).items() if value is not None} for entry in entries
     ]
-    body = yaml.safe_dump({"references": content}, sort_keys=False, width=120, allow_unicode=True)
+    body = core_schema.dumped({"references": content}, width=120)
     write_text(path, HEAD.format(study=path.stem, machine=path.parent.name) + body)
 
 
