@@ -1,7 +1,7 @@
 """Read and write YAML by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
 
-PyYAML reads plain scalars by YAML 1.1 (https://yaml.org/type/): 010 is 8, 1:30 is 90, 2024_11 is 202411, no is false and
-2024-01-01 is a date. In YAML 1.2 the first is 10, and the others are texts. What the two read differently is refused.
+PyYAML reads plain scalars by YAML 1.1 (https://yaml.org/type/): 010 is 8, 1:30 is 90, 2024_11 is 202411, no is false,
+and 2024-01-01 is a date. In YAML 1.2 the first is 10, and the others are texts. What both read differently is refused.
 Numbers such as 1e-3, -.5 and 0o17, which are texts in YAML 1.1, are read as in 1.2: nobody means a text by them. Merge
 keys (``<<``), which the core schema does not have, keep their meaning of YAML 1.1.
 """
