@@ -92,6 +92,38 @@ def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[floa
     return math.exp(difference), math.exp(difference - half), math.exp(difference + half)
 
 
+def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float) -> tuple[float, float, float]:
+    """The ratio of the means of ``above`` and ``below``, which are measured in pairs, and its interval.
+
+    The interval is Fieller's: the ratios r for which a t-test does not reject that ``above - r x below`` has the mean
+    0. It holds its level also where the mean of ``below`` is uncertain; where that mean cannot be told from 0, it is
+    (-inf, inf). Pairs that are proportional without any noise leave no doubt. The estimate is Fuller's, which is nearly
+    unbiased with few pairs.
+
+    error: the probability with which the interval fails on each side. NaN without a pair, and where ``below`` is 0
+    throughout; no interval with one pair.
+
+    References: E. C. Fieller, Journal of the Royal Statistical Society B 16 (1954), 175-185; W. A. Fuller,
+    Econometrica 45 (1977), 939-953.
+    """
+    n = len(above)
+    if not np.any(below):
+        return math.nan, math.nan, math.nan
+    top, bottom = float(np.mean(above)), float(np.mean(below))
+    if n == 1:
+        return top / bottom, math.nan, math.nan
+    (top_variance, covariance), (_, bottom_variance) = np.cov(above, below) / n
+    estimate = float((bottom * top + covariance) / (bottom**2 + bottom_variance))
+    if np.allclose(above, estimate * np.asarray(below), rtol=1e-9, atol=0):
+        return estimate, estimate, estimate
+    t2 = student(n - 1, error) ** 2
+    a, b, c = bottom**2 - t2 * bottom_variance, bottom * top - t2 * covariance, top**2 - t2 * top_variance
+    if a <= 0:
+        return estimate, -math.inf, math.inf
+    half = math.sqrt(max(0.0, b**2 - a * c))
+    return estimate, float(b - half) / a, float(b + half) / a
+
+
 def student(freedom: float, error: float) -> float:
     """The quantile of Student's t that is exceeded with probability ``error``."""
     from scipy import special  # imported late, see `summarize`

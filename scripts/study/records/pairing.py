@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import LogSample, student, summarize
+from study.core.statistics import LogSample, ratio_of_means, summarize
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
@@ -55,8 +55,9 @@ class Slope:
 
     Args:
         blocks: number of blocks in which all arms have a value.
-        slope: by least squares with a constant of each block's own; NaN if the other quantity never differs in a block.
-        low, high: its 95 % interval (Student's t); NaN with too few blocks, or unpaired.
+        slope: NaN if the other quantity never differs in a block.
+        low, high: its 95 % interval; NaN with fewer than two blocks, or unpaired. Infinite if the other quantity cannot
+            be shown to change along the arms.
         pairing: as in `Ratio`.
     """
 
@@ -92,16 +93,19 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     return Ratio(len(logarithms), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation, why)
 
 
-def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:
-    """How much ``measure`` changes for each unit of ``along`` within blocks, over the blocks that all arms have.
+def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequence[float]) -> Slope:
+    """How much ``measure`` changes for each unit of ``along`` between the arms, over the blocks that all arms have.
 
-    The within estimator of panel data: both columns less their means in the block, then least squares through the
-    origin. Its residuals have as many degrees of freedom as there are values, less one for each block and the slope.
+    In each block both columns are weighted with the arms' places, less their mean. The slope is the mean of one of
+    these sums over that of the other, and only blocks are taken as independent (`ratio_of_means`). The places are known
+    beforehand: noise of ``along`` therefore does not pull the slope to 0 (an instrumental variable). Where ``along`` has
+    no noise and ``places`` are its values, this is the mean of the blocks' slopes by least squares, with Student's t.
 
     Args:
         arms: of each experiment, rows of the tidy table of runs, one per block (columns as for `ratio`).
         along: a column.
         measure: a column.
+        places: of each arm a number, in the order in which ``along`` rises or falls.
     """
     used = [each[each["status"] == "ok"].dropna(subset=[along, measure]) for each in arms]
     used, _ = _alike([each.drop_duplicates("block").set_index("block") for each in used])
@@ -109,17 +113,16 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str) -> Slope:
     if not common:
         return Slope(0, math.nan, math.nan, math.nan, None)
     kind = PAIRED if _interleaved(used) else UNPAIRED
-    x, y = (np.array([each[column].astype(float) for each in used]) for column in (along, measure))  # arm, block
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    spread = float((x**2).sum())
-    if spread == 0:
-        return Slope(len(common), math.nan, math.nan, math.nan, kind)
-    found = float((x * y).sum()) / spread
-    freedom = y.size - len(common) - 1
-    if freedom < 1 or kind == UNPAIRED:
-        return Slope(len(common), found, math.nan, math.nan, kind)
-    half = student(freedom, ERROR) * math.sqrt(float(((y - found * x) ** 2).sum()) / freedom / spread)
-    return Slope(len(common), found, found - half, found + half, kind)
+    weights = np.asarray(places, dtype=float) - np.mean(places)
+    x, y = (weights @ _within_blocks(used, column) for column in (along, measure))
+    found, low, high = ratio_of_means(y, x, ERROR)
+    return Slope(len(common), found, *((low, high) if kind == PAIRED else (math.nan, math.nan)), kind)
+
+
+def _within_blocks(arms: Sequence[pd.DataFrame], column: str) -> np.ndarray:
+    """A column less its mean in the block; a row per arm, a column per block."""
+    values = np.array([each[column].astype(float) for each in arms])
+    return values - values.mean(axis=0)
 
 
 def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:

@@ -17,7 +17,13 @@ VALUE, ALONG = "finding_value", "finding_along"
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate and its 95 % interval; NaN where there is none. interleaved: whether the blocks ran in turn."""
+    """An estimate and its 95 % interval.
+
+    Args:
+        estimate, low, high: NaN where there is none; infinite ends if the runs leave the estimate open.
+        blocks: number of blocks in it.
+        interleaved: whether the blocks ran in turn.
+    """
 
     estimate: float
     low: float
@@ -82,18 +88,26 @@ def reduction(arms: Arms) -> Estimate:
 
 @kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
 def trend(arms: Arms) -> Estimate:
-    """By how much the value changes with each doubling of the key: the slope within blocks over its logarithm."""
-    return _slope([rows.assign(**{ALONG: np.log2(value)}) for value, rows in arms.items()])
+    """By how much the value changes with each doubling of the key: the mean of the blocks' slopes over its logarithm."""
+    doublings = {value: float(np.log2(value)) for value in arms}
+    return _slope([rows.assign(**{ALONG: doublings[value]}) for value, rows in arms.items()], list(doublings.values()))
 
 
 @kind("follows", formula="change of {value} per unit of {along}", unit="{value} per {along}", along=True)
 def follows(arms: Arms) -> Estimate:
-    """By how much the value changes with each unit of the quantity `along`: the slope within blocks."""
-    return _slope(list(arms.values()))
+    """By how much the value changes with each unit of the quantity `along`, from arm to arm."""
+    return _slope(list(arms.values()), _places(list(arms)))
 
 
-def _slope(arms: list[pd.DataFrame]) -> Estimate:
-    found = pairing.slope(arms, ALONG, VALUE)
+def _places(values: list[Any]) -> list[float]:
+    """The order of the arms: of numbers, the rising one, else that of the declaration."""
+    are_numbers = all(isinstance(value, int | float) for value in values)
+    order = sorted(values) if are_numbers else values
+    return [float(order.index(value)) for value in values]
+
+
+def _slope(arms: list[pd.DataFrame], places: list[float]) -> Estimate:
+    found = pairing.slope(arms, ALONG, VALUE, places)
     return Estimate(found.slope, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
 
 

@@ -165,6 +165,8 @@ def _stated(finding: Declared, found: Estimate, survivors: str | None) -> tuple[
                 f"by their clocks, the {found.blocks} blocks did not run one after the other; if a clock was set "
                 "meanwhile, run them again"
             )
+        elif not survivors and math.isinf(found.low):
+            why = f"{finding.along} cannot be shown to change along the values of {finding.key}"
         return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
     case = _case(finding, found)
     sentence = finding.sentences[case].format(number=_number(finding, found, _is_turned(finding, found, case)))
