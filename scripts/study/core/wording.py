@@ -1,5 +1,42 @@
 """Wording of messages."""
 
+from collections.abc import Callable, Iterable
+
+MOST_DIGITS = 17  # which tell any two floats apart
+
+
+def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable[[int], str]) -> str:
+    """``value`` with so many digits that the text lies on the same side of each limit as the value itself.
+
+    An interval that excludes a limit must not read as one that reaches it, since a verdict may stand beside it.
+
+    Args:
+        value: the number.
+        limits: what it is compared with, such as the value of no effect.
+        digits: at least so many.
+        write: from a number of digits to the text.
+    """
+    sides = [(limit, (value > limit) - (value < limit)) for limit in limits]
+    for number in range(digits, MOST_DIGITS):
+        text = write(number)
+        if all((float(text) > limit) - (float(text) < limit) == side for limit, side in sides):
+            return text
+    return write(MOST_DIGITS)
+
+
+def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sign: str = "-") -> str:
+    """A number with ``digits`` significant digits, or as many as `as_clear` needs; an exponent if huge or tiny.
+
+    sign: as in a format, ``+`` for one before positive numbers too.
+    """
+
+    def write(number: int) -> str:
+        if 1000 <= abs(value) < 1e6:
+            return f"{value:{sign}.{max(0, number - len(str(int(abs(value)))))}f}"
+        return f"{value:{sign}.{number}g}"
+
+    return as_clear(value, limits, digits, write)
+
 
 def counted(number: object, noun: str) -> str:
     """A number with its noun: ``1 run``, ``2 runs``."""

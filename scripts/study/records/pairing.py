@@ -19,6 +19,7 @@ from study.records.power import has_no_mean
 
 PAIRED, UNPAIRED = "paired", "unpaired"
 ERROR = 0.025  # on each side of an interval
+ROUNDING = 1e-12  # of floats: a relative difference that is none
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     used, why = _alike([_good(one, measure), _good(other, measure)], free)
     if used[0].empty:
         return Ratio(0, math.nan, math.nan, math.nan, None, left_out=why)
-    logarithms = np.log(used[0][measure].astype(float) / used[1][measure].astype(float))
+    logarithms = _without_rounding(np.log(used[0][measure].astype(float) / used[1][measure].astype(float)), 1.0)
     sample = summarize(logarithms)
     if not _interleaved(used):
         return Ratio(len(logarithms), math.exp(sample.mean), math.nan, math.nan, UNPAIRED, left_out=why)
@@ -98,8 +99,8 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
 
     In each block both columns are weighted with the arms' places, less their mean. The slope is the mean of one of
     these sums over that of the other, and only blocks are taken as independent (`ratio_of_means`). The places are known
-    beforehand: noise of ``along`` therefore does not pull the slope to 0 (an instrumental variable). Where ``along`` has
-    no noise and ``places`` are its values, this is the mean of the blocks' slopes by least squares, with Student's t.
+    beforehand, so noise of ``along`` does not pull the slope to 0 (an instrumental variable). If ``along`` has no noise
+    and the places are its values, this is the mean of the blocks' slopes by least squares, with Student's t.
 
     Args:
         arms: of each experiment, rows of the tidy table of runs, one per block (columns as for `ratio`).
@@ -122,7 +123,12 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
 def _within_blocks(arms: Sequence[pd.DataFrame], column: str) -> np.ndarray:
     """A column less its mean in the block; a row per arm, a column per block."""
     values = np.array([each[column].astype(float) for each in arms])
-    return values - values.mean(axis=0)
+    return _without_rounding(values - values.mean(axis=0), np.abs(values).max())
+
+
+def _without_rounding(differences: np.ndarray, size: float) -> np.ndarray:
+    """The differences of numbers of this size, with 0 for what is only the rounding of floats."""
+    return np.where(np.abs(differences) <= ROUNDING * size, 0.0, differences)
 
 
 def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath
-from study.core.wording import counted
+from study.core.wording import as_clear, counted
 from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
 from study.report.figures.description import Description, Labels, benchmark_title
@@ -131,7 +131,8 @@ def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, fl
 def _write_numbers(axes: Axes, row: dict[str, object], place: float) -> None:
     """The ratio with its interval and the number of failed runs, right of the panel."""
     ratio, *ends = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
-    interval = f" ({ends[0]:.2f} to {ends[1]:.2f})" if np.isfinite(ends).all() else ""
+    low, high = (as_clear(end, (1,), 2, lambda decimals, end=end: f"{end:.{decimals}f}") for end in ends)
+    interval = f" ({low} to {high})" if np.isfinite(ends).all() else ""
     numbers = "" if np.isnan(ratio) else f"{ratio:.2f}{interval}"
     failed = f"{row['repeats_failed']} failed" if row["repeats_failed"] else ""
     text = ", ".join(each for each in (numbers, failed) if each)

@@ -19,6 +19,7 @@ from study.report.findings.kinds import KINDS, Kind
 
 COLUMNS = (*tidy.MEASURED, *(name for name in tidy.COMMUNICATION if name.endswith("_s")))
 POINTS = "percentage points"  # the unit of a difference of shares
+OF_THE_SHARE = "% of the share"  # the unit of a relative change of a share
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,16 @@ class Declared:
 
     @property
     def unit(self) -> str:
-        """Of the estimate."""
-        return self.kind.unit.format(value=self.quantity.unit, along=self.along.unit if self.along else "")
+        """Of the estimate. A reduction of a share is relative to it, and not in percentage points."""
+        unit = self.kind.unit.format(value=self.quantity.unit, along=self.along.unit if self.along else "")
+        return OF_THE_SHARE if unit == "%" and self.quantity.share_of else unit
+
+    @property
+    def limits(self) -> list[float]:
+        """What the estimate and its interval are compared with, and what they cannot reach."""
+        margins = [] if self.within is None else [-self.within, self.within]
+        bounds = [100.0] if self.kind.is_reduction else []
+        return [self.kind.no_effect, *(self.kind.no_effect + margin for margin in margins), *bounds]
 
 
 @functools.cache

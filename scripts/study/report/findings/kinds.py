@@ -88,7 +88,7 @@ def reduction(arms: Arms) -> Estimate:
 
 @kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
 def trend(arms: Arms) -> Estimate:
-    """By how much the value changes with each doubling of the key: the mean of the blocks' slopes over its logarithm."""
+    """By how much the value changes with each doubling of the key: the mean of the blocks' slopes."""
     doublings = {value: float(np.log2(value)) for value in arms}
     return _slope([rows.assign(**{ALONG: doublings[value]}) for value, rows in arms.items()], list(doublings.values()))
 

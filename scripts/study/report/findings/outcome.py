@@ -12,7 +12,7 @@ import pandas as pd
 
 from study.core import paths
 from study.core.files import number_or_none
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
 from study.records import comparable
@@ -203,18 +203,14 @@ def _side(low: float, high: float, middle: float, margin: float) -> int:
 
 def _number(finding: Declared, found: Estimate, turned: bool) -> str:
     """``12.3 % (95 % interval 11 to 14 %, 6 blocks)``."""
-    numbers = (found.estimate, found.low, found.high)
+    numbers, limits = (found.estimate, found.low, found.high), finding.limits
     if turned:
         numbers = (0 - found.estimate, 0 - found.high, 0 - found.low)  # no -0.0
-    middle, low, high = map(_digits, numbers)
+        limits = [0 - limit for limit in limits]
+    middle, low, high = (significant(number, limits) for number in numbers)
     unit = finding.unit.split(" per ")[0]
     unit = "" if unit == "1" else f" {unit}"
     return f"{middle}{unit} (95 % interval {low} to {high}{unit}, {found.blocks} blocks)"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, without an exponent for what is neither huge nor tiny."""
-    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _told(why_not: dict[str, str]) -> list[str]:

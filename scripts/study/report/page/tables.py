@@ -17,7 +17,7 @@ from study.experiment.parameters import PARAMETERS
 from study.report import units
 from study.report.page.embedding import Embedding
 from study.report.page.links import Link, Records
-from study.report.tables.layout import ci95_name, text
+from study.report.tables.layout import ci95_name, limits, text
 
 Links = Callable[[Any], list[Link]]
 RECORDS = ("records", "record")  # columns that name run records
@@ -181,13 +181,14 @@ def _cells(frame: pd.DataFrame, column: Column, rows: int) -> list[Cell]:
     if not column.is_number:
         return [Cell(text(value)) for value in values]
     intervals = frame[half].iloc[:rows] if half in frame else [None] * rows
-    return [_number(value, interval) for value, interval in zip(values, intervals, strict=True)]
+    compared = limits(frame, column.name)[:rows]
+    return [_number(*each) for each in zip(values, intervals, compared, strict=True)]
 
 
-def _number(value: Any, interval: Any) -> Cell:
+def _number(value: Any, interval: Any, compared: Iterable[float]) -> Cell:
     if pd.isna(value):
         return Cell(text(value), is_number=True)
-    said = text(value) if pd.isna(interval) else f"{text(value)} ± {text(interval, 2)}"
+    said = text(value, limits=compared) if pd.isna(interval) else f"{text(value)} ± {text(interval, 2)}"
     exact = f"{value:.9g}"
     return Cell(said, "" if exact == said else exact, is_number=True)
 

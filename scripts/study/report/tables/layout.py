@@ -1,6 +1,7 @@
 """A finished table and its formats: CSV for programs; Markdown, LaTeX and a page of the report for people."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -8,12 +9,14 @@ from typing import Any, cast
 import pandas as pd
 
 from study.core.files import AnyPath, written_with_checksum
+from study.core.wording import as_clear
 from study.experiment.parameters import PARAMETERS
 from study.records.names import SEPARATOR
 from study.report import html
 
 NOTHING = "–"
 SIGNIFICANT_DIGITS = 4
+MOST_DECIMALS = 6  # unless a limit needs more
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,28 @@ def _text_column(frame: pd.DataFrame, column: str) -> list[str]:
     """Cells as text; ``mean ± half-width`` if the column has a confidence interval."""
     interval = ci95_name(column)
     if interval not in frame:
-        return [text(value) for value in frame[column]]
+        return [text(value, limits=of) for value, of in zip(frame[column], limits(frame, column), strict=True)]
     return [
         text(mean) if pd.isna(half) else f"{text(mean)} ± {text(half, 2)}"
         for mean, half in zip(frame[column], frame[interval], strict=True)
     ]
+
+
+# Columns by their names -> what a reader compares their values with: the ends of intervals with no effect.
+ENDS_OF = {
+    re.compile(r".*(ratio|gain|to_lowest|to_one_server|over_\w+|slowdown|speedup)_(low|high)"): 1.0,
+    re.compile(r".*(difference|difference_pct|change_pct|saved_pct)_(low|high)"): 0.0,
+    re.compile(r"p_(value|holm)"): 0.05,
+}
+
+
+def limits(frame: pd.DataFrame, column: str) -> list[tuple[float, ...]]:
+    """What a reader compares each value of a column with, such as no effect; the text of a number must show it."""
+    fixed = tuple(limit for name, limit in ENDS_OF.items() if name.fullmatch(column))
+    if column.startswith("ratio") and {"low", "high"} <= set(frame):  # the allowed relative changes
+        allowed = zip(frame["low"], frame["high"], strict=True)
+        return [(*fixed, *(1 + each for each in pair if pd.notna(each))) for pair in allowed]
+    return [fixed] * len(frame)
 
 
 def ci95_name(column: str) -> str:
@@ -127,8 +147,11 @@ def ci95_name(column: str) -> str:
     return f"{stem}_ci95{unit or ''}"
 
 
-def text(value: Any, digits: int = SIGNIFICANT_DIGITS) -> str:
-    """A number with some significant digits and no exponent; a dash if missing; yes or no for a boolean."""
+def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] = ()) -> str:
+    """A number with some significant digits and no exponent; a dash if missing; yes or no for a boolean.
+
+    limits: see `study.core.wording.as_clear`.
+    """
     if pd.isna(value):
         return NOTHING
     if isinstance(value, str):
@@ -137,9 +160,15 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS) -> str:
         return "yes" if value else "no"
     if pd.api.types.is_integer(value):
         return str(value)
-    magnitude = f"{abs(value):.{digits - 1}e}"
-    decimals = max(0, digits - 1 - int(magnitude.split("e")[1]))
-    return f"{value:.{min(decimals, 6)}f}"
+    magnitude = int(f"{abs(value):.{digits - 1}e}".split("e")[1])
+    return as_clear(
+        value, limits, min(digits, MOST_DECIMALS + 1 + magnitude), lambda digits: _fixed(value, digits, magnitude)
+    )
+
+
+def _fixed(value: float, digits: int, magnitude: int) -> str:
+    """With so many significant digits; magnitude: the power of ten of the first one."""
+    return f"{value:.{max(0, digits - 1 - magnitude)}f}"
 
 
 def _plain_markdown(cell: object) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from study.core.statistics import Sample
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.experiment.study import Study
-from study.records import tuner
+from study.records import arms, tuner
 from study.records.arms import SLOWER, Compared
 from study.records.names import join_records
 from study.records.pairing import UNPAIRED, Ratio
@@ -72,10 +72,10 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
     if answer.confirmed and answer.confirmed.verdict and _excludes_zero(answer.confirmed.loss):
         loss = answer.confirmed.loss
-        lines.append(
-            f"the test loss of {answer.confirmed.arm} differs by {text(loss.mean)} (95 % interval "
-            f"{text(loss.mean - loss.ci95)} to {text(loss.mean + loss.ci95)})"
+        mean, low, high = (
+            text(each, limits=(0,)) for each in (loss.mean, loss.mean - loss.ci95, loss.mean + loss.ci95)
         )
+        lines.append(f"the test loss of {answer.confirmed.arm} differs by {mean} (95 % interval {low} to {high})")
     if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.unlike(answer.confirmed)):
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
@@ -131,7 +131,7 @@ def _verdict(answer: Answer) -> str:
         )
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
-        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {held_out.p:.2g}"
+        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {significant(held_out.p, (arms.ERROR,), 2)}"
     has = f"has {_gain(held_out)} in {blocks}"
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
@@ -149,7 +149,8 @@ def _gain(arm: Compared) -> str:
 
 def _change(ratio: Ratio) -> str:
     value, low, high = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
-    return f"{value:+.3g} % (95 % interval {low:+.3g} to {high:+.3g} %)"
+    value, low, high = (significant(each, (0,), sign="+") for each in (value, low, high))
+    return f"{value} % (95 % interval {low} to {high} %)"
 
 
 def _is_crowded(arm: Compared) -> bool:
