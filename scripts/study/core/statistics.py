@@ -131,6 +131,18 @@ def student(freedom: float, error: float) -> float:
     return float(special.ndtri(1 - error) if math.isinf(freedom) else special.stdtrit(freedom, 1 - error))
 
 
+def all_pairs(number: int, freedom: float, error: float) -> float:
+    """The quantile of t for the differences of all pairs of ``number`` means: the studentized range / root of 2.
+
+    One or more of these differences is beyond it with probability ``error`` if none is real, so also that of the lowest
+    mean and any other. With two means it is Student's t. Reference: J. W. Tukey, The problem of multiple comparisons
+    (1953); C. Y. Kramer, Biometrics 12 (1956), 307-310.
+    """
+    from scipy import stats  # imported late, see `summarize`
+
+    return float(stats.studentized_range.isf(error, number, freedom)) / math.sqrt(2)
+
+
 def p_value(sample: LogSample) -> float:
     """The probability of a geometric mean at least so far from 1 if the true one is 1: two-sided t-test.
 

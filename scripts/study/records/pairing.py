@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import LogSample, ratio_of_means, summarize
+from study.core.statistics import LogSample, ratio_of_means, student, summarize
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
@@ -90,8 +90,33 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     if not _interleaved(used):
         return Ratio(len(logarithms), math.exp(sample.mean), math.nan, math.nan, UNPAIRED, left_out=why)
     low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
-    deviation = float(logarithms.std(ddof=1))
+    deviation = float(logarithms.std(ddof=1)) if len(logarithms) > 1 else math.nan
     return Ratio(len(logarithms), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation, why)
+
+
+def difference(
+    one: pd.DataFrame, other: pd.DataFrame, measure: str, error: float = ERROR
+) -> tuple[float, float, float]:
+    """The mean difference ``one`` - ``other`` within blocks, which have the same seeds, and its interval (Student's t).
+
+    For what follows from the seeds, such as a loss, and not from what the machine did meanwhile: the blocks need not be
+    interleaved. NaN without a common block; no interval with one.
+
+    Args:
+        one: as for `ratio`.
+        other: likewise, what is subtracted.
+        measure: a column.
+        error: the probability with which the interval fails on each side.
+    """
+    values = [
+        each[each["status"] == "ok"].drop_duplicates("block").set_index("block")[measure] for each in (one, other)
+    ]
+    differences = (values[0] - values[1]).astype(float).dropna()
+    if differences.empty:
+        return math.nan, math.nan, math.nan
+    mean, n = float(differences.mean()), len(differences)
+    half = student(n - 1, error) * float(differences.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return mean, mean - half, mean + half
 
 
 def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequence[float]) -> Slope:

@@ -1,11 +1,15 @@
 """Our own table: whether a batch size with the lowest energy, or the shortest time, exists, and how sure that is."""
 
+import dataclasses
+import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.statistics import all_pairs
 from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
@@ -28,7 +32,8 @@ def _several_batch_sizes(study: Study) -> bool:
     "batch_size_optimum",
     title="Which batch size needs the least energy and time",
     look_for="Whether one batch size is best: its row says lowest, and the others higher. A batch size whose interval "
-    "includes 1 cannot be told from the best. One repeat gives no interval and no verdict.",
+    "includes 1 cannot be told from the best. The intervals allow for the choice of the best. One repeat gives no "
+    "interval and no verdict.",
     needs="runs with several batch sizes",
     uses=kinds.runs(),
     is_there=_several_batch_sizes,
@@ -37,8 +42,8 @@ def _several_batch_sizes(study: Study) -> bool:
 def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.
 
-    The interval is that of the ratios within blocks (`study.records.pairing`), each by itself: with many batch sizes,
-    some are told apart by chance. There is a verdict only where there is an interval.
+    The interval is that of the ratios within blocks (`study.records.pairing`), widened for all pairs of the series: if
+    no batch size differs, 5 % of the tables tell any apart. There is a verdict only where there is an interval.
     """
     table = points(runs, list(OF))
     groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
@@ -49,8 +54,9 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown += ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
     caption = (
         "energy of the job and runtime by batch size; to_lowest: relative to the batch size with the lowest mean, over "
-        "the blocks (repeats) that both have, low and high its 95 % interval; verdict: lowest if the intervals of all "
-        f"others lie above 1, else {OPEN}."
+        "the blocks (repeats) that both have, low and high its 95 % interval, for all pairs of batch sizes together "
+        "(Tukey), since the best is chosen by the same runs; verdict: lowest if the intervals of all others lie above "
+        f"1, else {OPEN}."
     )
     remarks = [*notes(found, "values"), *_findings(found)]
     return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)
@@ -98,7 +104,29 @@ def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Se
 
 
 def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[pairing.Ratio]:
-    return [pairing.between(runs, records, best["records"], measure, judged=True) for records in series["records"]]
+    """The ratio of each batch size to the best, with an interval that holds for all pairs of the series together.
+
+    The variance of a pair is the larger one of its own and that of all pairs: with few blocks its own is uncertain, and
+    one batch size may be noisier than the others.
+    """
+    known = list(series.loc[series[measure].notna(), "records"])
+    pairs = [pairing.between(runs, *pair, measure) for pair in itertools.combinations(known, 2)]
+    certain = [each for each in pairs if not math.isnan(each.deviation)]
+    found = [pairing.between(runs, records, best["records"], measure, judged=True) for records in series["records"]]
+    if not certain:
+        return found
+    freedoms = [each.blocks - 1 for each in certain]
+    common = sum(n * each.deviation**2 for n, each in zip(freedoms, certain, strict=True)) / sum(freedoms)
+    wide = all_pairs(len(known), 2 * sum(freedoms) / len(known), 2 * pairing.ERROR)
+    return [_widened(each, wide, common) for each in found]
+
+
+def _widened(ratio: pairing.Ratio, quantile: float, variance: float) -> pairing.Ratio:
+    """The ratio with another interval. variance: of the logarithms, at least."""
+    if math.isnan(ratio.deviation):
+        return ratio
+    half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.blocks)
+    return dataclasses.replace(ratio, low=ratio.ratio * math.exp(-half), high=ratio.ratio * math.exp(half))
 
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
@@ -126,6 +154,8 @@ def _findings(table: pd.DataFrame) -> list[str]:
             elif best[f"{what}_verdict"] == LOWEST:
                 lines.append(f"{where}: lowest with batch size {best['batch_size']}{edge}")
             else:
-                alike = known.loc[known[f"{what}_verdict"] == OPEN, "batch_size"]
+                alike, higher = (known.loc[known[f"{what}_verdict"] == each, "batch_size"] for each in (OPEN, HIGHER))
                 lines.append(f"{where}: batch sizes {', '.join(map(str, alike))} cannot be told apart")
+                if len(higher):
+                    lines.append(f"{where}: higher with batch sizes {', '.join(map(str, higher))}")
     return lines

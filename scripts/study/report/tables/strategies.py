@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of, split_records
@@ -19,6 +19,8 @@ MEASURES = ["throughput_samples_per_s", "time_per_step_s", "gradient_mb", "tcp_s
             "runtime_s"]  # fmt: skip
 OF_STRATEGY = ("strategy", "servers", "server_placement")
 RATIO = ["throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "pairing"]
+LOSS = ["test_loss_difference", "test_loss_difference_low", "test_loss_difference_high"]
+HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no difference shown"
 TO_ONE_SERVER = ["ratio_to_one_server", "ratio_to_one_server_low", "ratio_to_one_server_high"]
 
 
@@ -49,7 +51,7 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
     table = table.join(pd.DataFrame([_against_one_server(row, table, runs) for _, row in table.iterrows()]))
     shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
-             "throughput_ratio_low", "throughput_ratio_high", *TO_ONE_SERVER, "test_loss_against_horovod",
+             "throughput_ratio_low", "throughput_ratio_high", *TO_ONE_SERVER, *LOSS, "test_loss_against_horovod",
              "repeats_ok", "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
     optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing",
                 *TO_ONE_SERVER)  # fmt: skip
@@ -61,15 +63,16 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "ratio_to_one_server: steps per second, without the first epoch, to the same with one server, likewise. A "
         "parameter server "
         "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
-        "equal steps. test_loss_against_horovod: where the mean lies to the 95 % interval of Horovod's mean; above it, "
-        "training converged more slowly."
+        "equal steps. test_loss_difference: to Horovod's loss within blocks, with the interval that holds for all "
+        "points with the same Horovod point together at 95 % (Bonferroni); test_loss_against_horovod: higher, so that "
+        "training converged more slowly, or lower where this interval excludes 0."
     )
     return Table("strategies", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
 def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """The ratio of throughputs, and the place of the loss, of a point against Horovod's on the same data and ranks."""
-    found: dict[str, Any] = {**dict.fromkeys(RATIO), "test_loss_against_horovod": None}
+    """Ratio of throughputs and difference of the loss, of a point to Horovod's on the same data and ranks."""
+    found: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
     if row["strategy"] == "horovod":
         return found
     # Not the scaling of the learning rate: without averaging, a rate is not multiplied by the workers.
@@ -81,10 +84,10 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     base = (alike if len(alike) else others).iloc[0]
     ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
-    of_base = runs_of(runs, base["records"])
-    sample = summarize(of_base.loc[of_base["status"] == "ok", "test_loss"])
-    found["test_loss_against_horovod"] = _place(row["test_loss"], sample.mean, sample.ci95)
-    return found
+    compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
+    error = pairing.ERROR / max(1, compared)  # Bonferroni: of all points with the same base together
+    loss = pairing.difference(*(runs_of(runs, each["records"]) for each in (row, base)), "test_loss", error)
+    return found | dict(zip(LOSS, loss, strict=True)) | {"test_loss_against_horovod": _verdict(*loss[1:])}
 
 
 def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
@@ -102,10 +105,8 @@ def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
     return dict(zip(TO_ONE_SERVER, (ratio.ratio, ratio.low, ratio.high), strict=True))
 
 
-def _place(value: float, mean: float, half: float) -> str | None:
-    """Where a value lies to an interval; None without an interval."""
-    if pd.isna(value) or pd.isna(half):
+def _verdict(low: float, high: float) -> str | None:
+    """Of the interval of a difference; None without one."""
+    if math.isnan(low):
         return None
-    if abs(value - mean) <= half:
-        return "inside its interval"
-    return "above its interval" if value > mean else "below its interval"
+    return HIGHER if low > 0 else LOWER if high < 0 else NO_DIFFERENCE

@@ -131,7 +131,8 @@ def _verdict(answer: Answer) -> str:
         )
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
-        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {significant(held_out.p, (arms.ERROR,), 2)}"
+        p = significant(held_out.p, (arms.ERROR,), 2)
+        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {p}"
     has = f"has {_gain(held_out)} in {blocks}"
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
