@@ -10,11 +10,11 @@ import traceback
 from pathlib import Path
 
 from study import plan
-from study.core import checked, command_line
+from study.core import checked, command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records import check, comparable, references
+from study.records import check, comparable, looks, references
 from study.report.tables.check import NOTES, check_table
 
 REGRESSION, MISTAKE = 1, 2  # exit codes; argparse's is 2 too
@@ -38,10 +38,15 @@ def main() -> bool:
     if not found:
         print(f"study {study.name} declares no references, and {checked.shown(path)} has none: nothing to check")
         return False
+    folder = Path(paths.study_folder(results, study.name))
+    earlier = looks.read(folder, "check")
     if arguments.accept:
         _accept(path, found, accepted)
+        _note(folder, {}, earlier)  # another reference is another question
         return False
+    found = check.first_seen(found, earlier)
     rows = check.compare(found, accepted)
+    _note(folder, check.seen(found, rows, earlier), earlier)
     table = check_table(rows, study.name, name)
     print(table.markdown())
     if arguments.output:
@@ -50,6 +55,16 @@ def main() -> bool:
     told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
     print(f"study {study.name} on {name}: {told}")
     return regressions > 0 and not arguments.only_report
+
+
+def _note(folder: Path, seen: looks.Looks, earlier: looks.Looks) -> None:
+    """Note which runs had a verdict; a results folder that cannot be written to is only reported."""
+    if seen == earlier:
+        return
+    try:
+        looks.write(folder, "check", seen)
+    except OSError as error:
+        print(f"Warning: {checked.shown(folder)}: this check cannot be noted: {error}", file=sys.stderr)
 
 
 def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str], references.Accepted]) -> None:

@@ -1,11 +1,13 @@
 """State the findings of a study, as JSON and Markdown, from the records of the runs that they compare."""
 
 import argparse
+from pathlib import Path
 
 from study.core import checked, paths
 from study.core.errors import exit_with_message
 from study.core.files import write_json, write_text
 from study.experiment.expansion import load_planned
+from study.records import looks
 from study.records.gathered import gather
 from study.report import sources
 from study.report.findings import outcome
@@ -22,10 +24,13 @@ def main() -> None:
     used = {run.directory for run in sources.of_findings(study).runs}
     runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
     machine = paths.machine_of(results)
-    found = outcome.outcomes(study, runs)
+    folder = Path(arguments.json).parent
+    earlier = looks.read(folder, "findings")
+    found = outcome.outcomes(study, runs, earlier)
     content = outcome.as_json(study, machine, found)
     checked.check(content, "study_findings", arguments.json)
     write_text(arguments.markdown, outcome.markdown(study, machine, found))
+    looks.write(folder, "findings", outcome.seen(found, runs, earlier))
     write_json(arguments.json, content)
 
 

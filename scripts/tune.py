@@ -47,6 +47,7 @@ def main() -> None:
     print(f"Study {study.name} on {chosen['name']}, steady throughput against the baseline's.")
     for line in [line for answer in found for line in sentences(answer, found)]:
         print(f"- {line}")
+    print("\n".join(f"- {line}" for line in tuner.power(study)))
     if left:
         missing = counted(len(left), "run")
         print(f"- {missing} of baselines and arms without a record yet; --needed lists those of the next stage")

@@ -1,6 +1,7 @@
 """The plan of a study on a machine, shown before anything starts."""
 
 import collections
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 from study.core import checked
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import changed_since_read, noted_checksum, read_json, was_changed
+from study.core.statistics import LogSample, smallest_detectable
 from study.core.wording import counted
 from study.data import file_sets
 from study.experiment import inputs, published_times, schemas
@@ -50,6 +52,7 @@ def summary(study: Study, machine: Machine, components: dict[str, int], expected
     lines += _batch_jobs(study, machine, components)
     lines += _too_long(study, machine, components)
     lines += _without_verdict(study)
+    lines += [f"  {line}" for line in [*tuner.power(study), *_power_of_findings(study)]]
     lines += expected
     refusals = refused(study, machine, components)
     if refusals:
@@ -152,6 +155,25 @@ def _without_verdict(study: Study) -> list[str]:
     if study.screening_blocks and not compared:
         lines.append("screening_blocks is for make tune, and no grid has tuning: leave it out")
     return [f"  Warning: {line}" for line in lines]
+
+
+def _power_of_findings(study: Study) -> list[str]:
+    """Which difference the findings of the study see with 80 % probability, before there are runs."""
+    blocks = min((run.repeat for run in _last_repeats(study)), default=0)
+    if not study.findings or blocks < LEAST_BLOCKS:
+        return []
+    noise = tuner.ASSUMED_NOISE
+    least = smallest_detectable(LogSample(blocks, 0.0, math.sqrt(2) * noise), 0.05)
+    return [
+        f"findings: with {blocks} blocks, if runs of a block differ by {100 * noise:g} % (assumed), a difference of "
+        f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats that are added after a verdict do not change it"
+    ]
+
+
+def _last_repeats(study: Study) -> list[PlannedRun]:
+    """The last repeat of each point that a finding may compare."""
+    last = {run.point: run for run in sorted(study.runs, key=lambda run: run.repeat)}
+    return [run for run in last.values() if run.repeat >= LEAST_BLOCKS]
 
 
 def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:

@@ -171,6 +171,32 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def picked_and_confirmed(gain: float, noise: float, arms: int, screening: int, held_out: int, error: float) -> float:
+    """The probability that the one of some arms that has a gain is picked by some blocks and confirmed by others.
+
+    It is picked if its mean is the highest of all arms and of the baseline in ``screening`` blocks; it is confirmed if
+    the two-sided paired t-test over ``held_out`` blocks rejects in its favour. The logarithms are normal.
+
+    gain: the logarithm of the arm's ratio. noise: standard deviation of the logarithm of one run within its block.
+    """
+    from scipy import special, stats  # imported late, see `summarize`
+
+    middle = special.ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    picked = float((special.ndtr(middle + gain * math.sqrt(screening) / noise) ** arms).mean())
+    shift = gain * math.sqrt(held_out / 2) / noise
+    return picked * float(stats.nct.sf(student(held_out - 1, error / 2), held_out - 1, shift))
+
+
+def smallest_gain(noise: float, arms: int, screening: int, held_out: int, error: float, power: float = 0.8) -> float:
+    """The ratio (above 1) that is `picked_and_confirmed` with probability ``power``. The rest as there."""
+    from scipy import optimize  # imported late, see `summarize`
+
+    def excess(gain: float) -> float:
+        return picked_and_confirmed(gain, noise, arms, screening, held_out, error) - power
+
+    return math.exp(optimize.brentq(excess, 0, 100 * noise))
+
+
 def smallest_detectable(sample: LogSample, error: float, power: float = 0.8) -> float:
     """The ratio (above 1) that the t-test of `p_value` finds with probability ``power``, at this n and deviation.
 

@@ -20,7 +20,7 @@ from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
-from study.records import comparable, power, references, targets, tidy
+from study.records import comparable, looks, power, references, targets, tidy
 from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
 from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
@@ -28,6 +28,8 @@ from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepte
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
 FAILURES = "failures"  # as bad as a regression
 FAILING = (REGRESSION, FAILURES)
+VERDICTS = (REGRESSION, PASS, UNCERTAIN)
+ADDED_LATER = "repeats that were added after the first check are left out"
 NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
 NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
@@ -38,7 +40,6 @@ UNLIKE, AT_ONCE = "runs that are not alike", "runs that shared a host"
 UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
-DIGITS = 12  # of a run's digest
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
@@ -98,6 +99,25 @@ class Series:
             return dataclasses.replace(self, problem=OWN)  # unless others have failed since: see `_why_not`
         problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
         return dataclasses.replace(self, values=later, problem=problem, reason=LEFT_OUT)
+
+
+def first_seen(found: list[Series], earlier: looks.Looks) -> list[Series]:
+    """The series, of which those that had a verdict before have no repeats that were added since."""
+    return [_first_seen(series, earlier.get(" ".join(series.key))) for series in found]
+
+
+def _first_seen(series: Series, first: list[str] | None) -> Series:
+    if series.problem or not looks.stands(first, list(series.runs)):
+        return series
+    kept = [place for place, run in enumerate(series.runs) if run in set(first or ())]
+    values, runs = [series.values[place] for place in kept], tuple(series.runs[place] for place in kept)
+    return dataclasses.replace(series, values=values, runs=runs, reason=ADDED_LATER)
+
+
+def seen(found: list[Series], rows: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+    """The runs of the first verdicts after this check. rows: of `compare`."""
+    judged = {(row["quantity"], row["point"]) for _, row in rows.iterrows() if row["verdict"] in VERDICTS}
+    return {**earlier, **{" ".join(each.key): list(each.runs) for each in found if each.key in judged and each.runs}}
 
 
 def points(study: Study, of: str) -> dict[str, dict[str, Any]]:
@@ -246,7 +266,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
         records=join_records(good["record"]),
-        runs=tuple(_digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
+        runs=tuple(looks.digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
     )
 
 
@@ -254,11 +274,6 @@ def _shortly(how: str, row: dict[str, Any]) -> str:
     """How a run or a load failed: ``failed: oom``; of a load, its message."""
     kind = row.get("failure_kind") or row.get("message")
     return f"failed: {kind}" if how.startswith("failed") and kind else how
-
-
-def _digest(run: pd.Series) -> str:
-    """Equal for the same run, of one point, in a later check."""
-    return identity.fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
 
 
 def _reason(quantity: str, finished: pd.DataFrame) -> str | None:

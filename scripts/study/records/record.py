@@ -272,15 +272,16 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
 
 
 def _throughput(run: RunDefinition, times: pd.Series, metrics: dict[str, Any]) -> float:
-    """Samples per second of all ranks, with validation; of an ensemble, each member that trained all epochs by its own.
+    """Samples per second of all ranks, with validation, until the last epoch of the slowest has ended.
 
+    Of an ensemble, the samples are those of the members that trained all epochs, and the time is the longest of theirs.
     times: of the epochs in ``history.csv``, which stand for a member of a run of an older version.
     """
     samples = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
     if "member" not in metrics["ranks"][0]:
         return samples * run.ranks / times.sum()
     whole = [rank["member"] for rank in metrics["ranks"] if results.trained_to_the_end(rank)]
-    return sum(samples / (member.get("epochs_s") or times.sum()) for member in whole)
+    return samples * len(whole) / max(member.get("epochs_s") or times.sum() for member in whole)
 
 
 def _time_per_step(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> float | None:

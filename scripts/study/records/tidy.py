@@ -120,6 +120,7 @@ def _run_row(
         "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         **(nothing(TRAINING) | (record["training"] or {})),
+        STEADY: _steady_samples_per_s(record),
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(nothing(QUALITY) | (record["quality"] or {})),
         **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
@@ -156,6 +157,18 @@ def _run_row(
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
         row |= dict.fromkeys((*ensemble.COUNTS, *(f"{name}_read_mb" for name in READING)))
     return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
+
+
+def _steady_samples_per_s(record: dict[str, Any]) -> float | None:
+    """Samples per second of all ranks in the steps of the epochs after the first; None with one epoch.
+
+    None of an ensemble too: the time per step is that of one member.
+    """
+    keys, training = record["parameters"], record["training"] or {}
+    seconds = (training.get("time_per_step_s") or 0) * (training.get("steps_per_epoch") or 0)
+    if not seconds or record["derived"]["epochs_per_rank"] < 2 or keys["ensemble"] > 1:
+        return None
+    return float(record["workload"]["samples_per_rank"] * keys["gpus"] * keys["emulated_ranks"] / seconds)
 
 
 def arms_text(run: PlannedRun) -> str | None:
@@ -230,6 +243,7 @@ STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
 TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
             "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
             "compute_per_step_fastest_s", *STEP_TIMES, "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip
+STEADY = "steady_samples_per_s"
 CHECKSUMS = ("final_weights_crc32", "inputs_crc32")
 METRICS = ("accuracy", "top5_accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
 QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
@@ -237,7 +251,7 @@ QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *targets.MEASURES, *QUALITY,
+    *TRAINING, STEADY, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *targets.MEASURES, *QUALITY,
     *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
     *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS, "gpu_utilisation_pct",
 )  # fmt: skip
@@ -260,7 +274,7 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
             frame["memory_mode"] = NO_MODE
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
         for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
-                     *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED)):  # fmt: skip
+                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED)):  # fmt: skip
             if name not in frame:
                 newer[name] = None
         frame = pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1)

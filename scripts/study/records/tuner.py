@@ -12,11 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from study.core.statistics import smallest_gain
 from study.core.wording import counted
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
 from study.records import arms, pairing
 from study.records.arms import Compared
 
+ASSUMED_NOISE = 0.02  # of a run within its block, for the power of a design before there are runs
 TURN, KEEP, NOT_ENOUGH = "turn", "keep the defaults", "not enough blocks"
 
 
@@ -99,6 +101,27 @@ def unanswerable(study: Study) -> str | None:
         f"set repeats to {most + least} or more in the grids with tuning"
         + (f", or screening_blocks to {least}" if most > least else "")
     )
+
+
+def power(study: Study, noise: float = ASSUMED_NOISE) -> list[str]:
+    """Which gain the design finds with `arms.POWER`: a line for each number of arms and blocks of its baselines.
+
+    noise: standard deviation of the logarithm of one run's throughput within its block.
+    """
+    designs = []
+    for name in _baselines(study):
+        numbers = tuple(map(len, split(study, name)))
+        own = {arm.name for run in study.runs for arm in run.arms if arm.baseline == name and arm.switches}
+        own -= {arm.name for run in study.runs for arm in run.arms if arm.baseline == name and _is_control(arm)}
+        if own and min(numbers) >= arms.LEAST_BLOCKS:
+            designs.append((len(own), *numbers))
+    return [
+        f"make tune: {counted(number, 'arm')}, {screening} screening and {held_out} held-out blocks: if runs of a block "
+        f"differ by {100 * noise:g} % (assumed), a gain of "
+        f"{100 * (smallest_gain(noise, number, screening, held_out, arms.ERROR, arms.POWER) - 1):.2g} % is picked and "
+        f"confirmed with probability {arms.POWER}; it grows with that noise"
+        for number, screening, held_out in dict.fromkeys(designs)
+    ]
 
 
 def answers(study: Study, runs: pd.DataFrame) -> list[Answer]:

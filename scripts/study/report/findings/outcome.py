@@ -15,7 +15,7 @@ from study.core.files import number_or_none
 from study.core.wording import counted, significant
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
-from study.records import comparable
+from study.records import comparable, looks
 from study.records.power import OF_POWER
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
@@ -48,9 +48,19 @@ class Outcome:
     look_for: str | None
 
 
-def outcomes(study: Study, runs: pd.DataFrame) -> list[Outcome]:
-    """The outcomes of all findings of a study. runs: rows of the tidy table, at least those that they compare."""
-    return [outcome(load(name), study, runs) for name in study.findings]
+def outcomes(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Outcome]:
+    """The outcomes of all findings of a study.
+
+    runs: rows of the tidy table, at least those that they compare. earlier: see `outcome`, by the finding's name.
+    """
+    return [outcome(load(name), study, runs, (earlier or {}).get(name)) for name in study.findings]
+
+
+def seen(found: Iterable[Outcome], runs: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+    """The runs of the first verdict of each finding, after these outcomes. runs, earlier: as for `outcomes`."""
+    digests = {row["record"]: looks.digest(row) for _, row in runs.iterrows()}
+    verdicts = {each.name: [digests[name] for name in each.records] for each in found if each.verdict != NOT_ENOUGH}
+    return {**earlier, **verdicts}
 
 
 def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, Any]:
@@ -58,16 +68,23 @@ def as_json(study: Study, machine: str, found: Iterable[Outcome]) -> dict[str, A
     return {"study": study.name, "machine": machine, "findings": [asdict(each) for each in found]}
 
 
-def outcome(finding: Declared, study: Study, runs: pd.DataFrame) -> Outcome:
+def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str] | None = None) -> Outcome:
     """The outcome of one finding.
 
     Runs that failed, were not alone on their host, or lacked cores, and blocks that are incomplete or not alike, are
     left out. Failures take part in the verdict: see `study.records.comparable.survivors_only`.
+
+    first: the runs of an earlier verdict (`study.records.looks`), which stands if repeats were added since.
     """
     runs = runs.assign(overlapped=comparable.disturbed(runs))
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
     why_not = _left_out(finding, rows)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
+    now = pd.concat(used.values())
+    if looks.stands(first, [looks.digest(run) for _, run in now.iterrows()]):
+        late = [run["record"] for _, run in now.iterrows() if looks.digest(run) not in set(first or ())]
+        why_not = why_not | dict.fromkeys(late, "added after a verdict was seen")
+        used = {value: each[~each["record"].isin(late)] for value, each in used.items()}
     found = finding.kind.compare(used)
     verdict, sentence = _stated(finding, found, _survivors(finding, rows, found))
     if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:

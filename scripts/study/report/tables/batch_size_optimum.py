@@ -123,7 +123,7 @@ def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Ser
 
 def _widened(ratio: pairing.Ratio, quantile: float, variance: float) -> pairing.Ratio:
     """The ratio with another interval. variance: of the logarithms, at least."""
-    if math.isnan(ratio.deviation):
+    if math.isnan(ratio.deviation) or math.isnan(ratio.low):  # the latter of survivors
         return ratio
     half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.blocks)
     return dataclasses.replace(ratio, low=ratio.ratio * math.exp(-half), high=ratio.ratio * math.exp(half))

@@ -13,7 +13,9 @@ NOTES = {
     check.FAILURES: "runs or loads failed, or missed the target, more often than in the reference; the others are "
     "survivors, whose values are not compared and not accepted: mend the failures, then run the failed ones again; "
     "failures that are meant need may_fail in the study, or failed in the reference",
-    check.UNCERTAIN: "the interval of the ratio includes a limit: more repeats narrow it",
+    check.UNCERTAIN: "the interval of the ratio includes a limit. Repeats that are added now do not change this "
+    "verdict: adding them until it suits gives false ones. For another check, raise repeats and train all of them "
+    "again, with snakemake --forcerun train",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
     check.NO_RUNS: "the point has no finished run or load: run the study",
     check.NO_VALUE: "runs or loads have finished, but their records have no such value",

@@ -8,12 +8,13 @@ from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
 from study.records.power import POWER
+from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points
 
 FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
-            "time_per_epoch_steady_s", "throughput_samples_per_s", *FLOP, "accuracy", "test_accuracy",
+            "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP, "accuracy", "test_accuracy",
             "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
             "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
 GROWTH_SIGN = "test_growth_sign_accuracy"  # only P1B3 has it
@@ -36,10 +37,10 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
              "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
-             "time_per_epoch_steady_s", "throughput_samples_per_s", *FLOP[1:], "speedup", "speedup_low", "speedup_high",
-             "pairing", "efficiency", "accuracy", "test_accuracy", GROWTH_SIGN, "test_loss", *POWER, "repeats_ok",
-             "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), *FLOP, GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
+             "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP[1:], "speedup",
+             "speedup_low", "speedup_high", "pairing", "efficiency", "accuracy", "test_accuracy", GROWTH_SIGN,
+             "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
+    optional = (*optional_columns(shown), STEADY, *FLOP, GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
     if not (table["pairing"] == pairing.UNPAIRED).any():
         shown.remove("pairing")
     caption = (

@@ -7,10 +7,11 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.records import read_tests
 from study.records.names import runs_of
+from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-MEASURES = ["throughput_samples_per_s", "load_s", "train_s", "shared_read_mb", "storage_read_mb", "runtime_s"]
+MEASURES = ["throughput_samples_per_s", STEADY, "load_s", "train_s", "shared_read_mb", "storage_read_mb", "runtime_s"]
 
 
 @kinds.table(
@@ -31,7 +32,7 @@ def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.join(runs.groupby("storage")[read_tests.COLUMNS].first(), on="storage")
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "storage"], ignore_index=True)
     means = [name for name in read_tests.COLUMNS if "_ci95_" not in name]
-    shown = ["benchmark", "dataset", "loader", "gpus", "storage", *MEASURES[:3], "train_spread_pct", *MEASURES[3:],
+    shown = ["benchmark", "dataset", "loader", "gpus", "storage", *MEASURES[:4], "train_spread_pct", *MEASURES[4:],
              *means, "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
         "training from the folders of the machine's file (storage none: data_dir). train_spread_pct: 100 x (longest / "
