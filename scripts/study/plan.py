@@ -166,7 +166,7 @@ def _power_of_findings(study: Study) -> list[str]:
     least = smallest_detectable(LogSample(blocks, 0.0, math.sqrt(2) * noise), 0.05)
     return [
         f"findings: with {blocks} blocks, if runs of a block differ by {100 * noise:g} % (assumed), a difference of "
-        f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats that are added after a verdict do not change it"
+        f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats added later change no verdict"
     ]
 
 

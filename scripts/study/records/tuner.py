@@ -116,7 +116,7 @@ def power(study: Study, noise: float = ASSUMED_NOISE) -> list[str]:
         if own and min(numbers) >= arms.LEAST_BLOCKS:
             designs.append((len(own), *numbers))
     return [
-        f"make tune: {counted(number, 'arm')}, {screening} screening and {held_out} held-out blocks: if runs of a block "
+        f"make tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
         f"differ by {100 * noise:g} % (assumed), a gain of "
         f"{100 * (smallest_gain(noise, number, screening, held_out, arms.ERROR, arms.POWER) - 1):.2g} % is picked and "
         f"confirmed with probability {arms.POWER}; it grows with that noise"

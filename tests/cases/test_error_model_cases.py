@@ -1,0 +1,329 @@
+"""Intervals hold their level: what enters them, how often one looks, and how they are written. All seeds are fixed."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_findings import GRID, declared, rows, study_of
+
+from study.core.statistics import all_pairs, picked_and_confirmed, ratio_of_means, student
+from study.core.wording import significant
+from study.records import check, looks, pairing, record
+from study.report.findings import outcome
+from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
+from study.report.tables.layout import Table
+
+STUDIES = 400
+LEAST = 0.95 - 4 * math.sqrt(0.05 * 0.95 / STUDIES)  # 4 standard deviations below the level: 0.906
+MOST = 0.05 + 4 * math.sqrt(0.05 * 0.95 / STUDIES)
+
+
+def arm(values, place, arms, along=0.0):
+    blocks = np.arange(len(values))
+    return pd.DataFrame({"block": blocks + 1, "status": "ok", "session": "s", "started_wall_ns": blocks * arms + place,
+                         VALUE: values, ALONG: along})  # fmt: skip
+
+
+def compared(kind, values, names, along=None):
+    """Blocks in rows, arms in columns."""
+    along = np.zeros_like(values) if along is None else along
+    number = len(names)
+    return KINDS[kind].compare(
+        {name: arm(values[:, place], place, number, along[:, place]) for place, name in enumerate(names)}
+    )
+
+
+def share_that_holds(draw, truth):
+    found = [draw() for _ in range(STUDIES)]
+    return float(np.mean([each.low <= truth <= each.high for each in found]))
+
+
+@pytest.mark.case("trend-random-slopes", source="kent-tokyo/chematic #70", right="95 %")
+@pytest.mark.parametrize("arms", [2, 3, 5])
+def test_a_trend_holds_its_level_where_blocks_differ_in_slope(arms, ours):
+    rng, doublings = np.random.default_rng(arms), np.arange(arms)
+    names = [2**each for each in doublings]
+
+    def draw():
+        slopes = rng.normal(0, 3, (6, 1))
+        return compared("trend", 100 + slopes * doublings + rng.normal(0, 0.5, (6, arms)), names)
+
+    share = share_that_holds(draw, 0)
+    ours(f"{100 * share:.1f} %")
+    assert share >= LEAST
+
+
+@pytest.mark.case("follows-noisy-along", source="statsmodels #3187", right="1.00, 95 %")
+@pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("blocks", [6, 20])
+def test_noise_of_along_pulls_no_slope_to_0(noise, blocks, ours):
+    rng = np.random.default_rng(1)
+    estimates = []
+
+    def draw():
+        true = np.array([2.0, 3.0, 4.0]) + rng.normal(0, 0.3, (blocks, 3))
+        found = compared(
+            "follows", true + rng.normal(0, 0.1, true.shape), "abc", true + rng.normal(0, noise, true.shape)
+        )
+        estimates.append(found.estimate)
+        return found
+
+    share = share_that_holds(draw, 1)
+    ours(f"{np.mean(estimates):.2f}, {100 * share:.1f} %")
+    assert np.mean(estimates) == pytest.approx(1, abs=0.06) and share >= LEAST
+
+
+@pytest.mark.case("follows-without-an-effect-on-along", source="our own", right="no verdict, with the reason")
+def test_arms_that_do_not_change_along_give_no_verdict(ours):
+    rng = np.random.default_rng(3)
+    values = rng.normal(0, 1, (6, 3))
+    found = compared("follows", values + rng.normal(0, 0.1, (6, 3)), "abc", values)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    finding = declared(kind="follows", along={"column": "load_s"})
+    verdict, sentence = outcome._stated(finding, found)
+    ours(sentence)
+    assert verdict == "not_enough_runs" and "load_s cannot be shown to change along the values of loader" in sentence
+
+
+@pytest.mark.case("follows-shared-noise", source="our own", right="at most 5 % miss")
+@pytest.mark.parametrize("together", [-0.9, 0.9])
+def test_noise_that_both_quantities_share_gives_no_false_slope(together, ours):
+    """The clock that ends one phase begins the next: the noise of the two is correlated, and the arms differ little."""
+    rng = np.random.default_rng(4)
+
+    def draw():
+        noise = rng.normal(0, 1, (2, 6, 3))
+        true = np.array([0.0, 0.5, 1.0]) + np.zeros((6, 3))
+        own = together * noise[0] + math.sqrt(1 - together**2) * noise[1]
+        return compared("follows", true + own, "abc", true + noise[0])
+
+    missed = 1 - share_that_holds(draw, 1)
+    ours(f"{100 * missed:.1f} %")
+    assert missed <= MOST
+
+
+@pytest.mark.case("arms-in-another-order", source="our own", right="1")
+def test_numbers_are_ordered_by_value_and_not_as_they_are_declared():
+    along = np.array([[4.0, 0.0, 2.0]] * 3) + np.array([[0.0], [0.1], [0.2]])
+    found = compared("follows", along.copy(), [4, 0, 2], along)
+    assert (found.estimate, found.low, found.high) == pytest.approx((1, 1, 1))
+
+
+@pytest.mark.case("rounding-of-floats-is-no-effect", source="our own", right="no effect within")
+def test_rounding_of_floats_has_no_verdict():
+    """0.1 + 0.2 is not 0.3: shares that are equal up to rounding differ by nothing."""
+    values = np.array([[0.3, 0.1 + 0.2]] * 3)
+    for kind, no_effect in (("ratio", 1), ("trend", 0)):
+        found = compared(kind, values, [1, 2])
+        assert (found.low, found.high) == (no_effect, no_effect)
+
+
+@pytest.mark.case("coverage", source="sharkdp/hyperfine #483", right="95 %")
+@pytest.mark.parametrize("kind", ["ratio", "trend"])
+def test_intervals_hold_their_level(kind, ours):
+    rng = np.random.default_rng(5)
+    arms = 2 if kind == "ratio" else 3
+
+    def draw():
+        drift = np.exp(rng.normal(0, 0.1, (6, 1))) if kind == "ratio" else 1
+        return compared(
+            kind, np.array([8.0, 10.0, 12.0])[:arms] * drift * (1 + rng.normal(0, 0.03, (6, arms))), [1, 2, 4][:arms]
+        )
+
+    share = share_that_holds(draw, 0.8 if kind == "ratio" else 2)
+    ours(f"{100 * share:.1f} %")
+    assert share >= LEAST
+
+
+@pytest.mark.case("batch-size-winner", source="keras-team/keras-tuner #1018", right="at most 5 % of tables")
+@pytest.mark.parametrize(("number", "blocks"), [(8, 5), (8, 3), (4, 3)])
+def test_the_best_of_equals_is_not_told_apart(number, blocks, ours):
+    """The rule of table batch_size_optimum, on many tables at once."""
+    rng = np.random.default_rng(6)
+    values = rng.normal(0, 0.02, (4000, blocks, number))
+    differences = values[..., None] - values[..., None, :]
+    own = differences.var(axis=1, ddof=1)
+    common = own.sum(axis=(1, 2)) / (number * (number - 1))
+    half = all_pairs(number, (number - 1) * (blocks - 1), 0.05) * np.sqrt(
+        np.maximum(own, common[:, None, None]) / blocks
+    )
+    told = (np.abs(differences.mean(axis=1)) > half).any(axis=(1, 2)).mean()
+    ours(f"{100 * told:.1f} %")
+    assert told <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 4000)
+
+
+def test_all_pairs_of_two_is_student_s_t():
+    assert all_pairs(2, 4, 0.05) == pytest.approx(student(4, 0.025), rel=1e-4)
+
+
+@pytest.mark.case("mean-against-others-interval", source="sharkdp/hyperfine #523", right="5 %")
+@pytest.mark.parametrize("repeats", [3, 20])
+def test_equal_losses_are_told_apart_in_5_percent(repeats, ours):
+    rng = np.random.default_rng(7)
+    wrong = 0
+    for _ in range(STUDIES):
+        one, other = (arm(rng.normal(0.5, 0.02, repeats), 0, 2).rename(columns={VALUE: "test_loss"}) for _ in "ab")
+        _, low, high = pairing.difference(one, other, "test_loss")
+        wrong += low > 0 or high < 0
+    ours(f"{100 * wrong / STUDIES:.1f} %")
+    assert wrong / STUDIES <= MOST
+
+
+@pytest.mark.case("optional-stopping", source="zombocom/derailed_benchmarks #164", right="at most 5 %")
+def test_looking_again_does_not_change_a_verdict(ours):
+    study = study_of({**GRID, "repeats": 10})
+    rng = np.random.default_rng(8)
+    finding, wrong, studies = declared(), 0, 100
+    for _ in range(studies):
+        runs = rows(study, lambda run: float(np.exp(rng.normal(0, 0.02))))
+        first = None
+        verdicts = set()
+        for blocks in (3, 6, 10):
+            there = runs[runs["block"] <= blocks]
+            found = outcome.outcome(finding, study, there, first)
+            first = outcome.seen([found], there, {})["test"]
+            verdicts.add(found.low > 0 or found.high < 0)
+        wrong += True in verdicts
+        assert len(verdicts) == 1 and "14 added after a verdict was seen" in found.sentence
+    ours(f"{100 * wrong / studies:.0f} %")
+    assert wrong / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
+
+
+@pytest.mark.case("optional-stopping-of-a-check", source="our own", right="the first check stands")
+def test_repeats_added_to_an_uncertain_check_do_not_enter(ours):
+    def series(values):
+        runs = tuple(f"run{place}" for place in range(len(values)))
+        return check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", runs=runs)
+
+    accepted = {
+        each.key: each
+        for each in check.accept([check.Series("runtime_s", "p", "s", [10.0, 10.1, 10.2], None, 0.02)], {})
+    }
+    early = [series([10.1, 10.3, 10.5])]
+    table = check.compare(early, accepted)
+    assert table["verdict"].iloc[0] == check.UNCERTAIN
+    noted = check.seen(early, table, {})
+    later = check.first_seen([series([10.1, 10.3, 10.5, 12.0, 12.1, 12.0, 12.1])], noted)
+    again = check.compare(later, accepted)
+    ours(again["verdict"].iloc[0])
+    assert again["repeats"].iloc[0] == 3 and again["verdict"].iloc[0] == check.UNCERTAIN
+    assert again["reason"].iloc[0] == check.ADDED_LATER
+
+
+@pytest.mark.case("runs-that-were-trained-again", source="our own", right="a new verdict")
+def test_runs_that_were_trained_again_give_a_new_verdict(tmp_path):
+    assert looks.stands(["a", "b"], ["a", "b", "c"])
+    assert not looks.stands(["a", "b"], ["a", "b"]) and not looks.stands(["a", "b"], ["b", "c", "d"])
+    assert not looks.stands(None, ["a"])
+    looks.write(tmp_path, "findings", {"x": ["a"]})
+    assert looks.read(tmp_path, "findings") == {"x": ["a"]} and looks.read(tmp_path, "check") == {}
+
+
+@pytest.mark.case("rounding", source="GoogleChrome/lighthouse-ci #31", right="an interval that excludes 1 shows it")
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(1.0004, 1.04, "yes"), (0.9996, 1.04, "no"), (1 + 1e-9, 1.04, "yes")]
+)
+def test_the_printed_interval_agrees_with_the_verdict(low, high, verdict, ours):
+    found = outcome._stated(declared(kind="ratio"), Estimate(1.02, low, high, 6, True))
+    ours(found[1])
+    printed = float(found[1].split("interval ")[1].split(" to ")[0])
+    assert found[0] == verdict and (printed > 1) == (low > 1) and (printed < 1) == (low < 1)
+
+
+@pytest.mark.case("rounding-within", source="GoogleChrome/lighthouse-ci #31", right="0.9896 is below 0.99")
+def test_margins_and_bounds_are_visible_too():
+    _, sentence = outcome._stated(declared(kind="ratio", within=1), Estimate(1.0, 0.9896, 1.0096, 6, True))
+    assert "0.9896 to 1.01" not in sentence and "interval 0.9896 to 1.0096" in sentence.replace("1.00960", "1.0096")
+    _, sentence = outcome._stated(declared(), Estimate(99.96, 99.951, 99.9996, 6, True))
+    assert "100 %" not in sentence
+    assert significant(-0.00001, (0,)) == "-1e-05" and significant(1234.9, (1235,)) == "1234.9"
+
+
+@pytest.mark.case("rounding-in-tables", source="our own", right="1.00004 and 0.05")
+def test_tables_show_on_which_side_of_no_effect_an_interval_ends():
+    frame = pd.DataFrame({"throughput_ratio_low": [1.00004, 0.99996, 1.2], "p_holm": [0.049999, 0.050001, 0.3]})
+    text = Table("t", "c", frame, list(frame)).markdown()
+    assert "1.00004" in text and "0.99996" in text and "1.200" in text and "0.049999" in text
+
+
+@pytest.mark.case("percent-of-a-share", source="hyrise #2250", right="50 % of the share")
+def test_a_reduction_of_a_share_says_of_what(ours):
+    study = study_of(GRID)
+    runs = rows(study, lambda run: 10.0, load_s=lambda run: 2.0 if run["loader"] == "chunked" else 4.0)
+    found = outcome.outcome(declared(quantity={"column": "load_s", "share_of": "runtime_s"}), study, runs)
+    ours(found.sentence)
+    assert found.unit == "% of the share" and "Shorter by 50 % of the share" in found.sentence
+
+
+@pytest.mark.case("first-epoch-in-throughput", source="alpa-projects/alpa #823", right="0.952")
+def test_findings_of_equivalence_leave_out_the_first_epoch(ours):
+    from study.records.tidy import _steady_samples_per_s
+
+    def steady(step):
+        training = {"time_per_step_s": step, "steps_per_epoch": 50}
+        keys = {"gpus": 1, "emulated_ranks": 1, "ensemble": 1}
+        return _steady_samples_per_s({"parameters": keys, "derived": {"epochs_per_rank": 3}, "training": training,
+                                      "workload": {"samples_per_rank": 1000}})  # fmt: skip
+
+    found = steady(2.1 / 50) / steady(2.0 / 50)
+    ours(f"{found:.3f}")
+    assert found == pytest.approx(0.952, abs=0.001)
+    from study.report.findings import declaration
+
+    for name in ("jpeg_files", "lmdb"):
+        assert declaration.load(f"{name}_as_fast_as_tfrecord").quantity.column == "steady_samples_per_s"
+
+
+@pytest.mark.case("ensemble-throughput", source="tenstorrent/tt-xla #5745", right="80 samples/s")
+def test_an_ensemble_s_throughput_counts_until_the_last_member(ours):
+    from types import SimpleNamespace
+
+    run = SimpleNamespace(emulated_ranks=1, ranks=2)
+    members = [{"number": place, "failure": None, "epochs_s": each} for place, each in enumerate((10.0, 100.0))]
+    metrics = {"workload": {"samples_per_rank": 1000}, "ranks": [{"rank": 0, "member": each} for each in members]}
+    found = record._throughput(run, pd.Series([2.5] * 4), metrics)
+    ours(f"{found:g} samples/s")
+    assert found == pytest.approx(80)
+
+
+@pytest.mark.case("tables-coverage", source="MikkoParkkola/mcp-gateway #615", right="95 %")
+def test_plus_or_minus_of_three_repeats_holds(ours):
+    from study.core.statistics import summarize
+
+    rng = np.random.default_rng(9)
+    found = [summarize(rng.normal(1, 0.03, 3)) for _ in range(STUDIES)]
+    share = float(np.mean([abs(each.mean - 1) <= each.ci95 for each in found]))
+    ours(f"{100 * share:.1f} %")
+    assert share >= LEAST
+
+
+@pytest.mark.case("tune-power", source="keras-team/keras-tuner #1018", right="37 % and 80 %")
+def test_the_power_of_a_design_is_that_of_simulated_studies(ours):
+    found = [picked_and_confirmed(math.log(1.05), 0.02, 5, blocks, blocks, 0.05) for blocks in (3, 5)]
+    ours(" and ".join(f"{100 * each:.0f} %" for each in found))
+    assert found == pytest.approx([0.37, 0.80], abs=0.03)
+    assert picked_and_confirmed(0.0, 0.02, 5, 3, 3, 0.05) <= 0.025
+
+
+@pytest.mark.case("check-false-alarms", source="catapult #3936", right="at most 5 %")
+def test_a_check_raises_few_false_alarms(ours):
+    rng = np.random.default_rng(10)
+
+    def series(values):
+        return [check.Series("runtime_s", "p", "s", list(values), None, 0.02, code="c", records="r")]
+
+    alarms = 0
+    for _ in range(STUDIES):
+        before, now = np.exp(rng.normal(0, 0.02, (2, 5)))
+        accepted = {each.key: each for each in check.accept(series(10 * before), {})}
+        alarms += check.compare(series(10.2 * now), accepted)["verdict"].iloc[0] == check.REGRESSION
+    ours(f"{100 * alarms / STUDIES:.1f} %")
+    assert alarms / STUDIES <= MOST
+
+
+def test_fieller_without_noise_below_is_student_s_t():
+    found = ratio_of_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 0.025)
+    half = student(2, 0.025) / math.sqrt(3)
+    assert found == pytest.approx((2, 2 - half, 2 + half))
+    assert all(map(math.isnan, ratio_of_means([1.0, 2.0], [0.0, 0.0], 0.025)))
