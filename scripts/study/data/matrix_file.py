@@ -44,11 +44,12 @@ def load(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.flo
             if (len(shape), dtype, fortran) != (2, np.dtype("<f4"), False):
                 raise ValueError(f"it holds {dtype} of shape {shape}, not rows of float32")
             _check_size(handle.tell(), shape, dtype, os.fstat(handle.fileno()).st_size)
-        except ValueError:
+        except ValueError as error:
+            what: object = error
             if (kind := kind_of(path)) is not None and "NumPy" not in kind.name:
-                error = ValueError(f"it is {kind.name}")
+                what = f"it is {kind.name}"
             raise StudyError(
-                f"{path}: is no whole converted matrix ({error}); delete it, and it is converted again"
+                f"{path}: is no whole converted matrix ({what}); delete it, and it is converted again"
             ) from None
     return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
 

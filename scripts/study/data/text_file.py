@@ -5,7 +5,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def opened(path: AnyPath, see: Callable[[memoryview], object] | None = None) -> 
     """
     with open(path, "rb", buffering=0) as raw, _named_errors(path):
         stored = io.BufferedReader(raw if see is None else _Seen(raw, see), BUFFER_BYTES)
-        yield gzip.GzipFile(fileobj=stored) if is_compressed(path) else stored
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=stored) if is_compressed(path) else stored)
 
 
 def tfrecord_compression(path: AnyPath) -> str:

@@ -1,5 +1,6 @@
 """Draw arms against their baseline: a forest plot per baseline, the baseline against itself in the last rows."""
 
+import functools
 import textwrap
 from dataclasses import dataclass
 
@@ -128,10 +129,14 @@ def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, fl
     axes.grid(axis="x")
 
 
+def _with_decimals(number: float, decimals: int) -> str:
+    return f"{number:.{decimals}f}"
+
+
 def _write_numbers(axes: Axes, row: dict[str, object], place: float) -> None:
     """The ratio with its interval and the number of failed runs, right of the panel."""
     ratio, *ends = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
-    low, high = (as_clear(end, (1,), 2, lambda decimals, end=end: f"{end:.{decimals}f}") for end in ends)
+    low, high = (as_clear(end, (1,), 2, functools.partial(_with_decimals, end)) for end in ends)
     interval = f" ({low} to {high})" if np.isfinite(ends).all() else ""
     numbers = "" if np.isnan(ratio) else f"{ratio:.2f}{interval}"
     failed = f"{row['repeats_failed']} failed" if row["repeats_failed"] else ""

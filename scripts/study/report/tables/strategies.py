@@ -86,7 +86,8 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
     compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
     error = pairing.ERROR / max(1, compared)  # Bonferroni: of all points with the same base together
-    loss = pairing.difference(*(runs_of(runs, each["records"]) for each in (row, base)), "test_loss", error)
+    own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
+    loss = pairing.difference(own, of_base, "test_loss", error)
     return found | dict(zip(LOSS, loss, strict=True)) | {"test_loss_against_horovod": _verdict(*loss[1:])}
 
 

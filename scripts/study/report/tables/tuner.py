@@ -149,8 +149,8 @@ def _gain(arm: Compared) -> str:
 
 
 def _change(ratio: Ratio) -> str:
-    value, low, high = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
-    value, low, high = (significant(each, (0,), sign="+") for each in (value, low, high))
+    changes = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
+    value, low, high = (significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
 
 
