@@ -81,7 +81,7 @@ def test_arms_that_do_not_change_along_give_no_verdict(ours):
     found = compared("follows", values + rng.normal(0, 0.1, (6, 3)), "abc", values)
     assert (found.low, found.high) == (-math.inf, math.inf)
     finding = declared(kind="follows", along={"column": "load_s"})
-    verdict, sentence = outcome._stated(finding, found)
+    verdict, sentence = outcome._stated(finding, found, None)
     ours(sentence)
     assert verdict == "not_enough_runs" and "load_s cannot be shown to change along the values of loader" in sentence
 
@@ -225,7 +225,7 @@ def test_runs_that_were_trained_again_give_a_new_verdict(tmp_path):
     ("low", "high", "verdict"), [(1.0004, 1.04, "yes"), (0.9996, 1.04, "no"), (1 + 1e-9, 1.04, "yes")]
 )
 def test_the_printed_interval_agrees_with_the_verdict(low, high, verdict, ours):
-    found = outcome._stated(declared(kind="ratio"), Estimate(1.02, low, high, 6, True))
+    found = outcome._stated(declared(kind="ratio"), Estimate(1.02, low, high, 6, True), None)
     ours(found[1])
     printed = float(found[1].split("interval ")[1].split(" to ")[0])
     assert found[0] == verdict and (printed > 1) == (low > 1) and (printed < 1) == (low < 1)
@@ -233,9 +233,9 @@ def test_the_printed_interval_agrees_with_the_verdict(low, high, verdict, ours):
 
 @pytest.mark.case("rounding-within", source="GoogleChrome/lighthouse-ci #31", right="0.9896 is below 0.99")
 def test_margins_and_bounds_are_visible_too():
-    _, sentence = outcome._stated(declared(kind="ratio", within=1), Estimate(1.0, 0.9896, 1.0096, 6, True))
+    _, sentence = outcome._stated(declared(kind="ratio", within=1), Estimate(1.0, 0.9896, 1.0096, 6, True), None)
     assert "0.9896 to 1.01" not in sentence and "interval 0.9896 to 1.0096" in sentence.replace("1.00960", "1.0096")
-    _, sentence = outcome._stated(declared(), Estimate(99.96, 99.951, 99.9996, 6, True))
+    _, sentence = outcome._stated(declared(), Estimate(99.96, 99.951, 99.9996, 6, True), None)
     assert "100 %" not in sentence
     assert significant(-0.00001, (0,)) == "-1e-05" and significant(1234.9, (1235,)) == "1234.9"
 

@@ -4,7 +4,7 @@ import pytest
 
 from study.core.errors import StudyError
 from study.launch import variables
-from study.machines import host_file, machine, queues, slurm_plugin
+from study.machines import host_file, job_variables, machine, queues, slurm_plugin
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import State
 
@@ -121,7 +121,7 @@ def test_a_job_of_another_batch_system_is_not_the_run_s(ours):
     local = machine.load("local")
     ours(f"job: {queues.job(STALE, local)}")
     assert queues.job(STALE, local) is None
-    assert queues.without_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
+    assert job_variables.without_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
     assert variables.queues is queues
 
 

@@ -43,7 +43,7 @@ BAD = {
     "a label that there is not": ((GOOD + "7,2,3\n").encode(), ["line 4, column 1", "label"]),
     "quoted numbers": ((GOOD + '1,"2",3\n').encode(), ["line 4, column 2", "quote"]),
     "a byte-order mark": (b"\xef\xbb\xbf" + GOOD.encode(), ["line 1, column 1"]),
-    "UTF-16": (GOOD.encode("utf-16"), ["line 1"]),
+    "UTF-16": (GOOD.encode("utf-16"), ["UTF-16", "iconv"]),
     "Latin-1": ((GOOD + "1,2,3\n").encode().replace(b"4.25", b"4\xb75"), ["line 2, column 3"]),
     "zero bytes": ((GOOD + "1,2\0,3\n").encode(), ["line 4, column 2", "zero byte"]),
     "semicolons for commas": (GOOD.replace(",", ";").encode(), ["line 1"]),

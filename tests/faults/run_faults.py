@@ -1,7 +1,6 @@
 """What happens to runs: ranks and launchers that die, stop, hang or are cut off; real processes and real signals."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,8 @@ import psutil
 import yaml
 from place import SCRIPTS, WAIT_S, one_line_error, signal_and_wait
 from registry import fault
+
+from study.core import files
 
 LONG = {"epochs": 100_000}
 ENDLESS_LOAD = {"loader": "read_csv", "straggler_loads": 10**9, "trace": True}  # of the last rank
@@ -224,10 +225,11 @@ def python_error(place):
     """A failed record of kind error with the rank's own message; no process is left."""
     broken = place.folder / "train.npy"
     broken.write_bytes(b"not a matrix")
-    os.utime(broken, (0, 0))  # older than its sidecar, so that its checksum is not compared
-    path = place.definition()["data"]["train"]["sidecar"]
+    described = files.read_json(place.definition()["data"]["train"]["sidecar"])
+    sidecar = place.folder / "train.json"
+    files.write_sealed(sidecar, described | {"sha256": files.sha256(broken)})  # so that only the rank sees the fault
     place.injected()
-    place.run(data={"train": {"path": str(broken), "sidecar": path}})
+    place.run(data={"train": {"path": str(broken), "sidecar": str(sidecar)}})
     place.detected()
     assert "train.npy" in failed(place, "error", "load")["message"]
 

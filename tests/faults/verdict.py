@@ -15,14 +15,14 @@ from study.records.record import read_record, verify
 
 # Columns of what is measured, by the ends of their names: they differ from run to run.
 UNITS = re.compile(r"_(s|ns|w|j|js)$|_per_s$|_per_j$|per_ci95|_per_step$|_read_mb$|_read_ci95_mb$|peak_memory")
-NOT_COMPARED = {"session", "started_wall_ns"}
+NOT_COMPARED = {"session", "started_wall_ns", "started_monotonic_ns", "overlapped"}
 MEASURED = {"load_share", "cpu_busy", "cpu_limited", "step_time_jitter",
             "flop_utilisation", "flop_per_s_per_rank", "power_gap_s", "timeline_lost"}  # fmt: skip
 # Energy of phases that may be shorter than the time between two readings.
 SHORT = {f"{phase}_energy_j" for phase in ("load", "preprocess", "broadcast", "evaluate")}
 # What tells how a run ended.
 ENDING = {"status", "failure_kind", "failure_phase", "failure_message", "failures", "repeats_ok", "repeats_failed",
-          "repeats_resumed", "resumed_after_epoch", "workers_lost"}  # fmt: skip
+          "repeats_resumed", "resumed_after_epoch", "workers_lost", "checks"}  # fmt: skip
 # What a run lacks whose sampler was lost, with this reason.
 POWER = re.compile(r"power|energy|_w$|_j$|_per_j$")
 LOST_SAMPLER = "the sampler does not cover it"

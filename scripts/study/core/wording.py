@@ -16,7 +16,7 @@ def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable
         digits: at least so many.
         write: from a number of digits to the text.
     """
-    sides = [(limit, (value > limit) - (value < limit)) for limit in limits]
+    sides = [(limit, int(value > limit) - int(value < limit)) for limit in limits]
     for number in range(digits, MOST_DIGITS):
         text = write(number)
         if all((float(text) > limit) - (float(text) < limit) == side for limit, side in sides):

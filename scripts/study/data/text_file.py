@@ -39,8 +39,11 @@ def opened(path: AnyPath, see: Callable[[memoryview], object] | None = None) -> 
         OSError: the file cannot be read.
     """
     with open(path, "rb", buffering=0) as raw, _named_errors(path):
-        stored = io.BufferedReader(raw if see is None else _Seen(raw, see), BUFFER_BYTES)
-        yield cast(IO[bytes], gzip.GzipFile(fileobj=stored) if is_compressed(path) else stored)
+        compressed = is_compressed(path)
+        # A larger buffer would read more of a text than is asked for, such as its first line.
+        size = BUFFER_BYTES if compressed else io.DEFAULT_BUFFER_SIZE
+        stored = io.BufferedReader(raw if see is None else _Seen(raw, see), size)
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=stored) if compressed else stored)
 
 
 def tfrecord_compression(path: AnyPath) -> str:

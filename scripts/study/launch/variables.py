@@ -12,7 +12,8 @@ from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.instruments.heartbeats import LIMIT_VARIABLE
-from study.machines import queues, remote
+from study.machines import remote
+from study.machines.job_variables import without_other_jobs
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 # Grid keys that are variables: {key: (variable, from the key's value to the variable's)}.
@@ -36,7 +37,7 @@ def of_ranks(
     """
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
-    shell = queues.without_other_jobs(shell, run.machine)
+    shell = without_other_jobs(shell, run.machine)
     return {**without_steering(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
 
 

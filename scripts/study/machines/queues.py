@@ -11,6 +11,7 @@ from study.core.errors import StudyError
 from study.core.wording import counted
 from study.machines import launchers, packing
 from study.machines.batch_systems import BATCH_SYSTEMS
+from study.machines.job_variables import without_other_jobs
 
 MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
 LAST_S = 90  # last part of a job, before which a run must have ended
@@ -95,32 +96,6 @@ def resources(ranks: Callable[[Any], int], machine: dict[str, Any], variables: M
         if machine["gpus_per_rank"]:
             asked["gres"] = lambda wildcards: f"gpu:{min(ranks(wildcards), machine['ranks_per_node'])}"
     return asked
-
-
-# Variables of each batch system's jobs and of the launchers in them, by their prefixes.
-OF_JOBS: dict[str, tuple[str, ...]] = {
-    "slurm": ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_"),
-    "pbs": ("PBS_", "PALS_"),
-    "lsf": ("LSB_", "LSF_PM_", "JSM_"),
-    "cobalt": ("COBALT_", "ALPS_"),
-}
-# Of a process that a launcher has started; set in the job's own processes only.
-OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_",
-                "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_FILE_LOCATION",
-                "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_", "MV2_COMM_WORLD_")  # fmt: skip
-
-
-def without_other_jobs(variables: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
-    """``variables`` without those of batch jobs that are not the machine's: a shell keeps those of a job that is over.
-
-    Launchers obey them: Open MPI would start ranks on the nodes of ``SLURM_NODELIST``.
-    """
-    own = machine.get("scheduler")
-    others = [prefix for name, prefixes in OF_JOBS.items() if name != own for prefix in prefixes]
-    others = [prefix for prefix in others if prefix not in OF_JOBS.get(own or "", ())]
-    if own is None:
-        others += [*OF_LAUNCHERS, "STUDY_JOB_"]
-    return {name: value for name, value in variables.items() if not name.startswith(tuple(others))}
 
 
 def job(variables: Mapping[str, str], machine: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
