@@ -42,7 +42,9 @@ def _state(folder):
     outcome = folder / "outcome.json"
     if outcome.exists():
         record = folder / "record.json"  # it also has what the run's checks found
-        ended = read_record(record) if record.exists() else checked.load_json(outcome, "outcome")
+        ended = checked.load_json(outcome, "outcome")
+        if ended["status"] == "ok" and record.exists():
+            ended = read_record(record)
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
