@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256
 from study.data import file_sets
@@ -98,7 +98,7 @@ def _differs(described: dict[str, Any], now: State, paths: Sequence[str], classe
     """Whether files are certainly not those of a conversion that kept no state."""
     source = described["source"]
     if classes is not None:
-        held = (described["shape"][0], source["bytes"], described["class_names"])
+        held = (described["shape"][0], source["bytes"], described.get("class_names"))
         return bool(held != (now.files, now.bytes, classes))
     if "codes" not in described or len(paths) > 1:
         return False
@@ -107,8 +107,12 @@ def _differs(described: dict[str, Any], now: State, paths: Sequence[str], classe
 
 def _described(sidecar: AnyPath) -> dict[str, Any] | None:
     """The content of a sidecar; None if there is none that can be read: its file is then converted."""
+    known = checked.named_schema("sidecar")["properties"]
+    used = {name: known[name] for name in ("source", "shape", NOTE)}  # the others may be long
     try:
-        found = json.loads(Path(sidecar).read_bytes())
-        return found if found["source"] and found["shape"] else None
-    except (OSError, ValueError, TypeError, KeyError):
+        found: dict[str, Any] = checked.load_json(
+            sidecar, {"type": "object", "required": ["source", "shape"], "properties": used}
+        )
+    except StudyError:
         return None
+    return found

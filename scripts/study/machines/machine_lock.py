@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import socket
@@ -170,11 +171,12 @@ def _note(descriptor: int, purpose: str, limit_s: float) -> None:
 
 
 def _holder(descriptor: int) -> dict[str, Any]:
-    """What the holder wrote down; empty if it has not yet."""
+    """What the holder wrote down; empty if it has not yet, or if it cannot be read."""
     try:
         note = json.loads(os.pread(descriptor, 1 << 16, 0))
-        return {**note, "until_s": float(note["until_s"])}
-    except (OSError, ValueError, TypeError, KeyError):
+        until_s = float(note["until_s"])
+        return {**note, "until_s": until_s} if math.isfinite(until_s) else {}
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return {}
 
 

@@ -22,6 +22,7 @@ import pandas as pd
 
 from study.core import cores, units
 from study.core.environment import RANKS_GO_ON
+from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.experiment import autotuning
 from study.launch.variables import SWITCHES
@@ -128,12 +129,25 @@ def _differs_in_steering(runs: pd.DataFrame) -> bool:
     """Whether runs differ in variables that no key explains in which they differ."""
     if "machine" in runs and runs["machine"].nunique() > 1:
         return False
-    known = [parsed_json(text) for text in runs["steering"].dropna().unique()]
+    known = [_steering(text) for text in runs["steering"].dropna().unique()]
     explained = {
         name for key, names in SET_BY.items() if key in runs and runs[key].nunique(dropna=False) > 1 for name in names
     }
     names = {name for each in known for name in each} - explained - set(OF_FOLDER)
     return any(len({each.get(name) for each in known}) > 1 for name in names)
+
+
+def _steering(text: Any) -> dict[str, str]:
+    """The variables of a value of the column ``steering``."""
+    try:
+        found = parsed_json(text)
+        if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+            return found
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise StudyError(
+        f"runs.csv: column steering: {str(text)[:80]!r} lists no variables; delete runs.csv to have it made again"
+    )
 
 
 def steering_text(steering: Mapping[str, str]) -> str:

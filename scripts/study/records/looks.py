@@ -12,19 +12,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from study.core.files import read_json, write_json
+from study.core import checked
+from study.core.files import write_json
 from study.experiment import identity
 
 FOLDER = "first_verdicts"  # in a study's results
 Looks = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
 DIGITS = 12  # of a run's digest
+SCHEMA = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}  # of `Looks`
 
 
 def read(folder: Path, of: str) -> dict[str, list[str]]:
-    """The looks of findings or of checks; none without a file. folder: of the study's results."""
+    """The looks of findings or of checks; none without a file. folder: of the study's results.
+
+    Raises `StudyError` for a damaged file: without it, a verdict of more runs would count as the first one.
+    """
     path = folder / FOLDER / f"{of}.json"
-    found = read_json(path) if path.exists() else {}
-    return found if isinstance(found, dict) else {}
+    found: dict[str, list[str]] = checked.load_json(path, SCHEMA) if path.exists() else {}
+    return found
 
 
 def write(folder: Path, of: str, looks: Looks) -> None:
