@@ -1,17 +1,21 @@
 """Data of benchmarks: tables, their conversions, sidecars, scalers, and the formats that loads are measured with."""
 
+import gzip
 import io
 import json
 import math
+import zipfile
+import zlib
 
 import damage
 import hypothesis.strategies as st
 import numpy as np
-from readers import Reader, reader
+from readers import NOTHING_TO_COMPARE, Reader, reader
 
+from study.core import file_kinds
 from study.core.errors import StudyError
 from study.core.files import noted_checksum
-from study.data import arrow_blocks, feature_scaling, formats, loaders, text_table
+from study.data import arrow_blocks, feature_scaling, formats, loaders, source_state, text_table
 from study.data.conversion import convert
 from study.data.tabular import SEPARATORS, Form
 
@@ -96,20 +100,92 @@ for _kind in FORMS:
     reader(
         f"a dataset's table with {_kind}",
         "csv",
-        "study.data.text_table:Stream.blocks",
+        "study.data.text_file:opened",
+        "study.data.text_file:content",
+        "study.data.text_file:_Seen.readinto",
         "study.data.text_table:_whole_lines",
         "study.data.text_table:_Buffers.read",
-        "study.data.text_table:column_names",
-        "study.data.text_lines:TextLines.read",
-        "study.data.table_faults:describe",
-        "study.data.table_faults:find_fault",
         "study.data.conversion:_blocks",
         "study.data.loaders:read_csv",
         "study.data.loaders:chunked",
-        "study.data.loaders:dask",
+        "study.data.loaders:_loadtxt",
         "study.data.loaders:_parsed",
-        "study.data.loaders:numpy",
     )(type(_kind, (Dataset,), {"kind": _kind}))
+
+
+@reader("a dataset's table that gzip compressed", "gz", "study.data.text_file:opened", "study.data.text_file:content")
+class CompressedTable(Dataset):
+    """The content decides whether it is decompressed, not the name."""
+
+    kind = "categories"
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        return path
+
+    def damage(self, content):
+        return damage.gz_files(content, damage.csv_files)
+
+    def expect(self, path):
+        content = path.read_bytes()
+        plain = path.with_name("plain.csv")
+        plain.write_bytes(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
+        return bits(independent(plain, self.spec))
+
+
+@reader("a file of another kind", "zip", "study.core.file_kinds:first_bytes", "study.core.file_kinds:_zipped")
+class OtherKind(Reader):
+    """What a file is called never fails; a damaged archive is still one."""
+
+    def prepare(self, folder):
+        path = folder / "source.csv"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("xl/workbook.xml", "<?xml version='1.0'?>" * 20)
+            archive.writestr("xl/sheet.xml", "")
+        self.whole = path.read_bytes()
+        return path
+
+    def damage(self, content):
+        more = [gzip.compress(content), gzip.compress(content)[:-9], zlib.compress(content)[:30], content[:40]]
+        return damage.cut(content, (b"\0", b"\xff", b"PK\x05\x06", b"PK\x01\x02")) | st.sampled_from(more)
+
+    def read(self, path):
+        kind = file_kinds.kind_of(path)
+        assert file_kinds.instead_or_bytes(path)
+        return path.read_bytes() != self.whole or "Excel" in kind.name
+
+    def expect(self, path):
+        return True
+
+
+@reader("the note of what was converted, in a sidecar", "json", "study.data.source_state:_described")
+class Note(Reader):
+    """A source that was not changed keeps its token, or is converted again because the note cannot be read."""
+
+    def prepare(self, folder):
+        self.source = folder / "source.csv"
+        self.source.write_text("1,2.5\n3,4.5\n")
+        convert(self.source, folder / "out.npy", folder / "out.json", Form.of({"header": False}), token="abc")
+        return folder / "out.json"
+
+    def damage(self, content):
+        return damage.json_files(content)
+
+    def read(self, path):
+        source_state.token([str(self.source)], path, ["a"])
+        return source_state.token([str(self.source)], path)
+
+    def expect(self, path):
+        try:
+            told = json.loads(path.read_text())
+            noted = told["read"]
+            state = source_state.state([str(self.source)])
+            same = (noted["files"], noted["bytes"], noted["digest"]) == (state.files, state.bytes, state.digest)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return NOTHING_TO_COMPARE
+        found = self.read(path)
+        return NOTHING_TO_COMPARE if found is None else noted["token"] if same else state.digest[:12]
 
 
 @reader("a dataset's table, without the compiled parser", "csv", "study.data.arrow_blocks:_numbers")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import struct
+import zlib
 
 import damage
 import hypothesis.strategies as st
@@ -107,6 +108,44 @@ class UserRecords(Layout):
         return found
 
 
+class CompressedRecords(UserRecords):
+    """The same, compressed."""
+
+    compress = decompress = None
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        self.plain = path.read_bytes()
+        path.write_bytes(self.compress(self.plain))
+        return path
+
+    def damage(self, content):
+        inside = super().damage(self.plain).map(self.compress)
+        return st.one_of(inside, inside, damage.cut(content, (b"\0", b"\xff")), self.others(content))
+
+    def others(self, content):
+        return st.sampled_from([content[:-1], content[:-4], content[:20], content + b"x", content + content, b""])
+
+    def expect(self, path):
+        content = path.read_bytes()
+        plain = path.with_name("plain.tfrecord")
+        plain.write_bytes(self.decompress(content) if content[:1] == self.compress(b"")[:1] else content)
+        return super().expect(plain)
+
+
+@reader("images in a user's TFRecords that gzip compressed", "tfrecord", "study.data.text_file:opened", slow=True)
+class GzipRecords(CompressedRecords):
+    compress, decompress = staticmethod(gzip.compress), staticmethod(gzip.decompress)
+
+    def others(self, content):
+        return damage.gz_files(content)
+
+
+@reader("images in a user's TFRecords that zlib compressed", "tfrecord", "study.data.text_file:_check_zlib", slow=True)
+class ZlibRecords(CompressedRecords):
+    compress, decompress = staticmethod(zlib.compress), staticmethod(zlib.decompress)
+
+
 class Idx(Layout):
     """MNIST's files."""
 
@@ -178,7 +217,7 @@ class IdxLabels(Idx):
     file = "train-labels-idx1-ubyte"
 
 
-@reader("CIFAR-10's file", "image", "study.data.images.layouts:_cifar10", slow=True)
+@reader("CIFAR-10's file", "image", "study.data.text_file:content", slow=True)
 class Cifar(Layout):
     layout = "cifar10"
 
@@ -195,7 +234,12 @@ class Cifar(Layout):
 
 
 @reader(
-    "an image in a folder", "image", "study.data.images.layouts:_folder", "study.data.images.codec:decode", slow=True
+    "an image in a folder",
+    "image",
+    "study.data.images.layouts:_folder",
+    "study.data.images.codec:decode",
+    "study.data.images.damage:_with_warning",
+    slow=True,
 )
 class FolderImage(Layout):
     layout = "folder"

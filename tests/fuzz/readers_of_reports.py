@@ -13,7 +13,7 @@ from study.core import checked, paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
-from study.records import arms, record, tidy
+from study.records import arms, comparable, looks, record, tidy
 from study.report.figures import timeline
 from study.report.page import appendix, findings, machine, tables
 from study.report.page.embedding import Embedding
@@ -43,7 +43,8 @@ class OfTheReport(PartOfARun):
         return path.name, str(path)
 
 
-@reader("runs.csv", "csv", "study.records.arms:parts", "study.records.tidy:_read_table", "show_findings:_rows")
+@reader("runs.csv", "csv", "study.records.arms:parts", "study.records.tidy:_read_table", "show_findings:_rows",
+        "study.records.comparable:_steering")  # fmt: skip
 class Runs(OfTheReport):
     file = "runs.csv"
 
@@ -64,6 +65,8 @@ class Runs(OfTheReport):
         Records(frame, pd.DataFrame())
         for text in frame.get("arms", []):
             arms.parts(text)
+        if "steering" in frame:
+            comparable._differs_in_steering(frame)
         return [[float(value) for value in frame[name]] for name in READ if name in frame and name != "gpus"]
 
     def expect(self, path):
@@ -186,6 +189,26 @@ class Findings(OfTheReport):
 
     def expect(self, path):
         return [each["sentence"] for each in json.loads(path.read_text())["findings"]]
+
+
+@reader("the runs of first verdicts", "json", "study.records.looks:read")
+class FirstVerdicts(Reader):
+    def prepare(self, folder):
+        self.folder = folder
+        looks.write(folder, "findings", {"n": ["0123456789ab", "ba9876543210"], "m": []})
+        return folder / looks.FOLDER / "findings.json"
+
+    def damage(self, content):
+        return damage.json_files(content)
+
+    def read(self, path):
+        found = looks.read(self.folder, "findings")
+        for first in found.values():
+            looks.stands(first, ["0123456789ab", "ba9876543210", "c"])
+        return found
+
+    def expect(self, path):
+        return json.loads(path.read_text())
 
 
 @reader("a table of the report", "csv", "study.report.page.tables:from_files")
@@ -350,6 +373,13 @@ class Status(OfTheReport):
 
     def expect(self, path):
         return "done" if json.loads(path.read_text())["status"] == "ok" else "failed"
+
+
+@reader("record.json of the status", "json", "study.records.record:read_record")
+class StatusRecord(Status):
+    def prepare(self, folder):
+        super().prepare(folder)
+        return self.folder / "record.json"
 
 
 @reader("provenance.json of the status", "json", "show_status:_hosts")

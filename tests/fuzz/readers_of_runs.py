@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import math
+import os
 import statistics
 
 import damage
@@ -28,6 +29,7 @@ from study.instruments.power.series import read_series
 from study.instruments.timeline.run import communication_of
 from study.instruments.timeline.summary import summarize
 from study.launch import failure, launch, processes
+from study.machines import machine_lock
 from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
 from study.report.figures.timeline import QUANTITIES
@@ -115,6 +117,26 @@ class Outcome(PartOfARun):
         return told["status"], told["runtime_s"], told["failure"]
 
 
+@reader("outcome.json of the times to a target", "json", "study.records.targets:_times")
+class OutcomeOfATarget(PartOfARun):
+    file = "outcome.json"
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        self.found = record.make_record(self.folder)
+        self.good = self.target()
+        return path
+
+    def target(self):
+        return targets.to_target(self.folder, self.found, Target("validation_accuracy", 0.8, True, "a test"))
+
+    def read(self, path):
+        return self.target()["epochs_to_target"]
+
+    def expect(self, path):
+        return self.good["epochs_to_target"]
+
+
 @reader("metrics.json", "json", "study.records.record:make_record", "study.instruments.power.summary:_used_gpus")
 class Metrics(PartOfARun):
     file = "metrics.json"
@@ -140,7 +162,8 @@ class Metrics(PartOfARun):
 
 
 @reader("provenance.json", "json", "study.records.record:make_record", "study.records.versions:version",
-        "study.instruments.timeline.run:_first_clock_offset_ns")  # fmt: skip
+        "study.instruments.timeline.run:_first_clock_offset_ns",
+        "study.instruments.power.summary:_machines")  # fmt: skip
 class Provenance(PartOfARun):
     file = "provenance.json"
 
@@ -266,7 +289,7 @@ class Telemetry(PartOfARun):
         return {device: sorted(values) for device, values in found.items()}
 
 
-@reader("sensors.json", "json", "study.instruments.power.summary:_absent_sensors")
+@reader("sensors.json", "json", "study.instruments.power.summary:_host_files")
 class Sensors(PartOfARun):
     file = "sensors.json"
 
@@ -649,7 +672,7 @@ class Checkpoint(Reader):
             return None
 
 
-@reader("the grace of a batch job", "text", "study.machines.batch_systems.jobs:_after_grace")
+@reader("the grace of a batch job", "text", "study.machines.batch_systems.jobs:_after")
 class Grace(Reader):
     def prepare(self, folder):
         jobs.FOLDER = folder / ".cluster"
@@ -692,6 +715,28 @@ class JobState(Reader):
         except (ValueError, RecursionError):
             return None
         return NOTHING_TO_COMPARE if self.read(path) is None else told["scheduler"]
+
+
+@reader("the note of who holds a machine's lock", "json", "study.machines.machine_lock:_holder")
+class LockHolder(Reader):
+    def prepare(self, folder):
+        path = folder / machine_lock.NAME
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        machine_lock._note(self.descriptor, "a test", 60.0)
+        return path
+
+    def damage(self, content):
+        return damage.json_files(content)
+
+    def read(self, path):
+        return machine_lock._holder(self.descriptor).get("until_s")
+
+    def expect(self, path):
+        try:
+            until_s = float(json.loads(path.read_bytes())["until_s"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return None
+        return until_s if math.isfinite(until_s) else None
 
 
 @reader("storage.csv", "csv", "study.records.read_tests:_measured")

@@ -14,16 +14,19 @@ from pathlib import Path
 import calls
 import damage
 import numpy as np
+import pandas as pd
 import pytest
 import readers
 
 from study.core import checked, csv_files
 from study.core.errors import StudyError
 from study.core.files import parsed_json
-from study.data import feature_scaling, formats, loaders, matrix_file
+from study.data import feature_scaling, formats, loaders, matrix_file, source_state
 from study.experiment import autotuning
 from study.instruments import phases, profiler
 from study.instruments.timeline.summary import summarize
+from study.machines import machine_lock
+from study.records import comparable, looks
 
 BATCH = Path(readers.__file__).with_name("batch.py")
 CASES = 6  # of each reader
@@ -233,6 +236,40 @@ def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
         transaction.put(b"%010d" % 1, np.float32(7).tobytes())
     with pytest.raises(StudyError, match="x.lmdb"):
         formats.read("lmdb", tmp_path / "x.lmdb")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"n": "abc"}', '{"n": [1]}', '{"n": [], "n": []}'])
+def test_damaged_first_verdicts_are_refused(tmp_path, content):
+    """Otherwise a verdict of more runs would count as the first one."""
+    (tmp_path / looks.FOLDER).mkdir()
+    (tmp_path / looks.FOLDER / "findings.json").write_text(content)
+    with pytest.raises(StudyError, match="findings.json"):
+        looks.read(tmp_path, "findings")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"NCCL_DEBUG": 1}', '{"a": ["b"]}', "[" * 100_000, 7.0])
+def test_damaged_steering_is_refused(text):
+    runs = pd.DataFrame({"steering": ["{}", text]})
+    with pytest.raises(StudyError, match="column steering"):
+        comparable._differs_in_steering(runs)
+
+
+def test_a_lock_whose_holder_never_ends_has_an_unknown_holder(tmp_path):
+    for until in ("Infinity", "NaN", '"inf"', "9" * 400, "[]", "[" * 60_000):
+        (tmp_path / machine_lock.NAME).write_text(f'{{"pid": 1, "until_s": {until}}}')
+        descriptor = os.open(tmp_path / machine_lock.NAME, os.O_RDONLY)
+        try:
+            assert machine_lock._holder(descriptor) == {}, until
+        finally:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("note", ["[]", "{}", "null", '{"files": 1, "bytes": 12, "digest": 3, "token": 4}'])
+def test_a_sidecar_with_a_damaged_note_is_converted_again(tmp_path, note):
+    source, sidecar = tmp_path / "x.csv", tmp_path / "x.json"
+    source.write_text("1,2.5\n3,4.5\n")
+    sidecar.write_text(f'{{"shape": [2, 2], "source": {{"bytes": 12, "sha256": "0"}}, "read": {note}}}')
+    assert source_state.token([str(source)], sidecar) is None
 
 
 def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
