@@ -111,7 +111,7 @@ def _described(sidecar: AnyPath) -> dict[str, Any] | None:
     used = {name: known[name] for name in ("source", "shape", NOTE)}  # the others may be long
     try:
         found: dict[str, Any] = checked.load_json(
-            sidecar, {"type": "object", "required": ["source", "shape"], "properties": used}
+            Path(sidecar), {"type": "object", "required": ["source", "shape"], "properties": used}
         )
     except StudyError:
         return None
