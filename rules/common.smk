@@ -19,9 +19,16 @@ except ModuleNotFoundError:
         "pip install --no-deps -e . in this environment"
     ) from None
 
+from study.core import isolation
+from study.core.errors import StudyError
+
+try:
+    isolation.require()  # before the imports below, of which a foreign package would fail
+except StudyError as error:
+    raise WorkflowError(str(error)) from None
+
 from study import plan
 from study.core import checked, code_version, environment, paths
-from study.core.errors import StudyError
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
 from study.data.images.formats import FORMATS

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is refused
 import pandas as pd
 
 from study.core import paths

@@ -4,6 +4,7 @@ import argparse
 import socket
 from pathlib import Path
 
+import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is refused
 import pandas as pd
 
 from study.core import command_line, configuration

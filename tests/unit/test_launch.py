@@ -13,6 +13,7 @@ import psutil
 import pytest
 from examples import define, expand
 
+from study.core import environment
 from study.core.errors import StudyError
 from study.launch import launch, run_directory
 from study.machines import hosts, launchers
@@ -128,7 +129,8 @@ def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
 
 EXPORTED = {"HOROVOD_FUSION_THRESHOLD": "0", "OMP_NUM_THREADS": "7", "KMP_BLOCKTIME": "9", "TF_XLA_FLAGS": "--x",
             "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2", "STUDY_CORE_LIMIT": "1", "STUDY_RANKS_GO_ON": "1",
-            "HOROVOD_TIMELINE": "/tmp/of_the_user.json"}  # fmt: skip
+            "HOROVOD_TIMELINE": "/tmp/of_the_user.json", "PYTHONHASHSEED": "0", "PYTHONPATH": "/usr",
+            "KERAS_BACKEND": "theano"}  # fmt: skip
 
 
 def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
@@ -136,11 +138,14 @@ def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
     for name, value in EXPORTED.items():
         monkeypatch.setenv(name, value)
     run.machine["environment"] = {"KMP_AFFINITY": "compact"}
-    shown = "env | grep -E '^((HOROVOD|OMP|KMP|TF|NCCL|ONEDNN)_|STUDY_(CORE|RANKS))' | sort; "
+    shown = "env | grep -E '^((HOROVOD|OMP|KMP|TF|NCCL|ONEDNN|KERAS)_|PYTHON(H|P|N)|STUDY_(CORE|RANKS))' | sort; "
     outcome_of(run, tmp_path, monkeypatch, shown + WHOLE)
     wanted = {"KMP_AFFINITY": "compact", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    assert (tmp_path / "run" / "train.log").read_text().split() == [f"{name}={value}" for name, value in wanted.items()]
-    assert json.loads((tmp_path / "run" / "provenance.json").read_text())["steering"] == wanted
+    all_set = sorted({**wanted, **environment.SET}.items())
+    assert (tmp_path / "run" / "train.log").read_text().split() == [f"{name}={value}" for name, value in all_set]
+    told = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert {name: value for name, value in told["steering"].items() if environment.is_cleared(name)} == wanted
+    assert told["isolation"] == []
 
 
 def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkeypatch):

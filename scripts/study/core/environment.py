@@ -6,14 +6,31 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from study.core import cores
+from study.core import cores, isolation
 from study.core.paths import SCRIPTS
 
 RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank because another one has failed
-# Variables that steer Horovod, TensorFlow and its kernels, OpenMP, NCCL or our own launcher; runs take them from their
-# definition or the machine's file.
-STEERING = ("HOROVOD_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "CUDNN_", "NVIDIA_TF32_OVERRIDE",
-            "OMP_", "GOMP_", "KMP_", "NCCL_", RANKS_GO_ON, cores.VARIABLE)  # fmt: skip
+# One declaration for every process that measures: ranks, the sampler, loading measurements, calibration, conversion.
+# Begins of names of variables that steer Python, the libraries, their kernels and their memory, or our own launcher.
+# They are cleared; runs take them from their definition or the machine's file.
+STEERING = (
+    "PYTHON", "HOROVOD_", "TF_", "XLA_", "KERAS_", "GRPC_", "PROTOCOL_BUFFERS_", RANKS_GO_ON, cores.VARIABLE,
+    "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
+    "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "NCCL_", "OMP_", "GOMP_", "KMP_",
+    "PANDAS_", "POLARS_", "RAYON_", "ARROW_", "DASK_", "FSSPEC_", "LMDB_", "JSIMD_", "LC_NUMERIC",
+    "MALLOC_", "TCMALLOC_", "GLIBC_TUNABLES",
+)  # fmt: skip
+NOT_CLEARED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # they change no number
+SET = {
+    "PYTHONNOUSERSITE": "1",  # no packages of the user's home
+    "KERAS_HOME": os.devnull,  # holds no keras.json, which would set the layout, number type and epsilon of models
+}
+# Begins of names of variables that a site needs to run at all. They are kept, and the record shows them.
+RECORDED = ("LD_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "MV2_", "HDF5_")
+ALWAYS_TOLD = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: records of earlier versions tell none
+# Files that steer as variables do (NCCL's and Open MPI's documentation); the record shows them too.
+FILES = ("~/.nccl.conf", "/etc/nccl.conf", "~/.openmpi/mca-params.conf")
+LONGEST_FILE = 2000  # characters of a file in a record
 SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
 
 
@@ -24,22 +41,61 @@ def search_path() -> str:
     return os.pathsep.join([own, *others])
 
 
-def without_steering(variables: Mapping[str, str]) -> dict[str, str]:
-    """``variables`` without those that steer training, even if the shell exported them."""
-    return {name: value for name, value in variables.items() if not name.startswith(STEERING)}
+def measuring(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that measures: ``variables`` as declared above, whatever the shell exported."""
+    kept = {name: value for name, value in variables.items() if not is_cleared(name)}
+    own = isolation.own_entries(variables.get("PYTHONPATH", ""))
+    return {**kept, **({"PYTHONPATH": own} if own else {}), **SET}
+
+
+def is_cleared(name: str) -> bool:
+    """Whether a variable is taken from the machine's file or the run only, not from the shell."""
+    return name.startswith(STEERING) and name not in NOT_CLEARED
 
 
 def steering(variables: Mapping[str, str]) -> dict[str, str]:
-    """Of ``variables``, those that steer training, sorted by name: for the record."""
-    return {name: value for name, value in sorted(variables.items()) if name.startswith(STEERING)}
+    """What steers training, sorted by name, for the record: of ``variables``, and of `FILES` in the home.
+
+    What is the same in all runs (`SET`) is left out, and so is PYTHONPATH, which `study.core.isolation` checks.
+    """
+    left_out = (*SET, *NOT_CLEARED, "PYTHONPATH")
+    found = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith((*STEERING, *RECORDED)) and name not in left_out
+    }
+    return dict(sorted({**dict.fromkeys(ALWAYS_TOLD, ""), **found, **_of_files()}.items()))
+
+
+def tells(steering: Mapping[str, str], name: str) -> bool:
+    """Whether a record's ``steering`` tells if ``name`` was set; earlier versions told no more than `STEERING`."""
+    return name.startswith(STEERING) or ALWAYS_TOLD[0] in steering
+
+
+def _of_files() -> dict[str, str]:
+    """{file: its settings, one per line, without comments} of `FILES` that are there."""
+    found = {}
+    for name in FILES:
+        try:
+            lines = Path(name).expanduser().read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+        except (OSError, RuntimeError):  # RuntimeError: the user has no home
+            continue
+        settings = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if settings:
+            found[name] = "\n".join(settings)[:LONGEST_FILE]
+    return found
 
 
 def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
     """Make ``python $SCRIPTS/NAME.py`` in jobs use this Python, unless a conda environment precedes it in PATH.
 
     account: the account of batch jobs, if the configuration names one. is_main_process: whether this is the Snakemake
-    that the user started; it opens a session, which its jobs inherit.
+    that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers (`measuring`).
     """
+    clean = measuring(os.environ)
+    for name in set(os.environ) - set(clean):
+        del os.environ[name]
+    os.environ.update(clean)
     os.environ["PATH"] = search_path()
     os.environ["SCRIPTS"] = str(SCRIPTS)
     if is_main_process or SESSION not in os.environ:

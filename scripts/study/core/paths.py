@@ -12,6 +12,14 @@ CONFIG = ROOT / "config"
 VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
 
 
+def is_same(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths are one file or folder, whatever links they go through; False if one does not exist."""
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
 def published(root: str | Path) -> list[str]:
     """Files of published values, relative to Snakemake's working directory: independent of where the repository is."""
     return sorted(os.path.relpath(file) for file in (Path(root) / "config" / "papers").glob("*/*.csv"))

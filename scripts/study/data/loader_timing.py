@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study.core import checked, code_version, environment, provenance
+from study.core import checked, code_version, environment, isolation, provenance
 from study.core.files import AnyPath, write_sealed
 from study.core.paths import ROOT
 from study.data import page_cache
@@ -61,6 +61,7 @@ def measure(
             progress.set_description(f"{loader}, {file}, {cache}")
             sample = _load(loader, files[file], cache, Path(scratch))
             samples.append({"repeat": repeat, "file": file, "page_cache": cache, "loader": loader, **sample})
+    variables = environment.measuring(os.environ)
     result = {
         "schema_version": SCHEMA_VERSION,
         **labels,
@@ -69,7 +70,9 @@ def measure(
         "files": {file: _described(paths) for file, paths in files.items()},
         "samples": samples,
         "provenance": {
-            **provenance.collect(environment.without_steering(os.environ)),
+            **provenance.collect(variables),
+            "steering": environment.steering(variables),
+            "isolation": isolation.problems(variables),
             "timed_alone": timed_alone,
         },
     }
@@ -132,7 +135,7 @@ def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict
 def _in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
     """The JSON that a script prints, or its failure."""
     line = [sys.executable, str(script), *map(str, arguments)]
-    variables = environment.without_steering(os.environ)  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
+    variables = environment.measuring(os.environ)  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
     try:
         done = subprocess.run(line, capture_output=True, text=True, errors="replace", env=variables, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -99,6 +99,7 @@ def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """
     import dask
 
+    dask.config.refresh(paths=[], env={})  # without files of the home or of the site
     with text_file.opened(path) as handle:
         header = handle.readline() if form.header else b""
     blocks = [dask.delayed(_block)(path, begin, size) for begin, size in _spans(path)]

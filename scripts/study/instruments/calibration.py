@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from study.core import cores
+from study.core import cores, environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 
@@ -51,7 +51,7 @@ def measure(processes: int) -> list[float]:
     """
     line = [sys.executable, str(SCRIPTS / "calibrate.py"), "--rounds", str(ROUNDS)]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    variables, pipe = {**os.environ, **one_thread}, subprocess.PIPE
+    variables, pipe = {**environment.measuring(os.environ), **one_thread}, subprocess.PIPE
     # In a session of its own, as the ranks are: Linux shares the processors among sessions (sched_autogroup_enabled).
     start = functools.partial(subprocess.Popen, line, env=variables, text=True, start_new_session=True)
     workers: list[Any] = [start(stdin=pipe, stdout=pipe) for _ in range(processes)]

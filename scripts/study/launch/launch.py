@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, code_version, environment, provenance
+from study.core import checked, code_version, environment, isolation, provenance
 from study.core.errors import StudyError
 from study.core.files import meant_for, sha256, write_json, write_sealed
 from study.core.paths import SCRIPTS
@@ -140,6 +140,7 @@ def _launch(
         "job": job,
         "session": _session(),
         "steering": environment.steering(of_ranks),
+        "isolation": isolation.problems(of_ranks),
         "data": _data(run),
         "hosts": [host.as_dict() for host in hosts],
         "timed_alone": place.as_dict(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import cores
-from study.core.environment import RANKS_GO_ON, STEERING, search_path, without_steering
+from study.core.environment import RANKS_GO_ON, SET, STEERING, measuring, search_path
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
@@ -32,13 +32,13 @@ def of_ranks(
 ) -> dict[str, str]:
     """The ranks' environment.
 
-    shell: the environment of this process; its variables that steer Horovod, TensorFlow, OpenMP or NCCL are removed,
-        and so are those of batch jobs that are not the machine's.
+    shell: the environment of this process; its variables that steer are removed (`study.core.environment`), and so are
+        those of batch jobs that are not the machine's.
     """
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
     shell = without_other_jobs(shell, run.machine)
-    return {**without_steering(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
+    return {**measuring(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
 
 
 def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, str]:
@@ -53,6 +53,7 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         **run.machine["environment"],
         **_of_keys(run, folder),
         "PYTHONUNBUFFERED": "1",
+        **SET,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
     }

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from study.core import checked, configuration
+from study.core.environment import SET
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
 from study.machines import host_file, launchers
@@ -73,8 +74,11 @@ def _check_queue(queue: dict[str, Any]) -> None:
 
 
 def _check_environment(environment: dict[str, str]) -> None:
-    """Refuse variables by which a run would be traced or tuned while its record says that it is not."""
+    """Refuse variables by which a run would be another than its record says: traced, tuned, with foreign packages."""
     for variable in environment:
+        if variable in (*SET, "PYTHONPATH", "PYTHONHOME"):
+            why = "ranks use this Python's own packages and settings only; leave it out"
+            raise StudyError(f"environment: {variable}: {why}")
         for prefix, key in (("HOROVOD_TIMELINE", "trace"), ("HOROVOD_AUTOTUNE", "autotune")):
             if variable.startswith(prefix):
                 raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")

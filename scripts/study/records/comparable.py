@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from study.core import cores, units
-from study.core.environment import RANKS_GO_ON
+from study.core.environment import RANKS_GO_ON, tells
 from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.experiment import autotuning
@@ -134,7 +134,7 @@ def _differs_in_steering(runs: pd.DataFrame) -> bool:
         name for key, names in SET_BY.items() if key in runs and runs[key].nunique(dropna=False) > 1 for name in names
     }
     names = {name for each in known for name in each} - explained - set(OF_FOLDER)
-    return any(len({each.get(name) for each in known}) > 1 for name in names)
+    return any(len({each.get(name) for each in known if tells(each, name)}) > 1 for name in names)
 
 
 def _steering(text: Any) -> dict[str, str]:

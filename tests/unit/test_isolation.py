@@ -1,0 +1,123 @@
+"""What the user's shell and home hold steers no process that measures; what a site needs is kept and recorded."""
+
+import json
+import os
+import site
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from study.core import environment, isolation
+from study.core.errors import StudyError
+from study.core.paths import ROOT, SCRIPTS
+from study.machines import machine
+from study.records import comparable
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONWARNINGS", "KERAS_BACKEND",
+     "POLARS_MAX_THREADS", "ARROW_IO_THREADS", "DASK_NUM_WORKERS", "NUMBA_NUM_THREADS", "MALLOC_ARENA_MAX",
+     "LC_NUMERIC", "OMP_NUM_THREADS", "NPY_DISABLE_CPU_FEATURES", "PANDAS_COPY_ON_WRITE", "JSIMD_FORCENONE",
+     "GLIBC_TUNABLES", "CUDA_LAUNCH_BLOCKING", "GRPC_POLL_STRATEGY", "RAYON_NUM_THREADS", "NCCL_CONF_FILE"],
+)  # fmt: skip
+def test_a_variable_that_steers_is_cleared_for_every_process_that_measures(name):
+    assert name not in environment.measuring({name: "/elsewhere"})
+
+
+@pytest.mark.parametrize("name", ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PATH", "HOME", "CUDA_VISIBLE_DEVICES",
+                                  "LD_LIBRARY_PATH", "OMPI_MCA_btl", "UCX_TLS", "LANG", "TMPDIR"])  # fmt: skip
+def test_other_variables_stay(name):
+    assert environment.measuring({name: "x"})[name] == "x"
+
+
+def test_packages_and_settings_of_the_home_are_switched_off():
+    found = environment.measuring({"PYTHONNOUSERSITE": "", "KERAS_HOME": "/home/somebody"})
+    assert found == {"PYTHONNOUSERSITE": "1", "KERAS_HOME": os.devnull}
+
+
+def test_jobs_get_nothing_that_steers(monkeypatch):
+    kept = dict(os.environ)
+    monkeypatch.setattr(os, "environ", {**kept, "ARROW_IO_THREADS": "1", "LC_NUMERIC": "de_DE", "PYTHONHASHSEED": "0"})
+    environment.prepare_for_jobs(None, True)
+    assert not {"ARROW_IO_THREADS", "LC_NUMERIC", "PYTHONHASHSEED"} & set(os.environ)
+    assert os.environ["PYTHONNOUSERSITE"] == "1"
+
+
+def test_own_folders_of_pythonpath_stay(tmp_path):
+    entries = [str(tmp_path), str(SCRIPTS), str(tmp_path / "none"), str(ROOT / "tests")]
+    assert environment.measuring({"PYTHONPATH": ":".join(entries)})["PYTHONPATH"] == f"{SCRIPTS}:{ROOT / 'tests'}"
+
+
+def test_foreign_folders_are_named_with_the_remedy(tmp_path, monkeypatch):
+    assert isolation.problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path / 'none'}:{sys.prefix}/lib"}) == []
+    assert isolation.problems({}) == isolation.problems({"PYTHONPATH": ""}) == []
+    (said,) = isolation.problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path}"})
+    assert said == f"PYTHONPATH: {tmp_path} goes before the packages of {sys.prefix}; unset PYTHONPATH"
+    monkeypatch.chdir(tmp_path)  # an empty entry is the folder one works in
+    assert isolation.problems({"PYTHONPATH": f":{SCRIPTS}"}) == [said]
+    assert "unset PYTHONHOME" in isolation.problems({"PYTHONHOME": "/usr"})[0]
+
+
+def test_an_archive_of_packages_is_foreign_too(tmp_path):
+    (tmp_path / "numpy.egg").write_bytes(b"")
+    assert "numpy.egg" in isolation.problems({"PYTHONPATH": str(tmp_path / "numpy.egg")})[0]
+
+
+def test_a_link_to_the_library_s_own_folder_is_its_own(tmp_path):
+    (tmp_path / "link").symlink_to(SCRIPTS)
+    assert isolation.problems({"PYTHONPATH": str(tmp_path / "link")}) == []
+
+
+def test_packages_of_the_home(tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "site-packages"))
+    assert isolation.problems({}, has_user_site=True) == []
+    (tmp_path / "site-packages" / "numpy").mkdir(parents=True)
+    assert isolation.problems({}, has_user_site=False) == []
+    assert "export PYTHONNOUSERSITE=1" in isolation.problems({}, has_user_site=True)[0]
+
+
+@pytest.mark.parametrize("script", ["check.py", "compare_machines.py", "read_storage.py", "train.py"])
+def test_scripts_refuse_foreign_packages_in_one_line(tmp_path, script):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise ImportError('of another Python')")
+    line = [sys.executable, str(SCRIPTS / script), "--help"]
+    done = subprocess.run(line, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {isolation.problems({'PYTHONPATH': str(tmp_path)})[0]}\n"
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "KERAS_HOME"])
+def test_a_machine_s_file_brings_in_no_packages(name):
+    with pytest.raises(StudyError, match=f"environment: {name}: ranks use this Python's own packages"):
+        machine._check_environment({name: "/somewhere"})
+
+
+def test_what_is_kept_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(environment, "FILES", ("~/.nccl.conf", "~/.openmpi/mca-params.conf"))
+    (tmp_path / ".nccl.conf").write_text("# ours\nNCCL_ALGO=Ring\n\n")
+    variables = environment.measuring({"LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "HOME": "x"})
+    assert environment.steering(variables) == {
+        "LD_LIBRARY_PATH": "", "LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "~/.nccl.conf": "NCCL_ALGO=Ring",
+    }  # fmt: skip
+
+
+def runs(*steering):
+    return pd.DataFrame({"steering": [json.dumps(each) for each in steering]})
+
+
+def test_runs_with_another_preloaded_library_are_not_alike():
+    unset = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""}
+    assert comparable.unlike(runs(unset, unset)) is None
+    assert comparable.unlike(runs(unset, {**unset, "LD_PRELOAD": "/lib/jemalloc.so"})) == comparable.STEERING
+    assert comparable.unlike(runs(unset, {**unset, "UCX_TLS": "tcp"})) == comparable.STEERING
+
+
+def test_records_of_earlier_versions_did_not_tell_preloaded_libraries():
+    """They stay comparable with new ones; what they told counts as before."""
+    now = {"LD_LIBRARY_PATH": "/opt/lib", "LD_PRELOAD": "", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp"}
+    assert comparable.unlike(runs({"OMP_NUM_THREADS": "1"}, now)) is None
+    assert comparable.unlike(runs({"OMP_NUM_THREADS": "2"}, now)) == comparable.STEERING
