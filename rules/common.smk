@@ -47,7 +47,7 @@ from study.report.tables import TABLES
 
 # Not `workflow.basedir`: where this Snakefile is a module of another, that is the other's folder.
 FOLDER = Path(str(workflow.current_basedir)).parent
-if paths.ROOT != FOLDER:
+if not paths.is_same(paths.ROOT, FOLDER):
     raise WorkflowError(
         f"this Python's study library is {paths.ROOT}'s, but the Snakefile is {FOLDER}'s; "
         "run make setup in the latter and use its .venv (docs/module.md)"

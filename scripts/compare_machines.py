@@ -57,12 +57,12 @@ class Results:
     @property
     def name(self) -> str:
         """The label, or the machine whose results the folder is part of."""
-        return self.label or paths.machine_folder(self.folder.resolve() / "runs.csv").name
+        return self.label or paths.machine_folder(paths.absolute(self.folder) / "runs.csv").name
 
     @property
     def is_put_aside(self) -> bool:
         """Whether these are the results of an older version of the code."""
-        above = self.folder.resolve().parents
+        above = paths.absolute(self.folder).parents
         return len(above) > 2 and above[2].name == paths.VERSIONS
 
 
@@ -70,7 +70,7 @@ def _given(text: str) -> Results:
     """``LABEL=FOLDER`` or ``FOLDER``; the label of a version that was put aside is the version."""
     if found := LABELLED.fullmatch(text):
         return Results(Path(found["folder"]), found["label"])
-    machine = paths.machine_folder(Path(text).resolve() / "runs.csv")
+    machine = paths.machine_folder(paths.absolute(text) / "runs.csv")
     return Results(Path(text), machine.name if machine.parent.name == paths.VERSIONS else None)
 
 

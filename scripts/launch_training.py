@@ -12,6 +12,7 @@ from pathlib import Path
 
 from study.core import command_line
 from study.core.errors import StudyError, exit_with_message
+from study.core.paths import is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import LIMIT_S
@@ -39,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
         raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")
-    if arguments.run and arguments.run.resolve().parent == arguments.outcome.resolve().parent:
+    if arguments.run and is_same(arguments.run.parent, arguments.outcome.parent):
         raise StudyError(f"--outcome: {arguments.outcome.parent} is the folder of the run itself; give a new one")
     if arguments.run:
         run = RunDefinition.read(arguments.run, inputs.taken_over)

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import dask
 import pytest
 
-from study.core import environment
+from study.core import checked, configuration, environment, paths
+from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.data.loaders import LOADERS
 from study.data.tabular import Form
@@ -65,3 +67,70 @@ def test_a_preloaded_library_is_recorded(ours):
     found = environment.steering(environment.measuring({"LD_PRELOAD": "libjemalloc.so"}))
     ours(f"LD_PRELOAD {found['LD_PRELOAD']}")
     assert found["LD_PRELOAD"] == "libjemalloc.so"
+
+
+@pytest.mark.case(
+    "module-through-link", source="common-workflow-language/cwltest #281", right="the same folder, so it runs"
+)
+def test_a_clone_that_is_reached_through_a_link(tmp_path, ours):
+    (tmp_path / "link").symlink_to(paths.ROOT)
+    line = [Path(sys.executable).with_name("snakemake"), "-s", tmp_path / "link" / "Snakefile", "--cores", "1"]
+    done = subprocess.run([*line, "--list-rules"], cwd=paths.ROOT, capture_output=True, text=True)
+    ours("it runs" if done.returncode == 0 else done.stderr.splitlines()[-1])
+    assert done.returncode == 0
+
+
+@pytest.mark.case(
+    "hyphen-in-name", source="metagenome-atlas/atlas #14", right="the file that is there is named, with the rule"
+)
+def test_a_benchmark_s_file_with_a_hyphen(tmp_path, monkeypatch, ours):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config" / "benchmarks").mkdir(parents=True)
+    (tmp_path / "config" / "benchmarks" / "my-net.yaml").write_text("{}\n")
+    with pytest.raises(StudyError) as told:
+        configuration.load_named("benchmarks", "my-net")
+    ours(told.value)
+    assert str(told.value) == (
+        "config/benchmarks/my-net.yaml is not read: a file's name is letters, digits and _, and ends in .yaml; "
+        "rename it to my_net.yaml"
+    )
+
+
+@pytest.mark.case("results-on-a-linked-disk", source="our own", right="summit, whatever the disk's folder is called")
+def test_a_machine_s_results_behind_a_link(tmp_path, ours):
+    (tmp_path / "scratch_7").mkdir()
+    (tmp_path / "summit").symlink_to(tmp_path / "scratch_7")
+    found = paths.machine_of(tmp_path / "summit")
+    ours(found)
+    assert found == "summit"
+
+
+READ = {"type": "object"}
+
+
+@pytest.mark.case(
+    "yaml-octal", source="kynema/kynema-ugf #584", right="refused with line, both readings and the remedy"
+)
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("010", "010 is 8 in YAML 1.1 and 10 in YAML 1.2; write 10 or 8 or '010' in quotes for the text"),
+        ("1:30", "1:30 is 90 in YAML 1.1 and a text in YAML 1.2; write 90 or '1:30' in quotes for the text"),
+        ("1_000", "1_000 is 1000 in YAML 1.1 and a text in YAML 1.2; write 1000 or '1_000' in quotes for the text"),
+    ],
+)
+def test_numbers_that_yaml_s_versions_read_differently(tmp_path, ours, written, said):
+    file = tmp_path / "x.yaml"
+    file.write_text(f"description: x\nepochs: {written}\n")
+    with pytest.raises(StudyError) as told:
+        checked.load(file, READ)
+    ours(str(told.value).removeprefix(f"{file}: "))
+    assert str(told.value) == f"{file}: line 2: epochs: {said}"
+
+
+@pytest.mark.case("yaml-1e-3", source="Reed-CompBio/spras #484", right="0.001")
+def test_an_exponent_without_a_point_is_a_number(tmp_path, ours):
+    (tmp_path / "x.yaml").write_text("base_learning_rate: 1e-3\n")
+    found = checked.load(tmp_path / "x.yaml", READ)["base_learning_rate"]
+    ours(found)
+    assert found == 0.001

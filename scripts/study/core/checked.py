@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError
 from study.core import core_schema
 from study.core.errors import StudyError
 from study.core.files import read_json
-from study.core.paths import CONFIG, ROOT
+from study.core.paths import CONFIG, ROOT, within
 
 LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
@@ -148,9 +148,8 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
 
 def shown(path: str | Path) -> str:
     """``path`` as in messages: relative to the repository, or to the folder one works in, if it is inside."""
-    path = Path(path)
-    inside = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)
-    return str(path.relative_to(inside)) if inside else str(path)
+    inside = (within(path, folder) for folder in (ROOT, Path.cwd()))
+    return str(next((each for each in inside if each is not None), path))
 
 
 def nearest(word: Any, known: Iterable[str]) -> str:
@@ -158,12 +157,13 @@ def nearest(word: Any, known: Iterable[str]) -> str:
 
     Capitals, and dashes or blanks in the place of ``_``, make no difference.
     """
-    plain = {_plain(each): each for each in reversed(list(known))}
-    matches = difflib.get_close_matches(_plain(str(word)), list(plain), n=1)
-    return f"; did you mean '{plain[matches[0]]}'?" if matches else ""
+    by_plain = {plain(each): each for each in reversed(list(known))}
+    matches = difflib.get_close_matches(plain(str(word)), list(by_plain), n=1)
+    return f"; did you mean '{by_plain[matches[0]]}'?" if matches else ""
 
 
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
+    """``word`` as names are compared for `nearest`."""
     return re.sub(r"[-\s]+", "_", word.strip().casefold())
 
 

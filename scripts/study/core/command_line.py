@@ -24,6 +24,8 @@ def check_machine(machine: str, results_dir: str) -> None:
     """Raise `StudyError` for a machine that has neither results nor a file in config/machines."""
     known = configuration.files("machines")
     if machine not in known and not (machine and Path(results_dir, machine, "runs").is_dir()):
+        if why := configuration.not_read("machines", machine):
+            raise StudyError(f"--machine: {why}")
         raise StudyError(
             f"--machine: there is no machine '{machine}' in config/machines and no {results_dir}/{machine}/runs"
             f"{checked.nearest(machine, known)}"

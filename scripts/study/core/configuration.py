@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import checked
-from study.core.checked import nearest, shown
+from study.core.checked import nearest, plain, shown
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 
@@ -33,7 +33,7 @@ def settings() -> dict[str, Any]:
 def files(kind: str) -> dict[str, Path]:
     """{name: file} of all ``config/<kind>/<name>.yaml``, sorted by name; the user's own go before the repository's."""
     found = {path.stem: path for folder in reversed(folders()) for path in (folder / kind).glob("*.yaml")}
-    return {name: found[name] for name in sorted(found) if NAME.fullmatch(name)}
+    return {name: found[name] for name in sorted(found) if NAME.fullmatch(name) and found[name].is_file()}
 
 
 def load_named(kind: str, name: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -56,16 +56,37 @@ def check_name(kind: str, name: str) -> list[str]:
     known = list(files(kind))
     if name not in known:
         raise StudyError(
-            f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; known {kind}: {', '.join(known)}"
+            not_read(kind, name)
+            or f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; known {kind}: {', '.join(known)}"
         )
     return known
+
+
+def not_read(kind: str, name: str) -> str | None:
+    """What keeps a file from being ``config/<kind>/<name>.yaml``, with the remedy, if one is there that seems meant."""
+    wanted, known = plain(str(name)), files(kind)
+    there = [path for folder in folders() if (folder / kind).is_dir() for path in sorted((folder / kind).iterdir())]
+    for path in there:
+        stem = path.name.split(".")[0]
+        if plain(stem) != wanted or path in known.values():
+            continue
+        fits = re.sub(r"[^A-Za-z0-9_]", "_", stem)
+        if path.suffix == ".yaml" and path.stem == fits:
+            what = "a folder" if path.is_dir() else "a link to a file that is not there"
+            return f"{shown(path)} is {what}; it must be a file"
+        if fits not in known:
+            rule = "a file's name is letters, digits and _, and ends in .yaml"
+            return f"{shown(path)} is not read: {rule}; rename it to {fits}.yaml"
+    return None
 
 
 def _over_base(content: dict[str, Any], where: str) -> dict[str, Any]:
     """A machine's own keys over those of its base, which must not have a base itself."""
     base, known = content.pop("base"), files("machines")
     if base not in list(known):  # perhaps not even a text
-        raise StudyError(f"{where}: base: there is no machine {base!r}{nearest(base, known)}")
+        raise StudyError(
+            f"{where}: base: " + (not_read("machines", base) or f"there is no machine {base!r}{nearest(base, known)}")
+        )
     below, _ = checked.read(known[base])
     if not isinstance(below, dict) or "base" in below:
         raise StudyError(f"{where}: base: {base} has a base itself; name that one")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from study.core.errors import StudyError
-from study.core.paths import ROOT, SCRIPTS, is_same
+from study.core.paths import ROOT, SCRIPTS, is_same, within
 
 
 def problems(variables: Mapping[str, str] = os.environ, has_user_site: bool | None = False) -> list[str]:
@@ -62,4 +62,4 @@ def _folders(python_path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _is_own(folder: Path) -> bool:
-    return any(folder.is_relative_to(own) for own in (ROOT, Path(sys.prefix).resolve()))
+    return any(within(folder, own) is not None for own in (ROOT, sys.prefix))

@@ -1,5 +1,6 @@
 """Locations of the repository, its configuration and a machine's results; used by rules and scripts."""
 
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,26 @@ def is_same(one: str | Path, other: str | Path) -> bool:
         return Path(one).samefile(other)
     except (OSError, ValueError):
         return False
+
+
+def within(path: str | Path, folder: str | Path) -> Path | None:
+    """``path`` relative to ``folder``, whatever links they go through; None if it is not inside."""
+    for inner, outer in itertools.product(*((Path(each), _without_links(each)) for each in (path, folder))):
+        if inner.is_relative_to(outer):
+            return inner.relative_to(outer)
+    return None
+
+
+def _without_links(path: str | Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))  # noqa: PTH118, PTH119  `Path.resolve` fails of a loop of links
+    except (OSError, ValueError):  # ValueError: a null character
+        return Path(path)
+
+
+def absolute(path: str | Path) -> Path:
+    """``path`` from the root, without ``..``; links stay, since a machine's folder may be a link to another disk."""
+    return Path(os.path.abspath(path))  # noqa: PTH100  `Path.absolute` keeps .., `Path.resolve` follows links
 
 
 def published(root: str | Path) -> list[str]:
@@ -76,5 +97,5 @@ def beside(folder: str | Path, machine: str) -> Path:
 
 def machine_of(folder: str | Path) -> str:
     """The machine of a results folder: ``results/<machine>``, or ``results/<machine>/versions/<version>``."""
-    folder = Path(folder).resolve()
+    folder = absolute(folder)
     return folder.parents[1].name if folder.parent.name == VERSIONS else folder.name

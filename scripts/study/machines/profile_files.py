@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import checked
+from study.core.paths import is_same
 
 PROFILE = {
     "type": "object",
@@ -35,7 +36,8 @@ def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterab
         return []
     named = checked.load(profile, PROFILE).get("configfile", [])
     files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
-    return [file for file in files if file not in set(given)]
+    others = list(given)
+    return [file for file in files if file not in others and not any(is_same(file, other) for other in others)]
 
 
 def values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:

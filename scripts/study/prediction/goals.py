@@ -49,12 +49,8 @@ def names() -> list[str]:
 
 def load(name: str) -> Goal:
     """Read a goal; raises `StudyError` if it does not exist or violates its schema."""
-    known = configuration.files(KIND)
-    if name not in known:
-        raise StudyError(
-            f"there is no config/{KIND}/{name}.yaml{checked.nearest(name, known)}; known goals: {', '.join(known)}"
-        )
-    path = known[name]
+    configuration.check_name(KIND, name)
+    path = configuration.files(KIND)[name]
     content: dict[str, Any] = checked.load(path, "goal")
     limits = tuple(
         Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))

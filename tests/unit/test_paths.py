@@ -1,0 +1,100 @@
+"""Paths are compared as the files that they are, whatever links they go through; names of files that are not read."""
+
+import pytest
+
+from study.core import checked, configuration, paths
+from study.core.errors import StudyError
+from study.machines import profile_files
+
+
+@pytest.fixture
+def link(tmp_path):
+    (tmp_path / "real" / "config").mkdir(parents=True)
+    (tmp_path / "real" / "config" / "x.yaml").write_text("a: 1\n")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    return tmp_path / "link"
+
+
+def test_one_folder_by_two_paths(link, tmp_path):
+    assert paths.is_same(link, tmp_path / "real") and paths.is_same(link / "config" / "..", tmp_path / "real")
+    assert not paths.is_same(link, link / "config")
+    assert not paths.is_same(link / "none", link / "none")
+
+
+@pytest.mark.parametrize("path", ["link/config/x.yaml", "real/config/x.yaml"])
+@pytest.mark.parametrize("folder", ["link", "real", "link/config/.."])
+def test_inside_by_either_path(link, tmp_path, path, folder):
+    assert str(paths.within(tmp_path / path, tmp_path / folder)) == "config/x.yaml"
+    assert paths.within(tmp_path / path, tmp_path / "real" / "other") is None
+
+
+def test_a_loop_of_links_and_a_null_character_are_outside(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert paths.within(tmp_path / "loop", tmp_path / "real") is None
+    assert paths.within("a\0b", tmp_path) is None
+
+
+def test_messages_show_a_linked_repository_s_files_as_its_own(tmp_path):
+    (tmp_path / "link").symlink_to(paths.ROOT)
+    assert checked.shown(tmp_path / "link" / "config" / "config.yaml") == "config/config.yaml"
+
+
+def test_a_machine_s_folder_may_be_a_link_to_another_disk(tmp_path):
+    (tmp_path / "disk" / "of_2024").mkdir(parents=True)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "summit").symlink_to(tmp_path / "disk" / "of_2024")
+    assert paths.machine_of(tmp_path / "results" / "summit") == "summit"
+    assert paths.machine_of(tmp_path / "results" / "summit" / "versions" / "v1") == "summit"
+
+
+def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profiles" / "p").mkdir(parents=True)
+    (tmp_path / "profiles" / "p" / "config.yaml").write_text("configfile: link/config/x.yaml\n")
+    given = [tmp_path / "real" / "config" / "x.yaml"]
+    assert profile_files.hidden(["--profile", "p"], {}, given) == []
+    assert profile_files.hidden(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
+
+
+RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; rename it to"
+
+
+@pytest.mark.parametrize(
+    ("file", "asked", "said"),
+    [
+        ("my-net.yaml", "my-net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
+        ("my-net.yaml", "my_net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
+        ("my net.yaml", "my net", f"config/benchmarks/my net.yaml {RULE} my_net.yaml"),
+        ("mine.yml", "mine", f"config/benchmarks/mine.yml {RULE} mine.yaml"),
+        ("mine.YAML", "mine", f"config/benchmarks/mine.YAML {RULE} mine.yaml"),
+        ("mine.yaml.txt", "mine", f"config/benchmarks/mine.yaml.txt {RULE} mine.yaml"),
+        ("mine.json", "mine", f"config/benchmarks/mine.json {RULE} mine.yaml"),
+        ("mine.v2.yaml", "mine.v2", "there is no config/benchmarks/mine.v2.yaml"),
+        ("Mine.yaml", "mine", "there is no config/benchmarks/mine.yaml; did you mean 'Mine'?"),
+    ],
+)
+def test_a_file_that_is_there_but_not_read_is_named(tmp_path, monkeypatch, file, asked, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config" / "benchmarks").mkdir(parents=True)
+    (tmp_path / "config" / "benchmarks" / file).write_text("{}\n")
+    with pytest.raises(StudyError) as told:
+        configuration.check_name("benchmarks", asked)
+    assert str(told.value).startswith(said)
+
+
+def test_a_folder_and_a_dangling_link_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config" / "machines" / "mine.yaml").mkdir(parents=True)
+    (tmp_path / "config" / "machines" / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    for name, what in (("mine", "a folder"), ("gone", "a link to a file that is not there")):
+        with pytest.raises(StudyError, match=rf"config/machines/{name}.yaml is {what}; it must be a file"):
+            configuration.load_named("machines", name)
+
+
+def test_a_base_with_a_hyphen_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config" / "machines").mkdir(parents=True)
+    (tmp_path / "config" / "machines" / "our-node.yaml").write_text("{}\n")
+    (tmp_path / "config" / "machines" / "mine.yaml").write_text("base: our-node\n")
+    with pytest.raises(StudyError, match=rf"mine.yaml: base: config/machines/our-node.yaml {RULE} our_node.yaml"):
+        configuration.load_named("machines", "mine")
