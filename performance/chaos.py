@@ -18,7 +18,7 @@ import commits
 import pandas as pd
 import rounds
 
-from study.core import command_line
+from study.core import number_types
 from study.core.files import written_aside
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
-    parser.add_argument("--rounds", type=command_line.count, default=10)
+    parser.add_argument("--rounds", type=number_types.count, default=10)
     parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that it ends what it started

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import readers
 
-from study.core import command_line
+from study.core import number_types
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = ROOT / "tests" / "fuzz" / "batch.py"
@@ -27,7 +27,7 @@ COLUMNS = ["reader", "format", "cases", "different", "refused", "read", "wrong",
 def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=command_line.count, default=5000, help="altogether")
+    parser.add_argument("--cases", type=number_types.count, default=5000, help="altogether")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="readers with this in their name or format")
     parser.add_argument("--resume", action="store_true", help="leave out readers of which the table has as many cases")

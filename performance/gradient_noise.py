@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from sampling import interval_of_median
 
 from study import models
-from study.core import command_line, configuration
+from study.core import configuration, number_types
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
 from study.training import rank
@@ -36,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--benchmark", default="p1b2")
     parser.add_argument("--every", type=int, default=10, help="the grid key gradient_noise_every")
-    parser.add_argument("--pairs", type=command_line.count, default=20)
+    parser.add_argument("--pairs", type=number_types.count, default=20)
     parser.add_argument("--cores", type=int, default=1, help="of a rank")
     parser.add_argument("--features", type=int, help="the paper's by default")
     given = parser.parse_args()

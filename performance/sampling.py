@@ -23,7 +23,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from study import models  # noqa: E402
-from study.core import command_line, configuration  # noqa: E402
+from study.core import configuration, number_types  # noqa: E402
 from study.data.randomness import seed_dropout  # noqa: E402
 from study.instruments.power import telemetry  # noqa: E402
 
@@ -49,9 +49,9 @@ def main():
     """Read the command line, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", default="local", help="whose sensors to read")
-    parser.add_argument("--rate-hz", type=command_line.rate, default=10)
-    parser.add_argument("--pairs", type=command_line.count, default=100)
-    parser.add_argument("--seconds", type=command_line.seconds, default=0.5, help="length of one measurement")
+    parser.add_argument("--rate-hz", type=number_types.rate, default=10)
+    parser.add_argument("--pairs", type=number_types.count, default=100)
+    parser.add_argument("--seconds", type=number_types.seconds, default=0.5, help="length of one measurement")
     given = parser.parse_args()
     cost = measure(given.machine, given.rate_hz, given.pairs, given.seconds)
     print(

@@ -35,7 +35,7 @@ from slurm_strikes import STRIKES
 from verdict import NOT_COMPARED, is_measured
 from virtual_slurm import MACHINE, VirtualSlurm
 
-from study.core import command_line, paths
+from study.core import number_types, paths
 from study.core.files import write_json, written_aside
 from study.experiment import expansion
 
@@ -353,9 +353,9 @@ def write(row):
 def options(arguments=None):
     """The command line, parsed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=command_line.count, default=300, help="at least so many")
+    parser.add_argument("--points", type=number_types.count, default=300, help="at least so many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=command_line.count, default=4, help="in the queue at a time")
+    parser.add_argument("--jobs", type=number_types.count, default=4, help="in the queue at a time")
     parser.add_argument("--pause-s", type=float, default=20, help="mean time between two strikes")
     parser.add_argument("--training-s", type=float, default=3, help="time that the stand-in for training takes")
     parser.add_argument("--kinds", nargs="+", choices=sorted(STRIKES), default=sorted(STRIKES), help="of strikes")

@@ -28,7 +28,7 @@ except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 from study import plan
-from study.core import checked, code_version, environment, paths
+from study.core import checked, code_version, configuration, environment, paths
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
@@ -62,8 +62,11 @@ if workflow.is_main_process:
 try:
     plan.check_deployment(method.name for method in workflow.deployment_settings.deployment_method)
     if workflow.modifier.is_main_snakefile():  # else these files are those of the workflow that uses this one
-        for file in dict.fromkeys([*workflow.configfiles, *workflow.overwrite_configfiles]):
-            checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
+        read = [*workflow.configfiles, *workflow.overwrite_configfiles]  # the latter are in both, and go over all
+    else:
+        read = []
+    command_line = workflow.config_settings
+    config.update(configuration.as_meant(config, read, command_line.config_args or (), command_line.config))
     checked.check(config, "config", "config/config.yaml or --config")
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
     STUDY = expansion.load_study(config["study"])

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 
+from study.core import number_types
 from study.core.errors import exit_with_message
 from study.instruments import calibration
 
@@ -11,7 +12,7 @@ from study.instruments import calibration
 def main() -> None:
     """Read the command line, say that it is ready, wait for a line, and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--rounds", type=number_types.count, required=True)
     arguments = parser.parse_args()
     calibration.work()  # the first round also maps memory and starts the library's threads
     print("ready", flush=True)

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
 from study.machines import packing
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
@@ -16,8 +17,8 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     submit = commands.add_parser("submit", help="prints the job's id")
     submit.add_argument("--machine", required=True, help="whose scheduler and job_options to use")
-    submit.add_argument("--nodes", type=int, required=True)
-    submit.add_argument("--minutes", type=int, required=True)
+    submit.add_argument("--nodes", type=number_types.count, required=True)
+    submit.add_argument("--minutes", type=number_types.count, required=True)
     submit.add_argument("--name", default="job")
     submit.add_argument("script", help="Snakemake's job script")
     status = commands.add_parser("status", help="prints running, success or failed, and never fails itself")

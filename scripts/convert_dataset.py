@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from study.core import number_types
 from study.core.errors import exit_with_message
 from study.data.conversion import convert
 from study.data.tabular import Form
@@ -15,8 +16,8 @@ def main() -> None:
     parser.add_argument("--matrix", required=True, help="the .npy file to write")
     parser.add_argument("--sidecar", required=True, help="the .json file to write")
     parser.add_argument("--form", required=True, type=json.loads, help="as in the benchmark's YAML, as JSON")
-    parser.add_argument("--rows", type=int, help="refuse a file with another number of rows")
-    parser.add_argument("--columns", type=int, help="refuse a file with another number of columns")
+    parser.add_argument("--rows", type=number_types.count, help="refuse a file with another number of rows")
+    parser.add_argument("--columns", type=number_types.count, help="refuse a file with another number of columns")
     parser.add_argument(
         "--checksum", help="file with the SHA-256 that the table had when it was fetched, if there is one"
     )

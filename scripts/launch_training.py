@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from study.core import command_line
+from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
 from study.core.paths import is_same
 from study.experiment import inputs
@@ -26,7 +26,7 @@ def main() -> None:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--definition", type=json.loads, help="the run, as JSON")
     given.add_argument("--run", type=Path, help="the run.yaml of an earlier run")
-    seconds = command_line.seconds
+    seconds = number_types.seconds
     parser.add_argument("--time-limit-s", type=seconds, default=3600, help="seconds after which the run is ended")
     parser.add_argument(
         "--stall-limit-s",
@@ -34,8 +34,10 @@ def main() -> None:
         default=LIMIT_S,
         help="seconds without a heartbeat after which the run is ended",
     )
-    parser.add_argument("--jobs-lost", type=int, default=0, help="number of lost batch jobs of this run")
-    parser.add_argument("--calibrated", type=int, choices=[0, 1], default=0, help="1: time the calibration too")
+    parser.add_argument("--jobs-lost", type=number_types.whole, default=0, help="number of lost batch jobs of this run")
+    parser.add_argument(
+        "--calibrated", type=number_types.whole, choices=[0, 1], default=0, help="1: time the calibration too"
+    )
     parser.add_argument("--outcome", required=True, type=Path, help="outcome.json; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":

@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 
+from study.core import number_types
 from study.core.errors import exit_with_message
 from study.data.images.formats import FORMATS
 from study.data.loader_timing import LIMIT_S, measure
@@ -18,8 +19,10 @@ def main() -> None:
     parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
     parser.add_argument("--loader", required=True, nargs="+", choices=[*LOADERS, *(set(FORMATS) - set(LOADERS))])
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
-    parser.add_argument("--repeats", required=True, type=int)
-    parser.add_argument("--timed-alone", type=int, choices=[0, 1], default=1, help="0: on a node of a batch job")
+    parser.add_argument("--repeats", required=True, type=number_types.count)
+    parser.add_argument(
+        "--timed-alone", type=number_types.whole, choices=[0, 1], default=1, help="0: on a node of a batch job"
+    )
     parser.add_argument("--machine", required=True)
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--dataset", required=True)

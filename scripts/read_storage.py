@@ -7,7 +7,7 @@ from pathlib import Path
 import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is refused
 import pandas as pd
 
-from study.core import command_line, configuration
+from study.core import configuration, number_types
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.core.statistics import summarize
@@ -22,8 +22,8 @@ def main() -> None:
     """Read the command line, measure, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", default="local", help="a file name in config/machines without .yaml")
-    parser.add_argument("--size-mb", type=command_line.count, default=1000, help="size of the file, 10^6 bytes")
-    parser.add_argument("--repeats", type=command_line.count, default=5, help="cold and warm reads of each storage")
+    parser.add_argument("--size-mb", type=number_types.count, default=1000, help="size of the file, 10^6 bytes")
+    parser.add_argument("--repeats", type=number_types.count, default=5, help="cold and warm reads of each storage")
     parser.add_argument(
         "--output",
         type=Path,

@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 
+from study.core import number_types
 from study.core.errors import exit_with_message
 from study.instruments.power import sampler, sensors
 from study.instruments.power.readings import SENSORS
@@ -15,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sensor", nargs="*", default=[], choices=list(SENSORS))
     parser.add_argument("--model", type=json.loads, help="idle_w and peak_w, as JSON, for a modelled power")
-    parser.add_argument("--rate-hz", type=float, default=10)
+    parser.add_argument("--rate-hz", type=number_types.rate, default=10)
     parser.add_argument("--output", required=True, help="the CSV file")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; the sampler ends after them

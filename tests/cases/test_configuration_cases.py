@@ -1,5 +1,6 @@
 """Configuration files, command lines and surroundings of users, and what they must give."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import dask
 import pytest
+from snakemake.cli import parse_config
 
-from study.core import checked, configuration, environment, paths
+from study.core import checked, configuration, environment, number_types, paths
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.data.loaders import LOADERS
@@ -134,3 +136,28 @@ def test_an_exponent_without_a_point_is_a_number(tmp_path, ours):
     found = checked.load(tmp_path / "x.yaml", READ)["base_learning_rate"]
     ours(found)
     assert found == 0.001
+
+
+@pytest.mark.case("numeric-study-name", source="snakemake/snakemake #2431 and #3650", right="the study that was typed")
+@pytest.mark.parametrize(("typed", "name"), [("2024_11", "2024_11"), ("'2024_11'", "2024_11"), ("007", "007")])
+def test_a_study_whose_name_looks_like_a_number(ours, typed, name):
+    made = parse_config([f"study={typed}"])
+    config = configuration.as_meant({"study": "laptop", **made}, [], [f"study={typed}"], made)
+    ours(config["study"])
+    assert config["study"] == name
+
+
+@pytest.mark.case("account-of-digits", source="our own", right="012345, a text")
+def test_an_account_of_digits(ours):
+    made = parse_config(["account=012345"])
+    found = configuration.as_meant(dict(made), [], ["account=012345"], made)["account"]
+    ours(found)
+    assert found == "012345"
+
+
+@pytest.mark.case("underscore-in-number", source="our own", right="refused: 1_0 is no plain number")
+def test_a_number_of_nodes_with_an_underscore(ours):
+    with pytest.raises(argparse.ArgumentTypeError) as told:
+        number_types.count("1_0")
+    ours(told.value)
+    assert str(told.value) == "'1_0' must be an integer, at least 1"

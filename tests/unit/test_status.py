@@ -9,7 +9,7 @@ import pytest
 import show_status
 from examples import STUDY
 
-from study.core import command_line
+from study.core import command_line, number_types
 from study.core.errors import StudyError
 from study.experiment import expansion
 
@@ -45,8 +45,8 @@ def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(command_line.count, "0"), (command_line.count, "-5"), (command_line.count, "1.5"), (command_line.seconds, "-4"),
-     (command_line.seconds, "nan"), (command_line.seconds, "inf"), (command_line.rate, "0"), (command_line.folder, "")],
+    [(number_types.count, "0"), (number_types.count, "-5"), (number_types.count, "1.5"), (number_types.seconds, "-4"),
+     (number_types.seconds, "nan"), (number_types.seconds, "inf"), (number_types.rate, "0"), (command_line.folder, "")],
 )  # fmt: skip
 def test_arguments_that_would_measure_nothing_are_refused(kind, text):
     with pytest.raises(argparse.ArgumentTypeError, match="must be"):

@@ -95,6 +95,21 @@ def read(path: Path, earlier: bool = False) -> tuple[Any, yaml.Node | None]:
     return content, tree
 
 
+def value(text: str, where: str) -> Any:
+    """The value of one scalar that was typed, read as in a YAML file. where: name of the source in a message."""
+    loader = core_schema.Loader(text)
+    try:
+        node = loader.get_single_node()
+        why = core_schema.fault(node) if isinstance(node, yaml.ScalarNode) else "expected one value"
+        if not why:
+            return loader.construct_document(node)
+    except (yaml.YAMLError, *NOT_READ) as error:
+        why = _parser_words(error)
+    finally:
+        loader.dispose()
+    raise StudyError(f"{where}: {why}")
+
+
 def _parser_words(error: Exception) -> str:
     """One line: where the parser stopped, what it found, and in what."""
     problem = getattr(error, "problem", None)

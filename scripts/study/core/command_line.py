@@ -1,7 +1,6 @@
 """What the scripts that a reader calls for a study have in common."""
 
 import argparse
-import math
 from pathlib import Path
 
 from study.core import checked, configuration
@@ -47,30 +46,3 @@ def folder(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("must be a folder")
     return text
-
-
-def count(text: str) -> int:
-    """Of an argument of argparse: an integer of at least 1."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer, at least 1")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Of an argument of argparse: a time in seconds above 0."""
-    return _above_0(text, "a number of seconds")
-
-
-def rate(text: str) -> float:
-    """Of an argument of argparse: a rate above 0."""
-    return _above_0(text, "a number")
-
-
-def _above_0(text: str, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be {what} above 0")
-    return value

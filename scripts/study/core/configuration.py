@@ -1,6 +1,7 @@
 """Where configuration files are found: in the folder one works in, and in the repository."""
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,37 @@ def own() -> Path:
 def settings() -> dict[str, Any]:
     """The study, the machine and the folders of data and results that ``config/config.yaml`` names."""
     return checked.load(next(path for folder in folders() if (path := folder / "config.yaml").exists()), "config")
+
+
+def as_meant(
+    given: Mapping[str, Any], read: Iterable[str | Path], typed: Iterable[str], made: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Snakemake's ``config``, but for the values that it has changed; raises `StudyError` for those that are unclear.
+
+    Snakemake reads configuration files by YAML 1.1, and makes numbers of ``--config study=2024_11`` and ``study=007``.
+
+    Args:
+        given: its ``config``.
+        read: the configuration files, later ones over earlier ones.
+        typed: the texts ``KEY=VALUE`` of ``--config``.
+        made: what Snakemake has made of those.
+    """
+    meant: dict[str, Any] = {}
+    for file in read:
+        meant |= checked.load(file, {"type": "object"})  # Snakemake takes the last of two values of a key
+    meant |= _typed(typed)
+    return {key: value if key in made and repr(given[key]) != repr(made[key]) else meant.get(key, value)
+            for key, value in given.items()}  # fmt: skip
+
+
+def _typed(arguments: Iterable[str]) -> dict[str, Any]:
+    """Values of ``--config``: texts are taken as they were typed, without quotes; others are read as YAML."""
+    known, found = checked.named_schema("config")["properties"], {}
+    for key, _, text in (each.partition("=") for each in arguments):
+        if key in known:
+            is_text = known[key]["type"] == "string"
+            found[key] = text.strip("'\"") if is_text else checked.value(text, f"--config: {key}")
+    return found
 
 
 def files(kind: str) -> dict[str, Path]:
