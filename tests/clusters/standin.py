@@ -136,7 +136,19 @@ def in_a_job(command):
 
 def start_ranks(ranks, program):
     """Become Horovod's own launcher, which starts real ranks on this machine."""
-    line = ["python", HOROVODRUN, "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}", *program]
+    line = [
+        "env",
+        "-u",
+        "PYTHONPATH",
+        "python",
+        HOROVODRUN,
+        "--gloo",
+        "-np",
+        str(ranks),
+        "-H",
+        f"localhost:{ranks}",
+        *program,
+    ]
     os.execvp(line[0], line)
 
 
