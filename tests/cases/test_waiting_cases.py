@@ -122,7 +122,7 @@ def test_a_job_of_another_batch_system_is_not_the_run_s(ours):
     ours(f"job: {queues.job(STALE, local)}")
     assert queues.job(STALE, local) is None
     assert job_variables.without_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
-    assert variables.queues is queues
+    assert variables.without_other_jobs is job_variables.without_other_jobs
 
 
 @pytest.mark.case("stale-job-of-the-scheduler", source="our own", right="refused before the start")

@@ -36,7 +36,6 @@ ELSEWHERE = {
     "Snakemake and its Slurm plugin": "--slurm-status-command slurm_partition __use_yte__",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
-    "in results": "first_verdicts",
     "folders of other systems": "__MACOSX",
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
