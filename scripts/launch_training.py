@@ -17,7 +17,7 @@ from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import LIMIT_S
 from study.launch.launch import give_up, launch
-from study.machines import queues
+from study.machines import machine, queues
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     folder = arguments.outcome.parent
     if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
         return
-    job = queues.job({**os.environ, **run.machine["environment"]}, run.machine)
+    job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))

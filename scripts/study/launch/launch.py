@@ -49,7 +49,7 @@ def launch(
     folder = Path(folder)
     with (
         run_directory.alone_in(folder) as lock,
-        _alone_on_machine(run, folder, time_limit_s) as place,
+        _alone_on_machine(run, folder, time_limit_s, job is not None) as place,
         _own_name_known(run) as before,
     ):
         limits = supervision.Limits(
@@ -133,7 +133,7 @@ def _launch(
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     code = code_version.training_code(run.benchmark["name"])
-    of_ranks = variables.of_ranks(run, folder, stall_limit_s)
+    of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,
         "launch_line": line,
@@ -191,10 +191,10 @@ class _Place:
 
 
 @contextlib.contextmanager
-def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float) -> Iterator[_Place]:
+def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_job: bool) -> Iterator[_Place]:
     """Check the run's hosts and hold the lock of each machine that they are, on machines without a batch system."""
     hosts, links = _checked_hosts(run, folder)
-    if not machine_lock.is_needed(run.machine):
+    if in_job or not machine_lock.is_needed(run.machine):
         yield _Place(hosts, links, None)
         return
     purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S

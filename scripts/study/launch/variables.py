@@ -28,16 +28,21 @@ SWITCHES: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def of_ranks(
-    run: RunDefinition, folder: Path, stall_limit_s: float, shell: Mapping[str, str] = os.environ
+    run: RunDefinition,
+    folder: Path,
+    stall_limit_s: float,
+    shell: Mapping[str, str] = os.environ,
+    in_job: bool = False,
 ) -> dict[str, str]:
     """The ranks' environment.
 
-    shell: the environment of this process; its variables that steer are removed (`study.core.environment`), and so are
-        those of batch jobs that are not the machine's.
+    shell: the environment of this process; its variables that steer are removed (`study.core.environment`).
+    in_job: whether this process is in a batch job of the machine (`study.machines.queues.job`); else variables of jobs
+        are those of one that is over, and are removed too.
     """
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
-    shell = without_other_jobs(shell, run.machine)
+    shell = shell if in_job else without_other_jobs(shell, {})
     return {**measuring(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
 
 

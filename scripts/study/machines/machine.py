@@ -84,6 +84,11 @@ def _check_environment(environment: dict[str, str]) -> None:
                 raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")
 
 
+def declared(name: str) -> dict[str, Any] | None:
+    """As `load`; None for a machine that this folder does not have, such as that of a run from elsewhere."""
+    return load(name) if name in configuration.files("machines") else None
+
+
 def _check_power_model(model: dict[str, Any] | None) -> None:
     if model and model["peak_w"] < model["idle_w"]:
         raise StudyError(f"power_model: peak_w: {model['peak_w']:g} is below idle_w, {model['idle_w']:g}")
