@@ -16,12 +16,17 @@ def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable
         digits: at least so many.
         write: from a number of digits to the text.
     """
-    sides = [(limit, int(value > limit) - int(value < limit)) for limit in limits]
+    sides = [(limit, _side(value, limit)) for limit in limits]
     for number in range(digits, MOST_DIGITS):
         text = write(number)
-        if all((float(text) > limit) - (float(text) < limit) == side for limit, side in sides):
+        if all(_side(float(text), limit) == side for limit, side in sides):
             return text
     return write(MOST_DIGITS)
+
+
+def _side(value: float, limit: float) -> int:
+    """1 above the limit, -1 below, 0 at it; NumPy's booleans, of a number from a table, cannot be subtracted."""
+    return int(value > limit) - int(value < limit)
 
 
 def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sign: str = "-") -> str:
