@@ -85,10 +85,12 @@ class Values(Parsed):
     def expect(self, path):
         told = damage.yaml_content(path)
         tree = yaml.compose(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        loader = yaml.SafeLoader("")
         if not all(isinstance(value, yaml.ScalarNode) for _, value in tree.value):
             return NOTHING_TO_COMPARE
         for key, value in tree.value:
-            is_text = not value.style and isinstance(told.get(key.value), str)
+            is_tagged = value.tag != loader.resolve(yaml.ScalarNode, value.value, (True, False))
+            is_text = not value.style and isinstance(told.get(key.value), str) and not is_tagged
             if is_text and re.fullmatch(r"0o[0-7]+", value.value):
                 told[key.value] = int(value.value, 8)
             elif is_text and re.fullmatch(r"[-+.0-9eE]+", value.value) and value.tag.endswith(":str"):
@@ -195,6 +197,9 @@ class Times(OfConfiguration):
 @reader("a paper's published table", "csv", "study.experiment.published_times:_points")
 class PublishedTable(OfConfiguration):
     file = "papers/icpp2019/icpp2019_table2_nt3_strong.csv"
+
+    def names(self, path):
+        return (path.name, *super().names(path))
 
     def damage(self, content):
         return damage.csv_files(content)

@@ -369,3 +369,14 @@ def test_train_and_test_files_have_the_same_columns(tmp_path):
     converted(tmp_path / "test", "case,type,a\nc1,lung,1\n", NAMED)
     with pytest.raises(StudyError, match="2 and 1 numeric columns"):
         loaders.check_columns(files, forms)
+
+
+@pytest.mark.parametrize("loader", ["numpy", "read_csv", "chunked", "dask", "parallel", "lines", "npy"])
+def test_kept_columns_stand_in_the_order_of_the_list(tmp_path, loader):
+    """Also where the list names every column of the file."""
+    spec = {"header": True, "keep": ["b", "a"]}
+    path, matrix, sidecar = (tmp_path / name for name in ("source.csv", "matrix.npy", "matrix.json"))
+    path.write_text("a,b\n1,2\n3,4.5\n")
+    convert(path, matrix, sidecar, Form.of(spec))
+    found = loaders.load(loader, matrix if loader == "npy" else path, sidecar, spec)
+    assert np.array(found[:]).tolist() == [[2.0, 1.0], [4.5, 3.0]]

@@ -825,3 +825,8 @@ def test_three_forms(tmp_path):
     latex = (tmp_path / "t.tex").read_text()
     assert r"read\_csv & 1.500 $\pm$ 0.25 \\" in latex
     assert r"A caption \& more. a note\_1." in latex
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf])
+def test_a_number_of_a_file_may_be_infinite(number):
+    assert text(number) == str(number)

@@ -49,6 +49,13 @@ def test_a_compressed_file_tells_the_same(whole, tmp_path):
     assert summarize(packed).summary == summarize(whole).summary
 
 
+def test_a_file_that_was_written_twice_is_damaged(whole, tmp_path):
+    """Otherwise each operation would count twice."""
+    twice = tmp_path / "timeline.json"
+    twice.write_bytes(whole.read_bytes() * 2)
+    assert summarize(twice).summary["lost_bytes"] > 0
+
+
 def test_activity_over_time_adds_up(whole):
     found = summarize(whole, timelines.epoch_edges_ns())
     busy = found.activity.drop(columns=["wall_ns", "bin_s"]).mul(found.activity["bin_s"], axis=0).sum()

@@ -151,7 +151,7 @@ def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
     read: Any = (lambda text: np.nan if text in missing else float(text)) if missing else None
     matrix = np.empty((1, 0), dtype=np.float32)  # broadcasts
     if places:
-        some: Any = None if len(places) == len(names) else places
+        some: Any = None if places == list(range(len(names))) else places  # None: as the file has them, which is faster
         matrix = _loadtxt(path, dtype=np.float32, usecols=some, converters=read, **options)
     columns = []
     for code, allowed, known in zip(form.codes, form.values, values, strict=True):

@@ -27,10 +27,10 @@ class Events:
 
     def __init__(self, path: AnyPath) -> None:
         self._path = Path(path)
-        self.lost_bytes = 0
+        self.lost_bytes, self._has_begun = 0, False
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        self.lost_bytes = 0
+        self.lost_bytes, self._has_begun = 0, False
         rest = b""
         for piece in self._pieces():
             rest += piece
@@ -50,6 +50,8 @@ class Events:
         except (ValueError, RecursionError):
             yield from self._one_by_one(text)
         else:
+            self._lose(text[: len(text) - len(text.lstrip(BETWEEN))].decode())
+            self._has_begun |= bool(found)
             yield from (event for event in found if isinstance(event, dict))
 
     def _one_by_one(self, damaged: bytes) -> Iterator[dict[str, Any]]:
@@ -59,6 +61,7 @@ class Events:
             self._lose(text[position : match.start()])
             try:
                 event, position = DECODER.raw_decode(text, match.start())
+                self._has_begun = True
                 yield event
             except (ValueError, RecursionError):
                 position = match.end()
@@ -66,7 +69,8 @@ class Events:
         self._lose(text[position:])
 
     def _lose(self, text: str) -> None:
-        self.lost_bytes += len(text.strip(BETWEEN.decode() + "\0"))
+        """Count what stands between events. A second list of events counts too: the file has been written twice."""
+        self.lost_bytes += len(text.strip(BETWEEN.decode() + "\0")) + (self._has_begun and "[" in text)
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._path.exists():  # the run ended before it communicated

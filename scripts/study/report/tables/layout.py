@@ -1,5 +1,6 @@
 """A finished table and its formats: CSV for programs; Markdown, LaTeX and a page of the report for people."""
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -160,6 +161,8 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] =
         return "yes" if value else "no"
     if pd.api.types.is_integer(value):
         return str(value)
+    if not math.isfinite(value):
+        return str(float(value))
     magnitude = int(f"{abs(value):.{digits - 1}e}".split("e")[1])
     return as_clear(
         value, limits, min(digits, MOST_DECIMALS + 1 + magnitude), lambda digits: _fixed(value, digits, magnitude)
