@@ -13,7 +13,6 @@ from study.core.errors import StudyError, StudyErrors
 from study.core.files import changed_since_read, noted_checksum, read_json, was_changed
 from study.core.statistics import LogSample, smallest_detectable
 from study.core.wording import counted
-from study.data import file_sets
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
@@ -344,7 +343,7 @@ def _check_images(study: Study, dataset: Dataset) -> None:
         if not found or not all(Path(path).exists() for path in found):
             raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
         try:
-            file_sets.check_whole(file, [Path(path) for path in found])
+            inputs.image_source(dataset, "", name).check()
         except StudyError as error:
             raise StudyError(f"{where}: {error}") from None
 

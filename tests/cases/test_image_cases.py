@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import gzip
 import io
 import struct
+import unicodedata
 
 import numpy as np
 import pytest
@@ -120,12 +121,89 @@ def test_files_beside_the_shards(tmp_path, ours):
     assert "unfinished download" in refusal(labels, "tfrecord", pattern)
 
 
-@pytest.mark.case("cifar-batch-missing", source="our own", right="refused: data_batch_2.bin")
-def test_a_batch_of_cifar_10_that_is_missing(tmp_path, ours):
-    for number in (1, 3):
+@pytest.mark.case("cifar-batch-missing", source="our own", right="refused: data_batch_2.bin, data_batch_4.bin")
+@pytest.mark.parametrize(
+    ("there", "missing"), [((1, 3, 4, 5), "data_batch_2.bin"), ((1, 2, 3), "data_batch_4.bin and 1")]
+)
+def test_a_batch_of_cifar_10_that_is_missing(tmp_path, ours, there, missing):
+    for number in there:
         (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073))
-    ours(refusal(labels, "cifar10", tmp_path / "data_batch_*.bin").replace(str(tmp_path), ""))
-    assert "data_batch_2.bin: is missing" in refusal(labels, "cifar10", tmp_path / "data_batch_*.bin")
+    message = refusal(labels, "cifar10", tmp_path / "data_batch_*.bin")
+    ours(message.replace(str(tmp_path), ""))
+    assert message.startswith(f"{tmp_path}/{missing}.bin")
+    assert "is missing" in message
+    assert labels("cifar10", tmp_path / f"data_batch_[{there[0]}{there[2]}].bin") == [0, 0]
+
+
+@pytest.mark.case(
+    "shards-numbered-without-zeros", source="our own", right="train_2 is missing; 0, 7, 300 are no series"
+)
+def test_shards_whose_numbers_are_not_padded(tmp_path, ours):
+    for number in (0, 1, 3):
+        records(tmp_path / f"train_{number}.tfrecord", (1,))
+    message = refusal(labels, "tfrecord", tmp_path / "train_*")
+    ours(message.replace(str(tmp_path), ""))
+    assert message.startswith(f"{tmp_path}/train_2.tfrecord: is missing")
+    for number in (0, 7, 300):
+        records(tmp_path / f"patient{number}.tfrecord", (1,))
+    assert len(labels("tfrecord", tmp_path / "patient*")) == 3
+
+
+@pytest.mark.case("pattern-of-inner-folders", source="our own", right="[0, 1, 2]: the files of all folders")
+def test_two_stars_stand_for_any_number_of_folders(tmp_path, ours):
+    for label, name in enumerate(("a/b/x", "a/x", "x"), 1):
+        records(tmp_path / f"{name}.tfrecord", (label,))
+    records(tmp_path / "__MACOSX" / "x.tfrecord", (9,))
+    records(tmp_path / "a" / ".cache" / "x.tfrecord", (9,))
+    found = labels("tfrecord", tmp_path / "**" / "*.tfrecord")
+    ours(found)
+    assert found == [0, 1, 2]
+    assert labels("tfrecord", tmp_path / "*" / "x.tfrecord") == [1], "what is no data"
+
+
+@pytest.mark.case("shard-twice-by-link", source="our own", right="refused: the same file, or the same compressed")
+@pytest.mark.parametrize("how", ["link", "hard link", "folder", "compressed"])
+def test_one_file_under_two_names(tmp_path, ours, how):
+    first = tmp_path / "a" / "train-0.tfrecord"
+    records(first, (1, 2))
+    pattern = tmp_path / "*" / "*.tfrecord*"
+    if how == "folder":
+        (tmp_path / "b").symlink_to("a")
+    elif how == "compressed":
+        first.with_name(f"{first.name}.gz").write_bytes(gzip.compress(first.read_bytes()))
+    else:
+        second = first.with_name("latest.tfrecord")
+        second.symlink_to(first) if how == "link" else second.hardlink_to(first)
+    message = refusal(labels, "tfrecord", pattern)
+    ours(message.replace(str(tmp_path), ""))
+    assert "is the same file as" in message or "once more, compressed" in message
+
+
+@pytest.mark.case("folder-in-place-of-file", source="our own", right="refused: is a folder, is a file")
+def test_a_folder_where_files_are_expected_and_a_file_where_a_folder_is(tmp_path, ours):
+    image(tmp_path / "images" / "a" / "0.jpg")
+    for layout in ("tfrecord", "mnist", "cifar10"):
+        assert "images: is a folder; give the file, or a pattern" in refusal(labels, layout, tmp_path / "images")
+    records(tmp_path / "train-0.tfrecord", (1,))
+    (tmp_path / "train-logs").mkdir()
+    assert "train-logs: is a folder, where others are files" in refusal(labels, "tfrecord", tmp_path / "train-*")
+    (tmp_path / "images.zip").write_bytes(b"PK\x03\x04" + bytes(26))
+    message = refusal(labels, "folder", tmp_path / "images.zip")
+    ours(message.replace(str(tmp_path), ""))
+    assert "images.zip: is a file, a folder with one sub-folder per class is expected: it is a zip archive" in message
+    (tmp_path / "images" / "b").symlink_to("nothing")
+    assert "b: is a link to nothing" in refusal(labels, "folder", tmp_path / "images")
+
+
+@pytest.mark.case(
+    "png-of-16-bits", source="tjhann/imageformats #17; zune-image #52", right="refused: 4096 values became 16"
+)
+def test_png_of_16_bits(ours):
+    held = io.BytesIO()
+    Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 4096).astype(np.uint16)).save(held, "PNG")
+    message = refusal(conversion.decoded, held.getvalue(), "a/0.png", 1)
+    ours(message)
+    assert message.startswith("a/0.png: has 16 bits per channel, of which only the upper 8 would be used")
 
 
 @pytest.mark.case("folder-ipynb-checkpoints", source="open-mmlab/mmpretrain #507; keras-team/keras #14042",
@@ -309,6 +387,42 @@ def test_other_classes_in_the_test_images(tmp_path, ours):
     message = refusal(models.get("lenet", {**spec, "model": model}).open, paths, "memory", 1)
     ours(message.replace(str(tmp_path), ""))
     assert "its classes ['a', 'c'] are not those of train" in message
+
+
+def opened(tmp_path, layout, classes=3):
+    """Open the images ``train`` and ``test`` of a layout, converted, as a rank does."""
+    from study import models
+    from study.core import configuration
+
+    spec, paths = configuration.load_named("benchmarks", "lenet"), {}
+    for file in ("train", "test"):
+        paths[file] = {"path": str(tmp_path / f"{file}.memory"), "sidecar": str(tmp_path / f"{file}.memory.json")}
+        source = Source(layout, str(tmp_path / file))
+        conversion.convert(source, "memory", *paths[file].values(), Options(classes, 3, 8))
+    model = {**spec["model"], "classes": classes, "image_size": 8, "resize": 8}
+    return models.get("lenet", {**spec, "model": model}).open(paths, "memory", 1)
+
+
+@pytest.mark.case("test-class-without-training-images", source="our own", right="refused: class 2")
+def test_a_class_of_the_test_images_that_no_training_image_has(tmp_path, ours):
+    records(tmp_path / "train", (1, 2))
+    records(tmp_path / "test", (1, 3))
+    message = refusal(opened, tmp_path, "tfrecord")
+    ours(message.replace(str(tmp_path), ""))
+    assert "test.memory: 1 classes have no sample in" in message
+    assert "('2')" in message
+    records(tmp_path / "train", (1, 2, 3))
+    assert len(opened(tmp_path, "tfrecord")["train"]) == 3
+
+
+@pytest.mark.case("class-names-nfc-nfd", source="our own", right="refused: Unicode forms")
+def test_names_of_classes_in_two_forms_of_unicode(tmp_path, ours):
+    for file, form in (("train", "NFC"), ("test", "NFD")):
+        for name in ("caf\u00e9", "th\u00e9"):
+            image(tmp_path / file / unicodedata.normalize(form, name) / "0.jpg")
+    message = refusal(opened, tmp_path, "folder", 2)
+    ours(message.replace(str(tmp_path), ""))
+    assert message.endswith("with accented letters written alike in Unicode (NFC or NFD)")
 
 
 def converted(tmp_path, source):

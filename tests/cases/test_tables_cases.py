@@ -180,7 +180,7 @@ OTHERS = {
     "json": (b'{"message": "Not Found"}\n', "a JSON error message", "fetch"),
     "s3": (b'<?xml version="1.0"?>\n<Error><Code>NoSuchKey</Code></Error>\n', "an XML error message", "fetch"),
     "404": (b"404: Not Found", "an error message of a server", "fetch"),
-    "png": (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image", "convert"),
+    "png": (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image", "give the right file"),
     "zeros": (b"\0" * 500, "zero bytes", "fetch"),
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ def test_cifar_10_s_files(tmp_path):
         part_of = range(2 * number - 2, 2 * number)
         rows = [bytes([LABELS[i]]) + pixels[i].transpose(2, 0, 1).tobytes() for i in part_of]
         (tmp_path / f"data_batch_{number}.bin").write_bytes(b"".join(rows))
-    found = list(Source("cifar10", str(tmp_path / "data_batch_*.bin")).images())
+    found = list(Source("cifar10", str(tmp_path / "data_batch_[12].bin")).images())
     assert [each.label for each in found] == list(LABELS[:4])
     assert np.array_equal(pixels_of(found, 3), pixels)
     assert found[3].where == f"{tmp_path / 'data_batch_2.bin'}: record 1"
@@ -160,7 +160,7 @@ def broken(kind, folder, encoded):
             return mnist(folder, PIXELS[..., 0], LABELS[:4]), ["has 6 images", "has 4 labels"]
         case "cut CIFAR":
             (folder / "data_batch_1.bin").write_bytes(bytes(3073 + 100))
-            return Source("cifar10", str(folder / "*.bin")), ["data_batch_1.bin: record 1", "cut off"]
+            return Source("cifar10", str(folder / "data_batch_1.bin")), ["data_batch_1.bin: record 1", "cut off"]
         case "a file of text in a folder":
             for name in "abc":
                 (folder / name).mkdir()

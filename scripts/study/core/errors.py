@@ -1,10 +1,12 @@
 """The error class that users see, and how a script reports it."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 
 LONGEST = 1200  # characters of a message
+OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?")  # in TensorFlow's messages
 
 
 class StudyError(Exception):
@@ -56,3 +58,8 @@ def exit_with_message(main: Callable[[], object]) -> None:
     except OSError as error:  # names the file and the reason, such as a full disk
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def said(error: BaseException) -> str:
+    """What a library's error says: the text, without the names of TensorFlow's operations."""
+    return OPERATIONS.sub("", str(getattr(error, "message", error))).strip()

@@ -33,11 +33,17 @@ class FileKind:
         name: such as "a zip archive".
         remedy: what makes of it a file that can be read, such as a command with FILE in place of its name.
         is_answer: whether it came in place of the file: a server's page or error, a pointer to where the file is.
+        as_images: what to do instead where images are expected, and not a table of numbers.
     """
 
     name: str
     remedy: str
     is_answer: bool = False
+    as_images: str | None = None
+
+    def sentence(self, of_images: bool = False) -> str:
+        """What it is, and what to do: "it is a zip archive; unpack it ...". of_images: whether images are expected."""
+        return f"it is {self.name}; {(of_images and self.as_images) or self.remedy}"
 
 
 Test = bytes | re.Pattern[bytes] | Callable[[bytes], bool]
@@ -45,6 +51,7 @@ EXPORT = "export it as comma-separated text"
 SAVETXT = "write its array as text with numpy.savetxt(..., delimiter=',', fmt='%r')"
 UNPICKLE = "load it with the Python that wrote it, and write its content in a documented format"
 ASK_AGAIN = "fetch the file again, from where it is given out"
+AS_IMAGES = "write its images as JPEG or PNG files, one folder per class, and read them with layout: folder"
 
 
 def _at(offset: int, signature: bytes) -> Test:
@@ -80,7 +87,8 @@ def crc32c(content: bytes) -> int:
     return checksum ^ 0xFFFFFFFF
 
 
-def _is_idx(head: bytes) -> bool:
+def is_idx(head: bytes) -> bool:
+    """Whether bytes begin an idx file: two zeros, a type, a number of dimensions (yann.lecun.com/exdb/mnist)."""
     return (
         len(head) >= 8 and head[:2] == b"\0\0" and head[2] in (8, 9, 11, 12, 13, 14) and 0 < head[3] <= MOST_DIMENSIONS
     )
@@ -121,11 +129,14 @@ def _packed(name: str, command: str) -> FileKind:
 
 
 def _program(name: str, remedy: str = "give the text file that it was made from, or " + EXPORT) -> FileKind:
-    return FileKind(name, remedy)
+    return FileKind(name, remedy, as_images=AS_IMAGES)
 
 
-def _image(name: str) -> FileKind:
-    return FileKind(f"{name} image", "convert it to PNG or JPEG")
+def _image(name: str, as_images: str = "convert it to PNG or JPEG") -> FileKind:
+    return FileKind(f"{name} image", "give the right file", as_images=as_images)
+
+
+_OF_MACOS = FileKind("macOS's notes on a file, not the file itself", "give the file of that name without ._", True)
 
 
 _ZIP = FileKind("a zip archive", "unpack it with `unzip FILE` and give the file in it")
@@ -185,6 +196,18 @@ _TEXT_KINDS: list[tuple[Test, FileKind]] = [
     (b"%!PS", _program("a PostScript document", EXPORT)),
     (b"{\\rtf", _program("an RTF document", EXPORT)),
     (b"#!/", FileKind("a script", "give the right file")),
+    (re.compile(rb"(%.*\n|\s)*@relation\b", re.I), _program("an ARFF file of Weka")),
+    (re.compile(rb"#1\.[23]\r?\n\d+\t\d+"), _program("a GCT file of GenePattern")),
+    (
+        re.compile(rb"!Series_|\^(DATABASE|SERIES|PLATFORM|SAMPLE) ?="),
+        _program("a text file of GEO"),
+    ),
+    (b"HEADER RECORD*******LIBRARY HEADER RECORD", _program("a SAS transport file (.xpt)")),
+    (re.compile(rb"(curl|wget): "), FileKind("an error message of a download", ASK_AGAIN, True)),
+    (
+        re.compile(rb"sep=.\r?\n", re.I),
+        FileKind("text with a line for Excel, sep=, before the table", "delete that line: `sed -i 1d FILE`"),
+    ),
 ]
 
 # Kinds of binary files and of texts in other encodings: a table may begin with their letters ("PAR1"), and goes on in
@@ -223,7 +246,7 @@ _BINARY_KINDS: list[tuple[Test, FileKind]] = [
     (_at(12, b"\xc2\xea\x81\x60\xb3\x14\x11\xcf"), _program("a SAS file")),
     (re.compile(rb"\$FL[23]"), _program("an SPSS file")),
     (b"SIMPLE  =", _program("a FITS file")),
-    (_at(128, b"DICM"), _program("a DICOM file", "convert it to PNG or JPEG")),
+    (_at(128, b"DICM"), _image("a DICOM")),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _program("an Excel (.xls) or other old Office file", EXPORT)),
     (_at(16, b"\xde\xc0\xef\xbe"), _program("an LMDB data base")),
     (_at(16, b"\xbe\xef\xc0\xde"), _program("an LMDB data base of a big-endian machine")),
@@ -233,8 +256,12 @@ _BINARY_KINDS: list[tuple[Test, FileKind]] = [
         re.compile(rb"\x80[\x02-\x05](\x95.{8}|[}\](\x8ac])|\x80\x02\x8a\x0alF\xf9", re.S),
         _program("a Python pickle", UNPICKLE),
     ),
-    (b"\xff\xd8\xff", _image("a JPEG")),
-    (b"\x89PNG\r\n\x1a\n", _image("a PNG")),
+    (b"\0\5\x16\7", _OF_MACOS),
+    (b"bplist00", _program("a property list of macOS")),
+    (b"L\0\0\0\1\x14\2\0", FileKind("a shortcut of Windows, not the file itself", "give the file", True)),
+    (re.compile(rb".{8}\{\"(__metadata__|[^\"]+\":\{\"dtype)", re.S), _program("a safetensors file")),
+    (b"\xff\xd8\xff", _image("a JPEG", "read it with layout: folder, in the folder of its class")),
+    (b"\x89PNG\r\n\x1a\n", _image("a PNG", "read it with layout: folder, in the folder of its class")),
     (re.compile(rb"GIF8[79]a"), _image("a GIF")),
     (re.compile(rb"BM.{4}\0{4}.{4}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.S), _image("a BMP")),
     (re.compile(rb"II[*+]\0|MM\0[*+]"), _image("a TIFF")),
@@ -250,7 +277,7 @@ _BINARY_KINDS: list[tuple[Test, FileKind]] = [
         FileKind("a sound or video file", "give the right file"),
     ),
     (b"\x7fELF", FileKind("a program", "give the right file")),
-    (_is_idx, _program("an idx file, as MNIST's", "use layout: mnist")),
+    (is_idx, FileKind("an idx file, as MNIST's", "give the right file", as_images="read it with layout: mnist")),
     (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), _encoded("UTF-32", "UTF-32")),
     (re.compile(rb"\xff\xfe|\xfe\xff"), _encoded("UTF-16, as Excel's 'Unicode text'", "UTF-16")),
     (
@@ -324,7 +351,9 @@ def kind_of(path: AnyPath) -> FileKind | None:
         return _zipped(path) or kind
     inner = kind_of_bytes(decompressed_head(head)) if kind is not None and head.startswith(GZIP) else None
     if kind is not None and inner is not None:
-        return FileKind(f"{kind.name}, and in it {inner.name}", f"{kind.remedy}; then {inner.remedy}", inner.is_answer)
+        as_images = inner.as_images and f"{kind.remedy}; then {inner.as_images}"
+        remedy = f"{kind.remedy}; then {inner.remedy}"
+        return FileKind(f"{kind.name}, and in it {inner.name}", remedy, inner.is_answer, as_images)
     return kind
 
 
@@ -373,23 +402,10 @@ def cifar_kind(size: int) -> str | None:
     return None
 
 
-def instead(path: AnyPath) -> str | None:
-    """What a file is, and what to do: "it is a zip archive; unpack it ..."; None if it is nothing that is known."""
-    return _sentence(kind_of(path))
-
-
-def bytes_instead(head: bytes) -> str | None:
-    """The same of bytes."""
-    return _sentence(kind_of_bytes(head))
-
-
-def _sentence(kind: FileKind | None) -> str | None:
-    return None if kind is None else f"it is {kind.name}; {kind.remedy}"
-
-
-def instead_or_bytes(path: AnyPath) -> str:
+def instead_or_bytes(path: AnyPath, of_images: bool = False) -> str:
     """What a file is, else how it begins, for a message about a file that cannot be read."""
-    return instead(path) or begins(first_bytes(path, SHOWN_BYTES))
+    kind = kind_of(path)
+    return begins(first_bytes(path, SHOWN_BYTES)) if kind is None else kind.sentence(of_images)
 
 
 def begins(head: bytes) -> str:

@@ -22,8 +22,11 @@ DESCRIPTIONS = frozenset(
 UNFINISHED = frozenset((".part", ".partial", ".crdownload", ".download", ".incomplete", ".filepart", ".tmp", ".aria2"))
 COPIES = frozenset((".bak", ".orig", ".old", ".swp", ".save"))
 OF_N = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<middle>[-_]of[-_])(?P<total>\d+)(?P<after>.*)")
-NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d{3,})(?P<after>\D*)")  # as writers of shards pad their numbers
+NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
+PADDED = 3  # digits, from which on numbers are those of shards also if most of them are missing
 CIFAR_BATCH = re.compile(r"(?P<before>data_batch_)(?P<number>\d+)(?P<after>\.bin)")
+CIFAR_BATCHES = 5  # of the training images (cs.toronto.edu/~kriz/cifar.html)
+COMPRESSED = frozenset((".gz", ".zlib", ".z"))
 
 
 def is_left_out(name: str) -> bool:
@@ -34,7 +37,8 @@ def is_left_out(name: str) -> bool:
 def listed(path: str) -> list[str]:
     """The files of a pattern, in the order of their names; a path that exists alone, whatever characters it has.
 
-    Also a pattern's leading folders that exist are taken as they are named. Another path alone if it is no pattern.
+    Also a pattern's leading folders that exist are taken as they are named; ``**`` stands for any number of folders.
+    Another path alone if it is no pattern.
     """
     if not glob.has_magic(path) or os.path.lexists(path):
         return [path]
@@ -45,8 +49,9 @@ def _matching(path: str) -> list[str]:
     folder, parts = Path(), list(Path(path).parts)
     while parts and os.path.lexists(folder / parts[0]):
         folder /= parts.pop(0)
-    found = sorted(glob.glob(os.path.join(glob.escape(str(folder)), *parts)))  # noqa: PTH207, PTH118 - may be absolute
-    found = [each for each in found if not is_left_out(Path(each).name)]
+    pattern = os.path.join(glob.escape(str(folder)), *parts)  # noqa: PTH118 - may be absolute
+    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
+    found = [each for each in found if not any(map(is_left_out, Path(each).relative_to(folder).parts))]
     return found if str(folder) != "." or path.startswith("./") else [each.removeprefix("./") for each in found]
 
 
@@ -80,11 +85,14 @@ def entries_below(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Itera
 
 
 def check_whole(pattern: str, paths: Sequence[Path]) -> None:
-    """Raise `StudyError` for files of a set that are missing, empty, unfinished or there twice.
+    """Raise `StudyError` for files of a set that are missing, empty, unfinished or there twice, or are folders.
 
     Only files that the pattern would match are missing: a pattern may choose some shards of a set.
     """
+    _check_different(paths)
     for path in paths:
+        if len(paths) > 1 and path.is_dir():
+            raise StudyError(f"{path}: is a folder, where others are files; give a pattern that leaves it out")
         suffix = path.suffix.lower()
         if suffix in UNFINISHED:
             raise StudyError(f"{path}: looks like an unfinished download; finish or delete it, or give another pattern")
@@ -97,6 +105,22 @@ def check_whole(pattern: str, paths: Sequence[Path]) -> None:
         names.setdefault(path.parent, []).append(path.name)
     for folder, here in names.items():
         _check_shards(pattern, folder, here)
+
+
+def _check_different(paths: Sequence[Path]) -> None:
+    """No two paths may be one file, or a file and the same compressed: its samples would count twice."""
+    known: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        status = path.stat()
+        other = known.setdefault((status.st_dev, status.st_ino), path)
+        if other is not path:
+            raise StudyError(f"{path}: is the same file as {other}; delete the link, or give another pattern")
+    here = set(paths)
+    for path in paths:
+        if path.suffix.lower() in COMPRESSED and path.with_suffix("") in here:
+            raise StudyError(
+                f"{path}: looks like {path.stem} once more, compressed; delete one, or give another pattern"
+            )
 
 
 def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
@@ -115,20 +139,38 @@ def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
         (total,) = totals
         _check_numbers(pattern, folder, shards, total)
     others = [name for name in names if not OF_N.fullmatch(name)]
-    for kind, first in ((CIFAR_BATCH, 1), (NUMBERED, None)):
+    for kind in (CIFAR_BATCH, NUMBERED):
         of_kind: dict[tuple[str, str], list[re.Match[str]]] = {}
         for match in filter(None, map(kind.fullmatch, others)):
             of_kind.setdefault((match["before"], match["after"]), []).append(match)
         for shards in of_kind.values():
-            numbers = [int(shard["number"]) for shard in shards]
-            if first is not None or (min(numbers) in (0, 1) and len(shards) > 1):
-                _check_numbers(pattern, folder, shards, None, first)
+            if kind is CIFAR_BATCH:
+                _check_numbers(pattern, folder, shards, None, 1, CIFAR_BATCHES)
+            elif _is_series(shards):
+                _check_numbers(pattern, folder, shards, None)
+
+
+def _is_series(shards: list[re.Match[str]]) -> bool:
+    """Whether the numbers of names count shards from 0 or 1: they are padded, or more are there than missing."""
+    numbers = {int(shard["number"]) for shard in shards}
+    if len(shards) < 2 or min(numbers) > 1:
+        return False
+    is_padded = all(len(shard["number"]) >= PADDED for shard in shards)
+    return is_padded or (len(numbers) > 2 and 2 * len(numbers) > max(numbers) - min(numbers) + 1)
 
 
 def _check_numbers(
-    pattern: str, folder: Path, shards: list[re.Match[str]], total: int | None, first: int | None = None
+    pattern: str,
+    folder: Path,
+    shards: list[re.Match[str]],
+    total: int | None,
+    first: int | None = None,
+    last: int = 0,
 ) -> None:
-    """The numbers of one set: each once, and none missing from 0 or 1. total: if the names state it."""
+    """The numbers of one set: each once, and none missing from 0 or 1.
+
+    total: if the names state it. first, last: numbers that the set has, if that is known.
+    """
     by_number: dict[int, re.Match[str]] = {}
     for shard in shards:
         number = int(shard["number"])
@@ -140,7 +182,7 @@ def _check_numbers(
     begin = min(min(by_number), 1) if first is None else first
     if total is not None:
         begin = 1 if total in by_number and 0 not in by_number else 0
-    end = begin + total if total is not None else max(by_number) + 1
+    end = begin + total if total is not None else max(last, *by_number) + 1
     if beyond := [number for number in by_number if not begin <= number < end]:
         raise StudyError(f"{folder / by_number[beyond[0]][0]}: its number is not one of {begin} to {end - 1}")
     model = shards[0]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core.errors import StudyError
+from study.core.errors import StudyError, said
 from study.core.file_kinds import instead_or_bytes
 from study.core.files import AnyPath
 from study.data.lmdb_file import open_whole
@@ -168,4 +168,5 @@ def read(name: str, path: AnyPath) -> Matrix:
     except MemoryError:
         raise
     except Exception as error:  # each library has its own errors
-        raise StudyError(f"{path}: cannot be read as {name}: {error}; {instead_or_bytes(path)}") from None
+        why = said(error) or "it has no rows"
+        raise StudyError(f"{path}: cannot be read as {name}: {why}; {instead_or_bytes(path)}") from None

@@ -27,7 +27,7 @@ def check_kind(path: AnyPath) -> None:
     """Raise `StudyError` if a file is of a known kind that is no text table, compressed or not."""
     kind = kind_of(path)
     if kind is not None and kind.name != COMPRESSED:
-        raise StudyError(f"{path}: is no text table: it is {kind.name}; {kind.remedy}")
+        raise StudyError(f"{path}: is no text table: {kind.sentence()}")
 
 
 @contextlib.contextmanager

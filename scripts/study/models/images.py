@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from study.core.errors import StudyError
 from study.data.images import synthetic
 from study.data.images.formats import open_format
 from study.data.images.source import Images, Reader, Shape, errors_named
+from study.data.key_matching import check_classes
 from study.data.loaders import read_sidecar
 from study.data.samples import Can
 from study.models import base
@@ -88,8 +93,13 @@ class ImageBenchmark(base.Benchmark):
             if names[other] != names[first]:
                 raise StudyError(
                     f"{files[other]['path']}: its classes {names[other]} are not those of {first}: {names[first]}; "
-                    "give both folders the same sub-folders"
+                    f"give both folders the same sub-folders{_of_unicode(names[other], names[first])}"
                 )
+        labels = {file: np.unique(found[file].reader.images.index["label"]).tolist() for file in found}
+        for first, other in itertools.permutations(found, 2):
+            if (self.spec["files"][first]["split"], self.spec["files"][other]["split"]) == ("train", "test"):
+                one, two = ([_name(label, names[file]) for label in labels[file]] for file in (first, other))
+                check_classes({files[first]["path"]: one}, {files[other]["path"]: two})
         return found
 
     def arrange(self, tables: Mapping[str, Any], seed: int) -> base.Data:
@@ -110,6 +120,17 @@ class ImageBenchmark(base.Benchmark):
         if self.spec["model"]["classes"] <= TOP:
             return ["accuracy"]
         return ["accuracy", TopKCategoricalAccuracy(TOP, name="top5_accuracy")]
+
+
+def _name(label: int, names: list[str] | None) -> str:
+    """A class in messages."""
+    return str(label) if names is None else names[label]
+
+
+def _of_unicode(names: list[str], others: list[str]) -> str:
+    """Why names that look alike differ: macOS writes an accented letter as two characters, others as one."""
+    one, two = ([unicodedata.normalize("NFC", name) for name in each] for each in (names or [], others or []))
+    return ", with accented letters written alike in Unicode (NFC or NFD)" if one == two else ""
 
 
 def l2(model: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.data.feature_scaling import Scaler, max_abs
+from study.data.key_matching import check_classes
 from study.data.randomness import dropout
 from study.models import base
 
@@ -74,6 +75,8 @@ class Benchmark(base.Benchmark):
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
         """One-hot labels; the test set is also the validation set."""
+        classes = {file: [f"{label:g}" for label in np.unique(tables[file].categories())] for file in ("train", "test")}
+        check_classes({"train": classes["train"]}, {"test": classes["test"]})
         train, test = (
             tables[file].samples(
                 base.one_hot(tables[file].categories(), self.spec["model"]["classes"]), has_channel=True

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+DEPTH = 24  # position of a PNG's bits per channel
 EPOCHS_APART = 1 << 32  # in the seeds of augmentation; more than a file has images
 Pixels = NDArray[np.uint8]  # (height, width, channels)
 
@@ -19,6 +20,11 @@ Pixels = NDArray[np.uint8]  # (height, width, channels)
 def extension(content: bytes) -> str | None:
     """``jpg`` or ``png`` by the first bytes of an encoded image; None if it is neither."""
     return "jpg" if content.startswith(JPEG) else "png" if content.startswith(PNG) else None
+
+
+def has_16_bits(content: bytes) -> bool:
+    """Whether an encoded image is a PNG of 16 bits per channel (PNG specification, 11.2.2), of which 8 are decoded."""
+    return content.startswith(PNG) and content[DEPTH : DEPTH + 1] == b"\x10"
 
 
 def encode_jpeg(pixels: Pixels, quality: int) -> bytes:

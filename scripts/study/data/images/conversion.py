@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from study.core.errors import StudyError
-from study.core.file_kinds import begins, bytes_instead
+from study.core.errors import StudyError, said
+from study.core.file_kinds import begins, kind_of_bytes
 from study.core.files import write_sealed
 from study.data import source_state
 from study.data.images import codec, damage
@@ -115,12 +115,19 @@ def decoded(content: bytes, where: str, channels: int) -> Any:
     import tensorflow as tf
 
     if codec.extension(content) is None:
-        what = bytes_instead(content) or begins(content)
-        raise StudyError(f"{where}: is neither JPEG nor PNG: {what}")
+        kind = kind_of_bytes(content)
+        raise StudyError(
+            f"{where}: is neither JPEG nor PNG: {kind.sentence(of_images=True) if kind else begins(content)}"
+        )
+    if codec.has_16_bits(content):
+        raise StudyError(
+            f"{where}: has 16 bits per channel, of which only the upper 8 would be used; convert it to 8 bits, with "
+            "the range of values that matters"
+        )
     try:
         pixels, damaged = damage.decoded(content, channels)
     except tf.errors.OpError as error:
-        raise StudyError(f"{where}: cannot be decoded: {error.message}") from None
+        raise StudyError(f"{where}: cannot be decoded: {said(error)}") from None
     if damaged:
         raise StudyError(f"{where}: cannot be decoded completely: {damaged}; restore the image")
     return pixels

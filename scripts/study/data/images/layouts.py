@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core import file_kinds
-from study.core.errors import StudyError
+from study.core.errors import StudyError, said
 from study.core.registry import Registry
 from study.data import file_sets, text_file
 from study.data.images.codec import Pixels, encode_png
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
+IDX_BYTES = 8  # third of them
 CIFAR_SIDE = 32
 CIFAR_CLASSES = 10
 TYPES = {"int64_list": "a list of whole numbers", "float_list": "a list of floats", "bytes_list": "bytes"}
@@ -70,7 +72,21 @@ class Source:
         if not found or not all(each.exists() for each in found):
             raise StudyError(f"{self.path}: there is no such file or folder")
         file_sets.check_whole(self.path, found)
+        if self.layout != "folder" and found[0].is_dir():
+            raise StudyError(
+                f"{found[0]}: is a folder; give the file, or a pattern such as {found[0] / '*'}, or layout: folder if "
+                "it has one sub-folder per class"
+            )
         return found
+
+    def check(self) -> None:
+        """Raise `StudyError` if files are missing, or are none of the layout; no image is read."""
+        if self.layout == "folder":
+            _classes(self)
+        elif self.layout == "mnist":
+            _mnist_files(self)
+        else:
+            self.paths  # noqa: B018 - raises
 
     @property
     def one_path(self) -> Path:
@@ -90,9 +106,13 @@ class Source:
 
     @property
     def read_files(self) -> list[str]:
-        """All files and folders that are read: those of the pattern or of the classes, and of MNIST the labels."""
+        """All files and folders that are read: those of the pattern or of the classes, and of MNIST the labels.
+
+        Also images beside the folders of classes, which are refused.
+        """
         if self.folder_names is not None:
-            return [str(Path(self.path) / name) for name in self.folder_names]
+            folder = Path(self.path)
+            return [str(path) for path in (*(folder / name for name in self.folder_names), *_strays(folder))]
         found = file_sets.listed(self.path)
         return [*found, *(str(_labels_of(Path(path))) for path in found if self.layout == "mnist")]
 
@@ -125,16 +145,26 @@ def _folder(source: Source) -> Iterator[Image]:
 def _classes(source: Source) -> list[Path]:
     """The folders of the classes; raises `StudyError` for images beside them, which would have no class."""
     folder = source.one_path
-    entries = (
-        sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name)) if folder.is_dir() else []
-    )
+    if folder.is_file():
+        what = file_kinds.instead_or_bytes(folder, of_images=True)
+        raise StudyError(f"{folder}: is a file, a folder with one sub-folder per class is expected: {what}")
+    entries = sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name))
+    for path in entries:
+        if not path.exists():
+            raise StudyError(f"{path}: is a link to nothing; restore what it links to, or delete it")
     found = [path for path in entries if path.is_dir()]
     if not found:
         raise StudyError(f"{folder}: is no folder with one sub-folder per class")
-    for path in entries:
-        if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES:
-            raise StudyError(f"{path}: is in no class's folder; move it into one, or out of {folder}")
+    for path in _strays(folder):
+        raise StudyError(f"{path}: is in no class's folder; move it into one, or out of {folder}")
     return found
+
+
+def _strays(folder: Path) -> list[Path]:
+    """The images beside the folders of classes."""
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    named = (path for path in entries if path.suffix.lower() in IMAGE_SUFFIXES and not file_sets.is_left_out(path.name))
+    return [path for path in named if path.is_file()]
 
 
 @LAYOUTS.register("tfrecord")
@@ -155,7 +185,7 @@ def _tfrecord(source: Source) -> Iterator[Image]:
                     raise StudyError(f"{path}: has no records; restore it") from None
                 break
             except tf.errors.OpError as error:
-                raise StudyError(f"{where}: the file is cut off or damaged: {error.message}; restore it") from None
+                raise StudyError(f"{where}: the file is cut off or damaged: {said(error)}; restore it") from None
             content, label = _example(record, where)
             yield Image(content, label - first_label, where)
 
@@ -198,7 +228,7 @@ def _check_tfrecord(path: Path) -> None:
         return
     kind = file_kinds.kind_of(path)
     if kind is not None and kind.name != text_file.COMPRESSED:
-        raise StudyError(f"{path}: is no TFRecord file: it is {kind.name}; {kind.remedy}")
+        raise StudyError(f"{path}: is no TFRecord file: {kind.sentence(of_images=True)}")
     raise StudyError(f"{path}: record 0: is no TFRecord file, or damaged at its begin: {file_kinds.begins(head)}")
 
 
@@ -208,16 +238,24 @@ def _mnist(source: Source) -> Iterator[Image]:
 
     Source of the format: yann.lecun.com/exdb/mnist.
     """
-    path = source.one_path
-    other = _labels_of(path)
-    if other == path or not other.exists():
-        raise StudyError(f"{path}: there is no file of its labels, {other.name}, beside it")
+    path, other = _mnist_files(source)
     images, labels = _idx(path, IDX_IMAGES, 3), _idx(other, IDX_LABELS, 1)
     if len(images) != len(labels):
         raise StudyError(f"{path}: has {len(images)} images, but {other.name} has {len(labels)} labels")
     first = source.first_label or FIRST_LABEL["mnist"]
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         yield Image(encode_png(pixels[..., None]), int(label) - first, f"{path}: record {number}")
+
+
+def _mnist_files(source: Source) -> tuple[Path, Path]:
+    """The file of the images and that of their labels; raises `StudyError` if one is missing."""
+    path = source.one_path
+    other = _labels_of(path)
+    if other == path:
+        raise StudyError(f"{path}: its name has no `images` where that of its labels would have `labels`; rename both")
+    if not other.exists():
+        raise StudyError(f"{path}: there is no file of its labels, {other.name}, beside it")
+    return path, other
 
 
 def _labels_of(path: Path) -> Path:
@@ -229,9 +267,9 @@ def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
     raw = text_file.content(path).tobytes()
     begin = 4 + 4 * dimensions
     if len(raw) < begin or struct.unpack(">I", raw[:4])[0] != magic:
-        what = file_kinds.instead_or_bytes(path)
         raise StudyError(
-            f"{path}: is no idx file of bytes in {dimensions} dimensions, it does not begin with {magic}: {what}"
+            f"{path}: is no idx file of bytes in {dimensions} dimensions, it does not begin with {magic}: "
+            f"{_idx_instead(path, raw[:4])}"
         )
     shape = struct.unpack(f">{dimensions}I", raw[4:begin])
     expected = begin + int(np.prod(shape, dtype=np.int64))
@@ -239,6 +277,14 @@ def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
         record = (len(raw) - begin) // max(1, int(np.prod(shape[1:], dtype=np.int64)))
         raise StudyError(f"{path}: record {record}: the file has {len(raw)} bytes, not {expected}; restore it")
     return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
+
+
+def _idx_instead(path: Path, begin: bytes) -> str:
+    """What a file is instead of the idx file that is expected."""
+    if file_kinds.is_idx(begin + bytes(4)):
+        kind = "bytes" if begin[2] == IDX_BYTES else "other numbers than bytes"
+        return f"it is an idx file of {kind}, with {begin[3]} dimensions; give that of images, with labels beside it"
+    return file_kinds.instead_or_bytes(path, of_images=True)
 
 
 def _unlike_cifar10(path: Path, size: int) -> str | None:
@@ -255,6 +301,14 @@ def _unlike_cifar10(path: Path, size: int) -> str | None:
     return None
 
 
+def _no_label(path: Path, raw: NDArray[np.uint8]) -> str:
+    """What else a file may be that has another size than CIFAR-10's."""
+    kind = file_kinds.kind_of(path)
+    if len(raw) and raw[0] >= CIFAR_CLASSES:
+        return f", or give another file: its first byte is no class, {file_kinds.begins(raw[:16].tobytes())}"
+    return f", unless {kind.sentence(of_images=True)}" if kind is not None and raw[:16].any() else ""
+
+
 @LAYOUTS.register("cifar10")
 def _cifar10(source: Source) -> Iterator[Image]:
     """CIFAR-10's binary version: a label byte, then 1,024 bytes each of red, green and blue.
@@ -269,7 +323,7 @@ def _cifar10(source: Source) -> Iterator[Image]:
         if not len(raw) or len(raw) % record_bytes:
             raise StudyError(
                 f"{path}: record {len(raw) // record_bytes}: the file is cut off: {len(raw)} bytes are no multiple of "
-                f"{record_bytes}; restore it"
+                f"{record_bytes}; restore it{_no_label(path, raw)}"
             )
         for number, record in enumerate(raw.reshape(-1, record_bytes)):
             pixels = record[1:].reshape(3, CIFAR_SIDE, CIFAR_SIDE).transpose(1, 2, 0)
