@@ -1,5 +1,7 @@
 """Meters and clocks: one counter that is listed twice, parts that cannot be read, gaps, and clocks that were set."""
 
+import builtins
+import json
 import os
 import sys
 from pathlib import Path
@@ -13,7 +15,8 @@ import test_target_quality as quality  # noqa: E402
 from examples import expand  # noqa: E402
 from test_sensors import FakeNvml, write  # noqa: E402
 
-from study.instruments.power import gpus  # noqa: E402
+from study.core import provenance  # noqa: E402
+from study.instruments.power import gpus, sensors, summary, telemetry  # noqa: E402
 from study.instruments.power.energy import between  # noqa: E402
 from study.instruments.power.readings import Unavailable  # noqa: E402
 from study.instruments.power.sensors import cray, nvml, occ, rapl  # noqa: E402
@@ -116,6 +119,51 @@ def test_host_driver_of_power9(tmp_path):
     assert found == [("cpu", 95), ("cpu", 150), ("node", 430)]
 
 
+@pytest.mark.case("rapl-range", source="mlco2/codecarbon #1309", right="no zone whose counter wraps nobody knows where")
+@pytest.mark.parametrize("largest", [0, 60_000, 9_000_000_000])
+def test_a_counter_that_wraps_nobody_knows_where(tmp_path, largest):
+    zones(tmp_path, _0=(DIES[0], 10_000_000_000), _1=(DIES[1], 5_000_000_000))
+    for zone in "01":
+        write(tmp_path, {f"intel-rapl:{zone}/max_energy_range_uj": largest})
+    with pytest.raises(Unavailable, match=f"max_energy_range_uj is {largest}: where its counter, .* wraps is unknown"):
+        rapl.find(tmp_path)
+
+
+@pytest.mark.case("rapl-goes-back", source="sustainable-computing-io/kepler PR #53", right="no energy; a wrap is right")
+@pytest.mark.parametrize(("then", "right"), [(-1_000, None), (10_000_000, 2_000)])
+def test_a_counter_that_goes_back_once(tmp_path, then, right):
+    """20 s of 100 W in steps of 0.1 s; after 10 s the counter goes back by 1 mJ, or goes on. It wraps after 5 s."""
+    largest, seconds = 65_532_610_987, np.round(np.arange(0, 20.05, 0.1), 1)
+    raw = (largest - 500_000_000 + np.cumsum([0, *[then if at == 10 else 10_000_000 for at in seconds[1:]]])) % (
+        largest + 1
+    )
+    zones(tmp_path, _0=("package-0", raw[0]))
+    (device,), read = rapl.find(tmp_path), []
+    for value in raw:
+        zones(tmp_path, _0=("package-0", value))
+        read.append(device.read().energy_j)
+    nothing = np.full(len(seconds), np.nan)
+    found = between(Series("n1", "rapl", "cpu", "package-0", seconds, nothing, np.array(read), nothing), 0, 20, 10)
+    assert found.best_j == (None if right is None else pytest.approx(right))
+    assert right or "rose by more than 5,000 W" in found.reason
+
+
+@pytest.mark.case("cray-zero", source="HPE docs-csm, pm_counters", right="the accelerators' own counters, 406 W")
+def test_accelerators_beside_a_counter_of_all_that_holds_nothing(tmp_path):
+    files = {f"accel{number}_{what}": 100 + number for number in range(4) for what in ("energy", "power")}
+    write(tmp_path, {"energy": 1, "power": 1, "freshness": 1, "accel_energy": 0, "accel_power": 0, **files})
+    assert sum(device.read().power_w for device in cray.find(tmp_path) if device.kind == "gpu") == 406
+
+
+@pytest.mark.case("cray-empty", source="our own", right="files that can be read are read")
+@pytest.mark.parametrize("empty", ["power", "freshness"])
+def test_one_file_of_a_cray_node_is_empty(tmp_path, empty):
+    write(tmp_path, {"energy": "7 J 1 us", "power": "9 W 1 us", "freshness": 1, empty: ""})
+    (node,) = cray.find(tmp_path)
+    write(tmp_path, {"energy": "10 J 2 us"})
+    assert node.read().energy_j == 3
+
+
 class Gpus(FakeNvml):
     """GPU 0 is in MIG mode; GPU 2 is lost."""
 
@@ -148,6 +196,44 @@ def test_one_gpu_is_lost():
     found = nvml.find(Gpus({83: (0, 3, 10)}, count=4))
     assert [device.name for device in found] == ["GPU-0", "GPU-1", "GPU-3"]
     assert found.missing[0].why == "NVML: GPU 2: GPU is lost"
+
+
+@pytest.mark.case("old-bindings", source="our own", right="power without the counter; other sensors are read")
+def test_bindings_that_lack_a_function(tmp_path, monkeypatch):
+    monkeypatch.delattr(FakeNvml, "nvmlDeviceGetFieldValues")
+    monkeypatch.delattr(FakeNvml, "nvmlDeviceGetClockInfo")
+    (device,) = nvml.find(FakeNvml({}))
+    assert (device.read().power_w, device.read().energy_j, device.read().clock_mhz) == (70, None, None)
+
+
+@pytest.mark.case("no-bindings", source="our own", right="the reason; RAPL is read, and the run goes on")
+def test_nvml_s_bindings_are_not_installed(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "pynvml":
+            raise ImportError("No module named 'pynvml'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    zones(tmp_path, _0=("package-0", 5))
+    monkeypatch.setattr(rapl.find, "__defaults__", (tmp_path,))
+    found, reasons = sensors.find(["nvml", "rapl"])
+    assert [device.name for device in found] == ["package-0"]
+    assert reasons["nvml"].startswith("NVML: the Python package nvidia-ml-py cannot be imported")
+    assert gpus.visible({}) is None
+    assert provenance._gpus()["found"] == []
+
+
+@pytest.mark.case("module-by-name", source="ml-energy/zeus PR #172", right="the GPU's power, 585 W, not 640 W")
+@pytest.mark.parametrize(("name", "has_counter"), [("NVIDIA GH200 480GB", 0), (b"NVIDIA GB200", 0), ("NVIDIA B200", 1)])
+def test_a_superchip_that_tells_no_scope(name, has_counter):
+    class Named(FakeNvml):
+        def nvmlDeviceGetName(self, handle):
+            return name
+
+    (device,) = nvml.find(Named({83: (0, 3, 640_000), 186: (0, 1, 585_000)}))
+    assert (device.read().energy_j is not None, device.read().power_w) == (bool(has_counter), 585)
 
 
 @pytest.mark.case("module", source="ml-energy/zeus PR #172", right="the GPU's power, not the module's counter")
@@ -183,6 +269,62 @@ def test_a_sampler_that_stalls():
     assert between(series(seconds[~burst], power[~burst]), 10, 110, 10).best_j is None
     found = between(series(seconds[~burst], power[~burst], energy[~burst]), 10, 110, 10).best_j
     assert found == pytest.approx(26_020, rel=1e-3)
+
+
+def sampler_files(folder, **samplers):
+    """samplers: of each rank (host, boot id, wall time of its boot in ns, and the seconds of its readings of 100 W)."""
+    folder.mkdir()
+    for number, (host, boot, booted_ns, seconds) in enumerate(samplers.values()):
+        part = folder / f"telemetry-{number:05d}.csv"
+        known = {"host": host, "boot_id": boot, "boot_wall_ns": booted_ns, "reasons": {}}
+        part.with_suffix(".json").write_text(json.dumps(known))
+        rows = [f"0,{round(at * 1e9)},{host},rapl,cpu,package-0,,,{100 * at:.6f},,,,," for at in seconds]
+        part.write_text("\n".join([",".join(telemetry.COLUMNS), *rows]) + "\n")
+
+
+def energy_of_ranks(tmp_path, **samplers):
+    """(J, reason) of the processors in a run whose ranks are on the samplers' hosts, 20 s from load to evaluate."""
+    sampler_files(tmp_path / "ranks", **samplers)
+    telemetry.merge(tmp_path / "ranks", tmp_path / "telemetry.csv", tmp_path / "sensors.json")
+    (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": None}] * len(samplers)}))
+    machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["rapl"], "sampling_hz": 10, "ranks_per_node": 1}
+    edges = [{"phase": phase, "edge": edge, "rank": rank, "host": host, "wall_ns": 0, "monotonic_ns": at * 10**9}
+             for rank, (host, *_) in enumerate(samplers.values())
+             for phase, edge, at in (("load", "begin", 10), ("load", "end", 12), ("evaluate", "begin", 28),
+                                     ("evaluate", "end", 30))]  # fmt: skip
+    power = summary.summarize(tmp_path, machine, len(samplers), edges)
+    return power["components"]["cpu"]["energy_j"], power["reason"]
+
+
+ALL_RUN, TO_15_S = np.arange(9, 31.1, 0.1), np.arange(9, 15, 0.02)
+
+
+@pytest.mark.case("boot-id", source="our own", right="hosts that are one machine have one meter: 2000 J; two: 4000 J")
+@pytest.mark.parametrize(
+    ("boots", "right"),
+    [
+        ((("a", 0), ("a", 0)), 2000),  # network namespaces
+        ((("a", 5_000), ("b", 7_500)), 2000),  # containers with boot ids of their own: LXC, systemd-nspawn
+        ((("a", 0), ("b", 40_000_000)), 4000),  # machines
+        ((("a", 0), ("b", 10**15)), 4000),
+    ],
+)
+def test_hosts_that_are_one_machine(tmp_path, boots, right):
+    (first, second), readings = boots, ALL_RUN
+    assert energy_of_ranks(tmp_path, a=("n1", *first, readings), b=("n2", *second, readings))[0] == pytest.approx(right)
+
+
+@pytest.mark.case("two-samplers", source="our own", right="the meter counts once, by the sampler that reads to the end")
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_samplers_of_one_host(tmp_path, order):
+    both = [("n1", "a", 0, TO_15_S), ("n1", "a", 0, ALL_RUN)][::order]
+    assert energy_of_ranks(tmp_path, a=both[0], b=both[1])[0] == pytest.approx(2000)
+
+
+@pytest.mark.case("one-name", source="our own", right="no energy: two machines that have one name")
+def test_two_machines_of_one_name(tmp_path):
+    found = energy_of_ranks(tmp_path, a=("localhost", "a", 0, ALL_RUN), b=("localhost", "b", 10**9, ALL_RUN))
+    assert found == (None, "several machines are named localhost: whose readings are whose cannot be told; rename one")
 
 
 @pytest.mark.case("clock-step", source="KDAB/Charm #101", right="11.75 s, or empty with the reason")

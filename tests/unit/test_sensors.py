@@ -32,11 +32,11 @@ def test_a_counter_that_should_not_go_back_shows_it():
 
 
 RAPL = {
-    "intel-rapl:0/name": "package-0", "intel-rapl:0/energy_uj": 1_000_000,
-    "intel-rapl:0/max_energy_range_uj": 9_999_999,
-    "intel-rapl:0:0/name": "core", "intel-rapl:0:0/energy_uj": 5, "intel-rapl:0:0/max_energy_range_uj": 9_999_999,
-    "intel-rapl:0:1/name": "dram", "intel-rapl:0:1/energy_uj": 0, "intel-rapl:0:1/max_energy_range_uj": 9_999_999,
-    "intel-rapl:1/name": "psys", "intel-rapl:1/energy_uj": 7, "intel-rapl:1/max_energy_range_uj": 9_999_999,
+    "intel-rapl:0/name": "package-0", "intel-rapl:0/energy_uj": 65_530_000_000,
+    "intel-rapl:0/max_energy_range_uj": 65_532_610_987,
+    "intel-rapl:0:0/name": "core", "intel-rapl:0:0/energy_uj": 5, "intel-rapl:0:0/max_energy_range_uj": 65_532_610_987,
+    "intel-rapl:0:1/name": "dram", "intel-rapl:0:1/energy_uj": 0, "intel-rapl:0:1/max_energy_range_uj": 65_532_610_987,
+    "intel-rapl:1/name": "psys", "intel-rapl:1/energy_uj": 7, "intel-rapl:1/max_energy_range_uj": 65_532_610_987,
 }  # fmt: skip
 
 
@@ -45,11 +45,11 @@ def test_rapl_counts_no_joule_twice(tmp_path):
     write(tmp_path, RAPL)
     devices = by_name(rapl.find(tmp_path))
     assert {name: device.kind for name, device in devices.items()} == {"package-0": "cpu", "package-0-dram": "memory"}
-    write(tmp_path, {"intel-rapl:0/energy_uj": 4_000_000, "intel-rapl:0:1/energy_uj": 500_000})
-    assert devices["package-0"].read().energy_j == pytest.approx(3.0)
+    write(tmp_path, {"intel-rapl:0/energy_uj": 65_532_000_000, "intel-rapl:0:1/energy_uj": 500_000})
+    assert devices["package-0"].read().energy_j == pytest.approx(2.0)
     assert devices["package-0-dram"].read().energy_j == pytest.approx(0.5)
-    write(tmp_path, {"intel-rapl:0/energy_uj": 999_999})  # over the largest value and on from 0
-    assert devices["package-0"].read().energy_j == pytest.approx(3.0 + 7.0)
+    write(tmp_path, {"intel-rapl:0/energy_uj": 4_389_012})  # over the largest value and on from 0
+    assert devices["package-0"].read().energy_j == pytest.approx(2.0 + 5.0)
 
 
 def test_rapl_that_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):

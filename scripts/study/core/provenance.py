@@ -98,14 +98,20 @@ def _cpu_model() -> str | None:
 
 
 def _gpus() -> dict[str, Any]:
-    """Names and UUIDs of this host's NVIDIA GPUs, or the reason why none is visible."""
-    import pynvml
-
+    """Names and UUIDs of this host's NVIDIA GPUs, and the reason why one, or all of them, cannot be told."""
     try:
+        import pynvml
+
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        found = [{"name": pynvml.nvmlDeviceGetName(h), "uuid": pynvml.nvmlDeviceGetUUID(h)} for h in handles]
-        pynvml.nvmlShutdown()
-        return {"found": found, "reason": None}
-    except pynvml.NVMLError as error:
+        count = pynvml.nvmlDeviceGetCount()
+    except Exception as error:  # an installation without the bindings, or a driver that is not loaded
         return {"found": [], "reason": f"NVML: {error}"}
+    found, reasons = [], []
+    for index in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found.append({"name": pynvml.nvmlDeviceGetName(handle), "uuid": pynvml.nvmlDeviceGetUUID(handle)})
+        except pynvml.NVMLError as error:  # one that is lost leaves the others
+            reasons.append(f"NVML: GPU {index}: {error}")
+    pynvml.nvmlShutdown()
+    return {"found": found, "reason": "; ".join(reasons) or None}

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors.nvml import handles, is_partitioned, library, uuid_of
 
 NO_DEVICE = ("", "-1", "NoDevFiles", "none")  # the last two: batch systems, to jobs without a GPU
@@ -17,7 +18,10 @@ def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequ
     variables: the environment; its ``CUDA_VISIBLE_DEVICES`` holds numbers or (shortened) UUIDs. CUDA numbers GPUs as
     NVML does under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, which the launch sets. Returns None if there is no NVML.
     """
-    nvml = nvml or library()
+    try:
+        nvml = nvml or library()
+    except Unavailable:
+        return None
     try:
         gpus = [_gpu(nvml, handle) if error is None else (None, True) for _, handle, error in handles(nvml)]
     except nvml.NVMLError:

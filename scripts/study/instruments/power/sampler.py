@@ -63,7 +63,7 @@ def _row(device: Device, host: str) -> list[Any] | None:
     wall, monotonic = time.time_ns(), time.monotonic_ns()
     try:
         reading = asdict(device.read())
-    except (OSError, ValueError):
+    except Exception:  # whatever a driver's bindings raise: it must not end the other devices' readings
         return None
     values = ["" if reading[name] is None else _short(reading[name]) for name in MEASURES]
     return [wall, monotonic, host, device.sensor, device.kind, device.name, *values]

@@ -4,6 +4,7 @@ The run's window begins with the first rank's ``load`` and ends with the last ra
 starts only after the ranks (`study.instruments.power.telemetry`).
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
 
 RUN = "run"
+ONE_BOOT_NS = 10_000  # machines that were booted within so short a time are one, see `telemetry`
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 # Of metrics.json, what power needs of it.
 RANKS = {
@@ -45,6 +47,8 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     """
     folder = Path(folder)
     absent = _absent_sensors(folder, machine)
+    if unclear := _one_name(folder):
+        return _power({}, {}, machine, gpus, None, unclear)
     hosts = _machines(folder)
     windows = _windows(_on_machines(edges, hosts))
     if not (folder / "telemetry.csv").exists():
@@ -72,6 +76,8 @@ def energy_until(
     ended: the same moment by the monotonic clock (ns) of a host, if known: (host, monotonic_ns).
     """
     folder = Path(folder)
+    if unclear := _one_name(folder):
+        return None, unclear
     hosts = _machines(folder)
     series = read_series(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
     series, windows = _each_once(series, hosts), _windows_until(list(_on_machines(edges, hosts)), wall_ns, ended)
@@ -144,12 +150,34 @@ def _host_files(folder: Path) -> list[dict[str, Any]]:
 
 def _machines(folder: Path) -> dict[str, str]:
     """{host: the first of the hosts that are the same machine}: they have one meter, which counts once."""
-    known = [(each.get("host"), each.get("boot_id")) for each in _host_files(folder)]
+    samplers = _host_files(folder)
+    known = [(each.get("host"), each.get("boot_id")) for each in samplers]
     if (folder / "provenance.json").exists():
         hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
         known += [(host["hostname"], host["boot_id"]) for host in hosts]
-    first: dict[str, str] = {}
-    return {host: first.setdefault(boot_id, host) for host, boot_id in known if host and boot_id}
+    same, first = _boots(samplers), {}
+    return {host: first.setdefault(same.get(boot, boot), host) for host, boot in known if host and boot}
+
+
+def _boots(samplers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """{boot id: the first boot id of its machine}, as the samplers read them: containers may have ids of their own."""
+    told = (each for each in samplers if each.get("boot_id") and "boot_wall_ns" in each)
+    boots = sorted((each["boot_wall_ns"], each["boot_id"]) for each in told)
+    same: dict[str, str] = {}
+    for (earlier_ns, boot), (later_ns, other) in itertools.pairwise(boots):
+        if later_ns - earlier_ns <= ONE_BOOT_NS:
+            same[other] = same.setdefault(boot, boot)
+    return same
+
+
+def _one_name(folder: Path) -> str | None:
+    """Why meters cannot be told apart: several machines have one host name. None if each has its own."""
+    samplers, seen = _host_files(folder), {}
+    same = _boots(samplers)
+    for host, boot in ((each.get("host"), each.get("boot_id")) for each in samplers):
+        if host and boot and seen.setdefault(host, same.get(boot, boot)) != same.get(boot, boot):
+            return f"several machines are named {host}: whose readings are whose cannot be told; rename one"
+    return None
 
 
 def _on_machines(edges: Iterable[dict[str, Any]], hosts: Mapping[str, str]) -> Iterator[dict[str, Any]]:

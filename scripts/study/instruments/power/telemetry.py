@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +72,8 @@ def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Po
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     found = _answer(process)
-    write_json(path.with_suffix(".json"), {"host": socket.gethostname(), "boot_id": _boot_id(), "rank": rank, **found})
+    identity = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": _boot_wall_ns()}
+    write_json(path.with_suffix(".json"), {**identity, "rank": rank, **found})
     return process
 
 
@@ -81,6 +83,18 @@ def _boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _boot_wall_ns() -> int:
+    """When this machine's monotonic clock was 0, by its wall clock, to a microsecond.
+
+    It tells that containers are one machine where they have boot ids of their own (LXC, systemd-nspawn).
+    """
+    readings = []
+    for _ in range(10):
+        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, wall - (before + after) // 2))
+    return min(readings)[1]
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -127,15 +141,21 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str,
     if hosts:
         checked.check(hosts, "sensors", str(ranks))
         write_json(sensors, hosts)
-    parts = sorted(Path(ranks).glob("telemetry-*.csv"))
-    reader: dict[str, Path] = {}  # of each device: where two samplers ran on a host, the first that read it
-    whole = []
-    for part in parts:
+    read: dict[str, dict[Path, list[str]]] = {}  # the lines of each device, by the sampler that read it
+    for part in sorted(Path(ranks).glob("telemetry-*.csv")):
         for line in part.read_text("utf-8", "replace").split("\n")[1:-1]:
-            if WHOLE.fullmatch(line) and reader.setdefault(",".join(line.split(",")[2:6]), part) == part:
-                whole.append(f"{line}\n")
+            if WHOLE.fullmatch(line):
+                read.setdefault(",".join(line.split(",")[2:6]), {}).setdefault(part, []).append(line)
+    # Where several samplers ran on a host, each device's readings are of the one that read it for longest.
+    whole = [line for samplers in read.values() for line in max(samplers.values(), key=_length_ns)]
     if whole:
-        write_text(path, ",".join(COLUMNS) + "\n" + "".join(_shifted(line, offsets or {}) for line in whole))
+        lines = (_shifted(line, offsets or {}) for line in whole)
+        write_text(path, ",".join(COLUMNS) + "\n" + "".join(f"{line}\n" for line in lines))
+
+
+def _length_ns(lines: list[str]) -> int:
+    """From the first of a device's readings to its last, by the monotonic clock."""
+    return int(lines[-1].split(",")[1]) - int(lines[0].split(",")[1])
 
 
 def _shifted(line: str, offsets: Mapping[str, int]) -> str:

@@ -23,8 +23,10 @@ def find(names: Iterable[str], model: Mapping[str, float] | None = None) -> tupl
             devices += found
             for part in getattr(found, "missing", ()):
                 reasons[part_key(name, part.kind, part.part)] = part.why
-        except (Unavailable, OSError, ValueError) as error:
-            reasons[name] = str(error) if isinstance(error, Unavailable) else f"{name}: {error}"
+        except Unavailable as error:
+            reasons[name] = str(error)
+        except Exception as error:  # whatever a driver's bindings raise, the other sensors are read
+            reasons[name] = f"{name}: {error}" if isinstance(error, (OSError, ValueError)) else f"{name}: {error!r}"
     if model:
         devices += modelled.find(model)
     return devices, reasons

@@ -34,22 +34,34 @@ def find(root: AnyPath = ROOT) -> Found:
 
 
 def _parts(root: Path) -> list[tuple[str, str]]:
-    """(kind, prefix of the files) of each device. Where there is a file for all devices of a kind, only that one."""
+    """(kind, prefix of the files) of each device. Where devices of a kind have files of their own, only those.
+
+    Then the one for all of them may be there too, and hold nothing but 0.
+    """
     found: dict[str, set[str]] = {kind: set() for kind in KINDS.values()}
     for path in root.iterdir():
         if match := NAME.fullmatch(path.name):
             found[KINDS[match[1]]].add(f"{match[1]}{match[2]}_" if match[1] else "")
     whole = {f"{word}_" for word in KINDS if word}
-    return [(kind, part) for kind, parts in found.items() for part in sorted(parts & whole or parts)]
+    return [(kind, part) for kind, parts in found.items() for part in sorted(parts - whole or parts)]
 
 
 def _device(root: Path, part: str, kind: str, name: str) -> Device:
-    """A device with its counter, if it has one. Raises OSError or ValueError where a file of it cannot be read."""
+    """A device by those of its files that can be read; raises OSError without its counter and its power."""
     energy, power, freshness = root / f"{part}energy", root / f"{part}power", root / "freshness"
-    counter = Counter(lambda: _value(energy), 1) if energy.exists() else None
-    has_power, is_counted = power.exists(), freshness.exists()
-    if counter is None:
-        _value(power)
+    failed: list[OSError] = []
+
+    def tried(file: Path) -> bool:
+        try:
+            return file.exists() and _value(file) is not None
+        except OSError as error:
+            failed.append(error)
+            return False
+
+    counter = Counter(lambda: _value(energy), 1) if tried(energy) else None
+    has_power, is_counted = tried(power), tried(freshness)
+    if counter is None and not has_power:
+        raise failed[0]
 
     def read() -> Reading:
         for _ in range(TRIES):  # until power and energy are of the same update

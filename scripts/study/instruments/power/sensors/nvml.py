@@ -3,9 +3,11 @@
 Power comes in two forms: instantaneous, and averaged by the sensor (over one second on Ampere and later, where
 nvidia-smi shows the average). The energy counter exists on Volta and later, in millijoules since the driver was loaded.
 On a superchip such as GH200 it counts the whole module, CPU and memory included (ml-energy/zeus, pull request 172), so
-that there the power of the GPU alone is used. Only a superchip has a power of scope ``NVML_POWER_SCOPE_MODULE``.
+that there the power of the GPU alone is used. A superchip is known by its name, or by a power of scope
+``NVML_POWER_SCOPE_MODULE``, which no other GPU has.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from study.instruments.power.readings import SENSORS, Counter, Device, Found, Mi
 
 MILLI = 1e-3
 TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER = 83, 185, 186  # NVML's field numbers
+SUPERCHIP = re.compile(r"\bG[BH]\d+")  # GH200, GB200, GB10: a Grace processor with a Hopper or Blackwell GPU
 MODULE_SCOPE = 1  # NVML_POWER_SCOPE_MODULE
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND = 3, 4, 13  # codes of NVML's errors
 FIELDS = [TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER]
@@ -34,7 +37,7 @@ def find(nvml: Any = None) -> Found:
                 uuid = uuid_of(nvml, handle)
                 if uuid not in devices:
                     devices[uuid] = _device(nvml, handle, uuid)
-            except nvml.NVMLError as error:
+            except Exception as error:  # also of bindings that lack a function: the other GPUs are read
                 name = f"{part} ({uuid})" if uuid else part
                 missing[name] = Missing("gpu", uuid or part, f"NVML: {name}: {_text(error)}")
     except nvml.NVMLError as error:
@@ -43,9 +46,11 @@ def find(nvml: Any = None) -> Found:
 
 
 def library() -> Any:
-    """The pynvml module."""
-    import pynvml
-
+    """The pynvml module; raises `Unavailable` without it."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise Unavailable(f"NVML: the Python package nvidia-ml-py cannot be imported: {error}") from None
     return pynvml
 
 
@@ -119,17 +124,20 @@ class _Gpu:
         """{field: value or None}, read in one call; single fields may fail although the call succeeds."""
         try:
             found = self._nvml.nvmlDeviceGetFieldValues(self._handle, FIELDS)
-        except self._nvml.NVMLError:
+        except (self._nvml.NVMLError, AttributeError):  # the latter of bindings that know no fields
             found = []
         values = {field.fieldId: _value(field, self._nvml.NVML_SUCCESS) for field in found}
         self._last = {field: values.get(field) for field in FIELDS}
         return self._last
 
     def _is_in_module(self) -> bool:
-        """Whether the GPU is part of a superchip, of which NVML tells the power of the module too."""
+        """Whether the GPU is part of a superchip: by its name, or as NVML tells the power of the module too."""
+        name = self._asked("nvmlDeviceGetName") or ""
+        if SUPERCHIP.search(name.decode(errors="replace") if isinstance(name, bytes) else name):
+            return True  # also with drivers and bindings that know no scopes
         try:
             found = self._nvml.nvmlDeviceGetFieldValues(self._handle, [(INSTANT_POWER, MODULE_SCOPE)])
-        except (self._nvml.NVMLError, TypeError):  # the latter of bindings that know no scopes
+        except (self._nvml.NVMLError, AttributeError, TypeError):  # the latter of bindings that know no scopes
             return False
         values = {field.fieldId: _value(field, self._nvml.NVML_SUCCESS) for field in found}
         return values.get(INSTANT_POWER) is not None
@@ -150,7 +158,7 @@ class _Gpu:
     def _asked(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._nvml, function)(self._handle, *arguments)
-        except self._nvml.NVMLError:
+        except (self._nvml.NVMLError, AttributeError):  # the latter of bindings without the function
             return None
 
 

@@ -24,6 +24,7 @@ DRIVER = "intel-rapl"  # by MSR or TPMI; preferred to intel-rapl-mmio
 MICRO = 1e-6
 PACKAGE = re.compile(r"package-\d+")
 SAME_J = 1.0  # what is between two updates of a counter, 1 ms each, at far more than a package's power
+LEAST_RANGE_J = 65_500.0  # 2^32 units of 15.3 uJ on AMD: no counter wraps sooner
 MIRRORED_J = 100.0  # zones that rose together by as much are one counter
 
 
@@ -97,7 +98,10 @@ def _parent(path: Path) -> str:
 
 def _zone(path: Path, kind: str, name: str, package: str) -> _Zone:
     file, largest = path / "energy_uj", int((path / "max_energy_range_uj").read_text())
-    return _Zone(kind, name, package, Counter(lambda: int(file.read_text()), MICRO, largest), largest)
+    counter = Counter(lambda: int(file.read_text()), MICRO, largest)
+    if not max(LEAST_RANGE_J / MICRO, counter.raw) <= largest:
+        raise ValueError(f"max_energy_range_uj is {largest}: where its counter, {counter.raw} uJ now, wraps is unknown")
+    return _Zone(kind, name, package, counter, largest)
 
 
 def _why(path: Path, error: Exception) -> str:
