@@ -1,4 +1,7 @@
-"""On two ranks: training on halves of a batch against training on the whole batch; rank 0 prints how far off."""
+"""On two ranks: training on halves of a batch against training on the whole batch; rank 0 prints how far off.
+
+``ranks_average.py RUN.yaml averaging``, or ``each for itself``. The run: NT3 with its learning rate not scaled.
+"""
 
 import json
 import sys
@@ -6,8 +9,7 @@ import sys
 import numpy as np
 
 from study import models
-from study.core import configuration
-from study.experiment.definition import Derived, RunDefinition
+from study.experiment.definition import RunDefinition
 from study.training import rank
 from study.training.communicator import Horovod  # before TensorFlow: it chooses Keras 2
 
@@ -15,24 +17,20 @@ STEPS, BATCH = 5, 16
 
 
 def main():
-    averaging = sys.argv[1] == "averaging"
+    run, averaging = RunDefinition.read(sys.argv[1]), sys.argv[2] == "averaging"
     rank.limit_threads(1)
     ranks = Horovod()
-    spec = configuration.load_named("benchmarks", "nt3")
+    spec = run.benchmark
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
-    derived = Derived(epochs_per_rank=1, batch_size_per_rank=BATCH, nodes=1, seed=100_003)
-    run = RunDefinition(
-        "", {"learning_rate_scaling": "none", "learning_rate_by_layer": "none"}, derived, spec, {}, {}, {}
-    )
-    benchmark = models.get("nt3", spec)
+    benchmark = models.get(spec["name"], spec)
     if not averaging:
-        ranks.distributed_optimizer = lambda optimizer, members: optimizer
+        ranks.distributed_optimizer = lambda optimizer, *_, **__: optimizer
     model = rank.compile_model(benchmark, run, ranks, shape=(60, 1))
     ranks.broadcast_variables([*model.variables, *model.optimizer.variables])
 
     alone = Horovod.__new__(Horovod)
-    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer, members: optimizer
+    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer, *_, **__: optimizer
     whole = rank.compile_model(benchmark, run, alone, shape=(60, 1))
     whole.set_weights(model.get_weights())
     start = model.get_weights()

@@ -7,19 +7,26 @@ import sys
 
 import pandas as pd
 import pytest
+from examples import define, expand
 from project import BIN, FOR_EVER, STRONG, TINY, has_mpi
 
 
-def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks):
-    done = ranks(2, "ranks_average.py", "averaging")
-    result = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+def averaged(ranks, folder, how):
+    """What ranks_average.py prints of a run of two ranks."""
+    define(*expand(scaling="weak", gpus=2, learning_rate_scaling="none")).write(folder / "run.yaml")
+    done = ranks(2, "ranks_average.py", folder / "run.yaml", how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+
+
+def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks, tmp_path):
+    result = averaged(ranks, tmp_path, "averaging")
     assert result["moved"] > 1e-3
     assert result["off"] < 1e-3 * result["moved"]
 
 
-def test_that_comparison_would_notice_ranks_that_do_not_average(ranks):
-    done = ranks(2, "ranks_average.py", "each for itself")
-    result = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+def test_that_comparison_would_notice_ranks_that_do_not_average(ranks, tmp_path):
+    result = averaged(ranks, tmp_path, "each for itself")
     assert result["off"] > 0.05 * result["moved"]
 
 
