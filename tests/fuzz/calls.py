@@ -130,6 +130,7 @@ NOT_FUZZED = {
     ),
     **dict.fromkeys(
         (
+            "study.core.environment:_of_files",
             "study.core.files:sha256",
             "study.core.files:was_changed",
             "study.data.unchanged:check_data",

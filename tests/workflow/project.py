@@ -104,6 +104,10 @@ class Project:
         assert old in text
         path.write_text(text.replace(old, new, 1))
 
+    def append(self, file, text):
+        with open(self.root / file, "a") as handle:
+            handle.write(text)
+
     def in_ranks(self, code):
         """Have each rank of this copy's runs do this, lines of Python, before all else."""
         main = 'if __name__ == "__main__":\n'

@@ -24,6 +24,17 @@ pytestmark = [
 ]
 
 
+# Appended to `study.machines.queues`. With a last part of an hour, each signal is due to the walltime.
+NO_LIMIT_OF_OUR_OWN = """
+assert seconds_left and LAST_S
+LAST_S = 3600
+
+
+def seconds_left(job, now):
+    return None
+"""
+
+
 @pytest.fixture(scope="module")
 def slurm():
     """SLURM_CONF of the running Slurm."""
@@ -104,8 +115,7 @@ def test_a_run_over_its_time_limit_is_recorded(study):
 
 def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(study):
     """Our own limit, which ends a run before its job's end, is put out of action for it."""
-    study.project.change("scripts/study/machines/queues.py", "LAST_S = 90 ", "LAST_S = 3600 ")
-    study.project.change("scripts/study/machines/queues.py", "- now - LAST_S", "- now + LAST_S")
+    study.project.append("scripts/study/machines/queues.py", NO_LIMIT_OF_OUR_OWN)
     study.project.add_study("one", ONE_RUN.replace("epochs: 1", "epochs: 2"))
     study.project.hold_training(after=1)
     started = study.start("one")
