@@ -13,6 +13,7 @@ import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is
 import pandas as pd
 
 from study.core import paths
+from study.core.csv_files import stacked
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.records import comparable, tidy
@@ -117,7 +118,7 @@ def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: 
             frame["record"] = f"{each.name}/" + frame["record"]
             frame["machine"] = each.label or frame["machine"]
         frames.append(frame)
-    return pd.concat([frame for frame in frames if len(frame)] or frames[:1] or [pd.DataFrame()], ignore_index=True)
+    return stacked(frames)
 
 
 def _hosts(runs: pd.DataFrame, machine: str) -> str:

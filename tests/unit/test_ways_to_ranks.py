@@ -9,6 +9,7 @@ import pytest
 from fake_communicator import FakeCommunicator
 
 from study.core.errors import StudyError
+from study.core.file_kinds import first_bytes
 from study.data import loaders
 from study.data.conversion import convert
 from study.data.tabular import Form
@@ -153,6 +154,25 @@ def test_only_the_first_of_a_group_reads(run, way, rank, reader):
         assert ranks.matrices == [((300, 1001), members)]
         assert table.matrix.shape == (300, 1001)
         assert (reads.as_mb()["shared_read_mb"] > 1) == (rank == reader)
+
+
+def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(bytes(5000))
+    reads = io_counters.SharedReads()
+    for _ in range(3):
+        with reads.counted():
+            file.read_bytes()
+            first_bytes(file, 2)
+    assert reads.asked == 3 * 5002
+
+
+@pytest.mark.parametrize("content", [None, "", "rchar: 1\n", "rchar 1 read_bytes 2"])
+def test_counters_that_a_kernel_does_not_have(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(io_counters, "COUNTERS", tmp_path / "io")
+    if content is not None:
+        (tmp_path / "io").write_text(content)
+    assert io_counters.SharedReads().asked is None
 
 
 def test_a_kernel_that_does_not_count(run, monkeypatch):

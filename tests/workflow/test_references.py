@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -81,10 +82,19 @@ def test_runs_of_older_code_stay_and_are_compared(checked):
     checked.snakemake("--forcerun", "collect_records", study="checked")
     (version,) = (checked.results / "versions").iterdir()
     kept = version / "studies" / "checked"
-    assert len(pd.read_csv(kept / "runs.csv")) == 3
+    old = pd.read_csv(kept / "runs.csv")
+    assert len(old) == 3
     line = (f"old={kept}", f"new={checked.made}", "--output", checked.root / "both")
     done = script(checked, "compare_machines", *line)
-    assert done.returncode == 0, done.stderr
-    table = pd.read_csv(checked.root / "both" / "comparison.csv").set_index("quantity")
-    assert table.loc["runtime_s", "ratio"] == pytest.approx(1), "nothing was trained anew"
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "a copy compared with itself" in done.stderr, "nothing was trained anew"
+    checked.snakemake("--forcerun", "train", study="checked")
+    new = pd.read_csv(checked.made / "runs.csv")
+    assert set(new["training_code"]).isdisjoint(old["training_code"])
+    done = script(checked, "compare_machines", *line)
+    assert (done.returncode, done.stderr) == (0, "")
+    row = pd.read_csv(checked.root / "both" / "comparison.csv").set_index("quantity").loc["runtime_s"]
+    means = [np.exp(np.log(runs["runtime_s"]).mean()) for runs in (new, old)]
+    assert row["ratio"] == pytest.approx(means[0] / means[1]), "of geometric means, and of blocks likewise"
+    assert (row["repeats"], row["base_repeats"], row["differs"]) == (3, 3, "several versions of the code")
     assert set(pd.read_csv(checked.root / "both" / "scaling.csv")["machine"]) == {"old", "new"}

@@ -69,6 +69,17 @@ def read_rows(path: AnyPath, names: Iterable[str]) -> list[dict[str, str]]:
     return frame.fillna("").to_dict("records")
 
 
+def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Tables from several files below one another, with the columns of all; a table without columns if there are none.
+
+    A column without a value in one of them has the type of its values in the others.
+    """
+    given = list(frames)
+    columns = list(dict.fromkeys(name for frame in given for name in frame))
+    with_values = [known for frame in given if len(known := frame.dropna(axis="columns", how="all"))]
+    return (pd.concat(with_values, ignore_index=True) if with_values else pd.DataFrame()).reindex(columns=columns)
+
+
 def _text(path: Path) -> str:
     """The file's text; its line ends are kept."""
     with open(path, encoding="utf-8", newline="") as handle:

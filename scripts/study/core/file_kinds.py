@@ -320,7 +320,7 @@ def first_bytes(path: AnyPath, number: int = HEAD_BYTES) -> bytes:
     try:
         if not Path(path).is_file():
             return b""
-        with open(path, "rb") as handle:
+        with open(path, "rb", buffering=0) as handle:  # a buffer would read more than these, which counts as a read
             return handle.read(number)
     except OSError:
         return b""

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from study.core import code_version, paths
+from study.core.csv_files import stacked
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
@@ -66,7 +67,7 @@ def gather(
         frame = _runs(filter(uses, found), folder, reads_targets)
         if len(frame):
             frames.append(frame.assign(record=f"{os.path.relpath(folder, results)}/" + frame["record"]))
-    runs = frames[0] if len(frames) == 1 else pd.concat([each for each in frames if len(each)], ignore_index=True)
+    runs = frames[0] if len(frames) == 1 else stacked(frames)
     files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.loading_code(), results)
     found = tidy.read_runs(_csv(runs))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.csv_files import stacked
 from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.prediction import published, versions
@@ -78,7 +79,7 @@ def check_table(found: Iterable[Answer]) -> Table:
         for answer in found
         if answer.model
     ]
-    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["held_out", "ranks"])
+    frame = stacked(frames) if frames else pd.DataFrame(columns=["held_out", "ranks"])
     shown = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
              "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
              "naive_log_error"]  # fmt: skip
@@ -130,7 +131,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
                     f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
                     f"{following['narrows_interval_by']:.0%}"
                 )
-    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["ranks"])
+    frame = stacked(frames) if frames else pd.DataFrame(columns=["ranks"])
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
     predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
