@@ -69,9 +69,13 @@ try:
     config.update(configuration.as_meant(config, read, command_line.config_args or (), command_line.config))
     checked.check(config, "config", "config/config.yaml or --config")
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
+    MACHINE = machine.load(config["machine"])
+    study_named, CHOSEN = configuration.study_of(config["machine"])
+    if "study" in config:
+        CHOSEN = "--config chose it" if "study" in command_line.config else "a configuration file chose it"
+    config.setdefault("study", study_named)
     STUDY = expansion.load_study(config["study"])
     os.environ[expansion.PLANNED] = expansion.digest(STUDY)
-    MACHINE = machine.load(config["machine"])
     ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
     OF_FINDINGS = sources.of_findings(STUDY)
@@ -219,7 +223,7 @@ def as_json(value):
 if workflow.is_main_process:
     # It reads and fits finished runs, which takes seconds: only where somebody plans.
     expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE) if workflow.output_settings.dryrun else ()
-    print(plan.summary(STUDY, MACHINE, PACKED, expected), file=sys.stderr)
+    print(plan.summary(STUDY, MACHINE, PACKED, expected, CHOSEN), file=sys.stderr)
 
 
 onstart:

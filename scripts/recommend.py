@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
     parser.add_argument("--output", help="a folder; by default in the study's results")
     parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
-    arguments = parser.parse_args()
+    arguments = command_line.parsed(parser)
     goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
     results = Path(arguments.results_dir) / chosen["name"]
     output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/recommendation/{goal.name}")

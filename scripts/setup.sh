@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make the project's environment: .venv with the locked dependencies, Horovod built against the locked
-# TensorFlow, and the links by which Snakemake finds the profiles. Does nothing where all is in place.
+# Make the project's environment: .venv with the locked dependencies, and Horovod built against the locked
+# TensorFlow. Does nothing where all is in place.
 #
 #   PYTHON=python3.11               the interpreter to use
 #   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
@@ -119,23 +119,8 @@ show_percentages() {
          if (p >= shown + 10) { shown = p; print "  " p " %"; fflush() } }'
 }
 
-# snakemake --profile NAME looks for ./NAME, not for profiles/NAME. What is already there is left alone.
-link_profiles() {
-  local profile name
-  for profile in profiles/*/; do
-    name=$(basename "$profile")
-    [ "$name" != default ] || continue
-    if [ ! -e "$name" ] && [ ! -L "$name" ]; then
-      ln -s "profiles/$name" "$name"
-    elif [ "$(readlink "$name")" != "profiles/$name" ]; then
-      say "note: ./$name is yours and stays; use --profile profiles/$name"
-    fi
-  done
-}
-
 BUILD=
 trap 'rm -rf "$BUILD"' EXIT
-link_profiles
 if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
   [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" = "$(library_stamp)" ] || install_library
   exit 0

@@ -19,7 +19,7 @@ SHOWN = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    arguments = parser.parse_args()
+    arguments = command_line.parsed(parser)
     results = Path(arguments.results_dir, arguments.machine)
     folder = Path(paths.study_folder(results, arguments.study))
     runs_csv = folder / "runs.csv"

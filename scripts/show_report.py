@@ -11,7 +11,7 @@ from study.experiment.expansion import load_study
 def main() -> None:
     """Read the command line and print the path."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    arguments = parser.parse_args()
+    arguments = command_line.parsed(parser)
     folder = paths.study_folder(Path(arguments.results_dir, arguments.machine), arguments.study)
     path = Path(folder, "report.html")
     if not path.exists():

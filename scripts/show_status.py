@@ -19,7 +19,7 @@ SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progr
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    arguments = parser.parse_args()
+    arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
     study = load_study(arguments.study)
     folder = f"{arguments.results_dir}/{arguments.machine}"

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument(
         "--needed", action="store_true", help="print the missing records of the next stage, as targets for Snakemake"
     )
-    arguments = parser.parse_args()
+    arguments = command_line.parsed(parser)
     study, chosen = load_study(arguments.study), machine.load(arguments.machine)
     if not any(map(is_compared, study.runs)):
         what = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"

@@ -25,13 +25,18 @@ from study.report import sources
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
-def summary(study: Study, machine: Machine, components: dict[str, int], expected: Iterable[str] = ()) -> str:
+def summary(
+    study: Study, machine: Machine, components: dict[str, int], expected: Iterable[str] = (), chosen: str = ""
+) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
     components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
-    `study.machines.packing`. expected: lines of `study.prediction.forecast`.
+    `study.machines.packing`. expected: lines of `study.prediction.forecast`. chosen: who chose the study, such as
+    "--config chose it".
     """
     lines = [f"Study {study.name} on machine {machine['name']}: {counted(len(study.runs), 'run')}. {study.description}"]
+    if chosen:
+        lines.append(f"  {chosen}; another study: --config study=NAME (docs/studies.md lists them)")
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
         groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)

@@ -67,7 +67,7 @@ def test_derived_schemas_are_schemas(schema):
 
 def test_a_machine_has_what_its_base_has_but_its_own():
     theta, flat = (configuration.load_named("machines", name) for name in ("theta", "theta_flat"))
-    assert {key for key in theta if theta[key] != flat[key]} == {"description", "memory_mode", "job_options"}
+    assert {key for key in theta if theta[key] != flat[key]} == {"description", "study", "memory_mode", "job_options"}
     assert "base" not in flat
     assert machine.load("theta_flat")["base"] == "theta"
 
@@ -132,7 +132,7 @@ def test_a_mistake_in_the_base_is_told_of_the_base(machines, tmp_path):
     machines("base: theta\ndescription: x\n")
     theta = tmp_path / "machines" / "theta.yaml"
     theta.write_text(theta.read_text().replace("cores_per_rank: 64", "cores_per_rank: 0"))
-    with pytest.raises(StudyError, match=r"machines/theta.yaml: line 8: cores_per_rank: 0 is less than"):
+    with pytest.raises(StudyError, match=r"machines/theta.yaml: line 9: cores_per_rank: 0 is less than"):
         machine.load("mine")
     theta.write_text(theta.read_text().replace("cores_per_rank: 0\n", ""))
     with pytest.raises(StudyError, match=r"machines/mine.yaml: .*the key 'cores_per_rank' is missing"):
@@ -290,3 +290,18 @@ def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch
     assert configuration.own() == tmp_path / "config"
     with pytest.raises(StudyError, match="^config/machines/mine.yaml: base: local has a base itself"):
         machine.load("mine")
+
+
+def test_the_study_of_a_machine(tmp_path, monkeypatch):
+    """Its own or its base's; without one, and for a machine whose file is elsewhere, the default study."""
+    papers = {"summit": "icpp2019", "theta": "icpp2019_theta", "theta_flat": "sc18_flat"}
+    for name in (*papers, "theta_debug", "local", "local_mpi", "perlmutter", "polaris", "not here"):
+        assert configuration.study_of(name)[0] == papers.get(name, "laptop")
+    machines = tmp_path / "config" / "machines"
+    machines.mkdir(parents=True)
+    (machines / "mine.yaml").write_text("base: summit\ndescription: mine\n")
+    (machines / "wrong.yaml").write_text("base: summit\ndescription: mine\nstudy: icpp2020\n")
+    monkeypatch.chdir(tmp_path)
+    assert configuration.study_of("mine") == ("icpp2019", "config/machines/mine.yaml chose it")
+    with pytest.raises(StudyError, match="wrong.yaml: study: there is no config/studies/icpp2020.yaml; did you mean"):
+        configuration.study_of("wrong")

@@ -139,7 +139,9 @@ def copy_of_project(folder):
     # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.
     compiled = [path.relative_to(ROOT) for path in (ROOT / "scripts").rglob("__pycache__/*.pyc")]
     for name in [*listed.stdout.splitlines(), *compiled]:
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_symlink():  # of a profile, to a folder
+            (folder / name).symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return Project(folder)

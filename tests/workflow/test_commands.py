@@ -54,8 +54,6 @@ PAGES = [page for page in documents.tracked("*.md") if any(not is_run_elsewhere(
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_work(page, tmp_path):
     project = copy_of_project(tmp_path / "project")
-    for profile in (ROOT / "profiles").iterdir():  # the links that the set-up makes
-        (project.root / profile.name).symlink_to(f"profiles/{profile.name}")
     variables = {**project.variables, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     for text, runs in blocks(page):
         if own := OWN_FILE.match(text):

@@ -1,6 +1,5 @@
-"""What the set-up lacks is one clear line before anything is installed; what it links is never somebody's own."""
+"""What the set-up lacks is one clear line before anything is installed."""
 
-import os
 import shutil
 import stat
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import pytest
 from project import ROOT
 
-NEEDED = ["bash", "uname", "cat", "sha256sum", "cut", "df", "awk", "sed", "basename", "ln", "readlink", "dirname", "rm"]
+NEEDED = ["bash", "uname", "cat", "sha256sum", "cut", "df", "awk", "sed", "dirname", "rm"]
 
 
 @pytest.fixture
@@ -62,14 +61,3 @@ def test_what_is_missing_is_one_line(setup, arguments, words):
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (root / ".venv").exists()
-
-
-def test_profiles_are_linked_and_somebody_s_own_is_left(setup):
-    root, _ = setup(without=["c++"])
-    assert os.readlink(root / "local") == "profiles/local"
-    (root / "local").unlink()
-    (root / "local").mkdir()
-    _, done = setup()
-    assert "./local is yours and stays; use --profile profiles/local" in done.stdout
-    assert (root / "local").is_dir()
-    assert not (root / "local").is_symlink()

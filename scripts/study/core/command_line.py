@@ -8,15 +8,25 @@ from study.core.errors import StudyError
 
 
 def of_a_study() -> argparse.ArgumentParser:
-    """A parent parser with the study, the machine and the results' folder, by default those of config/config.yaml."""
+    """A parent parser with the study, the machine and the results' folder, to be read by `parsed`."""
     config = configuration.settings()
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--study", default=config["study"], help="by default as in config/config.yaml")
+    parser.add_argument(
+        "--study", default=config.get("study"), help="by default as in config/config.yaml, else the machine's"
+    )
     parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
     parser.add_argument(
         "--results-dir", type=folder, default=config["results_dir"], help="by default as in config/config.yaml"
     )
     return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, read by a parser with the parent `of_a_study`; the study is that which Snakemake would plan."""
+    arguments = parser.parse_args()
+    if arguments.study is None:
+        arguments.study, _ = configuration.study_of(arguments.machine)
+    return arguments
 
 
 def check_machine(machine: str, results_dir: str) -> None:

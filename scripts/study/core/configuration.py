@@ -10,6 +10,7 @@ from study.core.checked import nearest, plain, shown
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 
+STUDY = "laptop"  # planned where nothing names a study
 NAME = re.compile(r"[A-Za-z0-9_]+")  # of a study, machine or benchmark; used in paths and command lines
 
 
@@ -29,6 +30,26 @@ def own() -> Path:
 def settings() -> dict[str, Any]:
     """The study, the machine and the folders of data and results that ``config/config.yaml`` names."""
     return checked.load(next(path for folder in folders() if (path := folder / "config.yaml").exists()), "config")
+
+
+def study_of(machine: str) -> tuple[str, str]:
+    """(study, who chose it) where neither the command line nor a configuration file names a study.
+
+    It is the machine's ``study``, or its base's; `STUDY` where they have none, and for a machine without a file. Raises
+    `StudyError` for a machine that names a study which does not exist.
+    """
+    path = files("machines").get(machine)
+    content = checked.read(path)[0] if path else None
+    if path is None or not isinstance(content, dict):
+        return STUDY, "it is the default"
+    name = (_over_base(content, shown(path)) if "base" in content else content).get("study")
+    if name is None:
+        return STUDY, "it is the default"
+    try:
+        check_name("studies", name)
+    except StudyError as error:
+        raise StudyError(f"{shown(path)}: study: {error}") from None
+    return name, f"{shown(path)} chose it"
 
 
 def as_meant(
@@ -114,7 +135,7 @@ def not_read(kind: str, name: str) -> str | None:
 
 def _over_base(content: dict[str, Any], where: str) -> dict[str, Any]:
     """A machine's own keys over those of its base, which must not have a base itself."""
-    base, known = content.pop("base"), files("machines")
+    base, known = content["base"], files("machines")
     if base not in list(known):  # perhaps not even a text
         raise StudyError(
             f"{where}: base: " + (not_read("machines", base) or f"there is no machine {base!r}{nearest(base, known)}")
@@ -122,4 +143,4 @@ def _over_base(content: dict[str, Any], where: str) -> dict[str, Any]:
     below, _ = checked.read(known[base])
     if not isinstance(below, dict) or "base" in below:
         raise StudyError(f"{where}: base: {base} has a base itself; name that one")
-    return {**below, **content}
+    return {key: value for key, value in {**below, **content}.items() if key != "base"}

@@ -1,0 +1,55 @@
+"""`snakemake --profile NAME`, as people type it, in a fresh clone with few packages: the paper of the machine."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from project import ROOT, WAIT_S, copy_of_project
+
+PLAN = ROOT / "tests" / "workflow" / "plan_with_few_packages.py"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone in which nothing was set up."""
+    return copy_of_project(tmp_path_factory.mktemp("clone"))
+
+
+def plan(clone, *arguments):
+    line = [sys.executable, clone.root / PLAN.relative_to(ROOT), "-n", *arguments]
+    done = subprocess.run(line, cwd=clone.root, env=clone.variables, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+def test_summit_plans_its_paper(clone):
+    told = plan(clone, "--profile", "summit")
+    study, chosen, *_ = re.search(r"^Study .*", told, re.M | re.S)[0].splitlines()
+    assert study.startswith("Study icpp2019 on machine summit: 552 runs.")
+    assert "config/machines/summit.yaml chose it; another study: --config study=NAME" in chosen
+    assert re.search(r"^train +552$", told, re.M)
+
+
+def test_the_command_line_goes_over_the_machine(clone):
+    told = plan(clone, "--profile", "summit", "--config", "study=laptop")
+    assert "Study laptop on machine summit: 69 runs." in told
+    assert "--config chose it" in told
+
+
+def test_every_profile_is_found_by_its_name():
+    for profile in (ROOT / "profiles").iterdir():
+        if profile.name != "default":
+            link = ROOT / profile.name
+            assert link.is_symlink() and str(link.readlink()) == f"profiles/{profile.name}", (
+                f"snakemake --profile {profile.name} finds no ./{profile.name}: ln -s profiles/{profile.name}"
+            )
+
+
+def test_what_planning_needs_is_what_is_locked():
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", (ROOT / "envs" / "requirements.lock").read_text(), re.M))
+    for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        requirement = Requirement(each)
+        assert requirement.specifier.contains(locked[requirement.name])
