@@ -20,14 +20,8 @@ from study.records.tidy import runs_frame
 from study.report import sources
 from study.report.figures import drawing, selection
 from study.report.figures.description import describe
-from study.report.papers.han2019.published import (
-    NVLINK,
-    TEXT,
-    lenet_parameters,
-    networks,
-    nvlink_per_gradient,
-    trained_parameters,
-)
+from study.report.papers import slim_networks
+from study.report.papers.han2019.published import NVLINK, TEXT, networks, nvlink_per_gradient
 from study.report.papers.values import values
 from study.report.tables import TABLES
 from study.report.tables.summary import published
@@ -90,9 +84,12 @@ def runs_of(make_run, tmp_path):
         ("GPU 0 to GPU 2 less than to GPU 1", None, 38.9, 1),
         ("range of the read test, NVMe", None, 0.3, 1),
         ("range of the read test, Lustre", None, 3.2, 1),
-        ("parameters of the LeNet that was trained", "lenet", 4290984, 0),
+        ("parameters of the network that was trained", "lenet", 4290984, 0),
+        ("parameters of the network that was trained", "alexnet", 50303912, 0),
+        ("parameters of the network that was trained", "resnet50", 25610152, 0),
+        ("parameters of the network that was trained", "resnet101", 44654504, 0),
         ("time of a checkpoint, ResNet-101 / LeNet", None, 14, 0),
-        ("parameters, ResNet-101 / LeNet as trained", None, 10.5, 1),
+        ("parameters, ResNet-101 / LeNet as trained", None, 10.4, 1),
         ("parameters, ResNet-101 / LeNet of Table I", None, 750, 0),
         ("throughput: batch size 256 over 128, third network", None, 3.4, 1),
     ],
@@ -103,16 +100,54 @@ def test_derived_numbers_without_any_run(quantity, benchmark, expected, digits):
     assert math.isnan(row.value) and row.missing
 
 
-def test_lenet_by_hand():
-    layers = [5 * 5 * 3 * 32 + 32, 5 * 5 * 32 * 64 + 64, 7 * 7 * 64 * 1024 + 1024, 1024 * 1000 + 1000]
-    assert lenet_parameters() == sum(layers) == 4_290_984
+LENET = (5 * 5 * 3 * 32 + 32) + (5 * 5 * 32 * 64 + 64) + (7 * 7 * 64 * 1024 + 1024) + (1024 * 1000 + 1000)
+# 224 pixels: 54 after the first convolution, 26, 12 and 5 after the poolings.
+ALEXNET = (
+    (11 * 11 * 3 * 64 + 64)
+    + (5 * 5 * 64 * 192 + 192)
+    + (3 * 3 * 192 * 384 + 384)
+    + (3 * 3 * 384 * 384 + 384)
+    + (3 * 3 * 384 * 256 + 256)
+    + (5 * 5 * 256 * 4096 + 4096)
+    + (4096 * 4096 + 4096)
+    + (4096 * 1000 + 1000)
+)
 
 
-def test_only_the_trained_lenet_fits_table_3():
-    """Gradients move between GPUs about twice per step in each network, if LeNet is that of TF-Slim."""
-    between_gpus = [nvlink_per_gradient(name, trained_parameters(name), "gpu_to_gpu_gb") for name in networks()[:3]]
-    assert all(1.6 < each < 2.1 for each in between_gpus)
-    assert nvlink_per_gradient("lenet", 60_000, "gpu_to_gpu_gb") > 100
+def resnet50_by_hand():
+    """Convolutions without bias; for each of their filters a scale and a shift; the last layer with biases."""
+    weights, filters = 7 * 7 * 3 * 64, 64
+    for channels, width, blocks in ((64, 64, 3), (256, 128, 4), (512, 256, 6), (1024, 512, 3)):
+        first = channels * width + 9 * width**2 + 4 * width**2 + 4 * channels * width
+        other = 4 * width**2 + 9 * width**2 + 4 * width**2
+        weights += first + (blocks - 1) * other
+        filters += 6 * width * blocks + 4 * width
+    return weights + 2 * filters + 2048 * 1000 + 1000
+
+
+def test_the_trained_networks_by_hand():
+    assert (LENET, ALEXNET, resnet50_by_hand()) == (4_290_984, 50_303_912, 25_557_032)
+    for name, by_hand in (("lenet", LENET), ("alexnet", ALEXNET), ("resnet50", resnet50_by_hand())):
+        assert slim_networks.parameters(name).trained == by_hand, name
+
+
+def test_table_3_has_one_volume_between_gpus_per_gradient():
+    """Table III's GB in units of 4 bytes per parameter and 1.2 million images / 128 = 9,375 steps."""
+    for name, by_hand, between, to_cpu in (("lenet", LENET, 326, 1520), ("alexnet", ALEXNET, 3832, 20355),
+                                           ("resnet50", resnet50_by_hand(), 1948, 13136)):  # fmt: skip
+        unit = 4 * by_hand * 9375 / 1e9
+        assert between / unit == pytest.approx(2.03, abs=0.005), name
+        assert nvlink_per_gradient(name, "gpu_to_gpu_gb") == pytest.approx(between / unit), name
+        assert claim(NOTHING, "NVLink per step / gradients: GPU to CPU", name).published_value == pytest.approx(
+            to_cpu / unit
+        )
+    per_gradient = [nvlink_per_gradient(name) for name in networks()[:3]]
+    assert [round(each, 1) for each in per_gradient] == [9.4, 10.8, 13.7]
+
+
+def test_table_1_s_parameters_do_not_fit_table_3():
+    assert nvlink_per_gradient("lenet", "gpu_to_gpu_gb", 60_000) == pytest.approx(145, abs=0.5)
+    assert nvlink_per_gradient("alexnet", "gpu_to_gpu_gb", 61_000_000) == pytest.approx(1.675, abs=0.001)
 
 
 def test_the_sums_of_table_3_hold():
@@ -140,6 +175,8 @@ def test_a_claim_without_runs_says_what_is_missing_or_cannot_be_compared():
 def test_contradictions_stand_beside_their_numbers():
     told = claims_of().dropna(subset=["contradiction"])
     assert "72 times" in told[told["benchmark"] == "lenet"].iloc[0].contradiction
+    assert "50.3 million" in told[told["benchmark"] == "alexnet"].iloc[0].contradiction
+    assert not told["benchmark"].eq("resnet50").any(), "the volumes of its gradients are those of the other networks"
     assert round(4290984 / 60000) == 72
     assert "87.8 %" in told[told["quantity"].str.startswith("NVLink of two")].iloc[0].contradiction
 
@@ -228,7 +265,8 @@ def test_table1_beside_the_printed_parameters(runs_of):
     rows = table.frame.set_index("benchmark")
     assert rows.loc["resnet50", "ratio_parameters"] == pytest.approx(25_636_712 / 25_000_000)
     assert len(rows) == 4 and rows["published_parameters"].notna().all()
-    assert rows.loc["lenet", "trained_parameters"] == 4_290_984
+    assert rows["trained_parameters"].to_dict() == {
+        "lenet": 4_290_984, "alexnet": 50_303_912, "resnet50": 25_610_152, "resnet101": 44_654_504}  # fmt: skip
     assert "LeNet of 1998" in table.markdown()
 
 

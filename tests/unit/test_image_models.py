@@ -47,15 +47,18 @@ def resnet(*numbers):
     return conv(7, 3, 64) + 4 * 64 + bottleneck_blocks(*zip(inputs, widths, numbers, strict=True)) + dense(2048, 1000)
 
 
-ALEXNET_CONVOLUTIONS = conv(11, 3, 64) + conv(5, 64, 192) + conv(3, 192, 384, 256, 256)
+ALEXNET_CONVOLUTIONS = conv(11, 3, 64) + conv(5, 64, 192) + conv(3, 192, 384, 384, 256)
+ONE_TOWER_CONVOLUTIONS = conv(11, 3, 64) + conv(5, 64, 192) + conv(3, 192, 384, 256, 256)
 VGG_CONVOLUTIONS = conv(3, 3, 64, 128, 256, 256, 512, 512, 512, 512)
 PARAMETERS = {
     # 28 x 28, halved twice: 7 x 7 x 64.
     "lenet": (28, 3, 1000, conv(5, 3, 32, 64) + dense(7 * 7 * 64, 1024, 1000)),
     # 32 - 4 = 28, 14, 10, 5: 5 x 5 x 16.
     "lenet_classic": (32, 1, 10, conv(5, 1, 6, 16) + dense(5 * 5 * 16, 120, 84, 10)),
-    # 224: 55, 27, 13, 6: 6 x 6 x 256.
-    "alexnet": (224, 3, 1000, ALEXNET_CONVOLUTIONS + dense(6 * 6 * 256, 4096, 4096, 1000)),
+    # 224: 54, 26, 12, 5: 5 x 5 x 256.
+    "alexnet": (224, 3, 1000, ALEXNET_CONVOLUTIONS + dense(5 * 5 * 256, 4096, 4096, 1000)),
+    # 224 and a border of 2: 55, 27, 13, 6: 6 x 6 x 256.
+    "alexnet_one_tower": (224, 3, 1000, ONE_TOWER_CONVOLUTIONS + dense(6 * 6 * 256, 4096, 4096, 1000)),
     # 224 / 32 = 7: 7 x 7 x 512.
     "vgg_a": (224, 3, 1000, VGG_CONVOLUTIONS + dense(7 * 7 * 512, 4096, 4096, 1000)),
     "resnet50": (224, 3, 1000, resnet(3, 4, 6, 3)),
@@ -65,13 +68,15 @@ PARAMETERS = {
 
 def test_those_sums_worked_out():
     found = {name: parameters for name, (_, _, _, parameters) in PARAMETERS.items()}
-    assert found == {"lenet": 4_290_984, "lenet_classic": 61_706, "alexnet": 61_100_840, "vgg_a": 132_863_336,
+    assert found == {"lenet": 4_290_984, "lenet_classic": 61_706, "alexnet": 50_303_912,
+                     "alexnet_one_tower": 61_100_840, "vgg_a": 132_863_336,
                      "resnet50": 25_636_712, "resnet101": 44_707_176}  # fmt: skip
 
 
-NETWORKS = ("lenet", "lenet_classic", "alexnet", "vgg_a", "inception_v1", "resnet50", "resnet101")
+NETWORKS = ("lenet", "lenet_classic", "alexnet", "alexnet_one_tower", "vgg_a", "inception_v1", "googlenet", "resnet50",
+            "resnet101")  # fmt: skip
 QUICK = ("lenet", "lenet_classic")
-UNPADDED = ("lenet", "lenet_classic", "alexnet", "vgg_a")  # the others' layers take any size
+UNPADDED = ("lenet", "lenet_classic", "alexnet", "alexnet_one_tower", "vgg_a")  # the others' layers take any size
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NETWORKS]
 
 
@@ -84,8 +89,8 @@ def smallest(name):
     return made, made.build_model((side, side, made.spec["model"]["channels"]))
 
 
-@pytest.mark.parametrize("name", [name for name in UNPADDED if name not in ("vgg_a", "alexnet")] + [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("vgg_a", "alexnet")])  # fmt: skip
+@pytest.mark.parametrize("name", [*QUICK, *(
+    pytest.param(name, marks=pytest.mark.slow) for name in UNPADDED if name not in QUICK)])  # fmt: skip
 def test_parameters(name):
     side, channels, classes, parameters = PARAMETERS[name]
     made = benchmark(name, image_size=side, channels=channels, classes=classes)
@@ -99,15 +104,43 @@ def test_parameters_of_residual_networks(name):
     assert smallest(name)[1].count_params() - dense(2048, 2) + dense(2048, 1000) == PARAMETERS[name][3]
 
 
+# Of Inception V1, Table 1 of arXiv:1409.4842: input channels of a module, then its filters. Batch norm has three values
+# for each of the 7,280 filters in place of a bias.
+INCEPTION = ((192, 64, 96, 128, 16, 32, 32), (256, 128, 128, 192, 32, 96, 64), (480, 192, 96, 208, 16, 48, 64),
+             (512, 160, 112, 224, 24, 64, 64), (512, 128, 128, 256, 24, 64, 64), (512, 112, 144, 288, 32, 64, 64),
+             (528, 256, 160, 320, 32, 128, 128), (832, 256, 160, 320, 32, 128, 128),
+             (832, 384, 192, 384, 48, 128, 128))  # fmt: skip
+
+
+def inception(width):
+    """Weights and biases of Inception V1 with filters of this width in the third branch."""
+    total = conv(7, 3, 64) + conv(1, 64, 64) + conv(3, 64, 192) + dense(1024, 1000)
+    for inputs, one, before, three, before_third, third, pooled in INCEPTION:
+        total += conv(1, inputs, one) + conv(1, inputs, before) + conv(3, before, three) + conv(1, inputs, pooled)
+        total += conv(1, inputs, before_third) + conv(width, before_third, third)
+    return total
+
+
 @pytest.mark.slow
-def test_parameters_near_pittman_s_table_2():
-    """The paper rounds to 6.8 and 133 million. GoogLeNet's own weights and biases, worked out from its Table 1, are
-    6,998,552; batch norm has three values for each of the 7,280 filters in place of a bias.
+@pytest.mark.parametrize(("name", "expected"), [("inception_v1", 6_632_184), ("googlenet", 7_013_112)])
+def test_parameters_of_inception(name, expected):
+    found = smallest(name)[1].count_params() - dense(1024, 2) + dense(1024, 1000)
+    filters = 64 + 64 + 192 + sum(sum(module[1:]) for module in INCEPTION)
+    assert (filters, inception(3), inception(5)) == (7_280, 6_617_624, 6_998_552)
+    assert found == inception(3 if name == "inception_v1" else 5) + 2 * 7_280 == expected
+
+
+def test_parameters_are_within_3_percent_of_the_papers_tables():
+    """Those of the networks that were trained, but for LeNet's and AlexNet's, whose tables have the original networks.
+
+    han2019, Table I: 25 and 45 million (ResNet-50 and -101); pittman2018, Table II: 6.8 and 133 million.
     """
-    inception = smallest("inception_v1")[1].count_params() - dense(1024, 2) + dense(1024, 1000)
-    assert inception == 6_998_552 + 2 * 7_280
-    assert inception == pytest.approx(6.8e6, rel=0.05)
-    assert PARAMETERS["vgg_a"][3] == pytest.approx(133e6, rel=0.05)
+    ours = {name: parameters for name, (_, _, _, parameters) in PARAMETERS.items()}
+    ours["inception_v1"] = inception(3) + 2 * 7_280
+    printed = {"resnet50": 25e6, "resnet101": 45e6, "inception_v1": 6.8e6, "vgg_a": 133e6}
+    for name, millions in printed.items():
+        assert ours[name] == pytest.approx(millions, rel=0.03), name
+    assert not 0.97 < ours["alexnet"] / 61e6 < 1.03 and ours["alexnet_one_tower"] == pytest.approx(61e6, rel=0.03)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -126,10 +159,19 @@ def test_operations_at_full_size():
     """Multiply-adds of one image as the papers have them: AlexNet 0.7, VGG-A 7.6, GoogLeNet 1.5, ResNet-50 3.8 billion
     (arXiv:1512.03385, Table 1: 3.8 and 7.6).
     """
-    expected = {"alexnet": 0.71, "vgg_a": 7.6, "inception_v1": 1.5, "resnet50": 3.8, "resnet101": 7.6}
+    expected = {"alexnet_one_tower": 0.71, "vgg_a": 7.6, "googlenet": 1.5, "resnet50": 3.8, "resnet101": 7.6}
     for name, billions in expected.items():
         model = benchmark(name).spec["model"]
         assert operations.forward_flop(name, model, 0) / 2e9 == pytest.approx(billions, rel=0.06), name
+
+
+def test_operations_of_tf_slim_s_alexnet():
+    """By hand: maps of 54, 26, 12 and 5 pixels; a weight is used once per position."""
+    convolutions = 54**2 * 11**2 * 3 * 64 + 26**2 * 25 * 64 * 192
+    convolutions += 12**2 * 9 * (192 * 384 + 384 * 384 + 384 * 256)
+    dense_layers = 5**2 * 256 * 4096 + 4096**2 + 4096 * 1000
+    model = benchmark("alexnet").spec["model"]
+    assert operations.forward_flop("alexnet", model, 0) == 2 * (convolutions + dense_layers)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -142,7 +184,7 @@ def test_l2_is_on_all_kernels_and_on_nothing_else(name):
         assert not strength or float(layer.kernel_regularizer.l2) == pytest.approx(strength)
         assert layer.bias_regularizer is None
     decays = {layer.momentum for layer in model.layers if type(layer).__name__ == "BatchNormalization"}
-    assert decays == ({0.9} if name in ("inception_v1", "resnet50", "resnet101") else set())
+    assert decays == ({0.9} if name in ("inception_v1", "googlenet", "resnet50", "resnet101") else set())
 
 
 def test_top_5_accuracy_where_there_are_more_classes_than_five():

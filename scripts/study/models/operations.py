@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from study.core.registry import Registry
+from study.models import googlenet, inception_v1
 from study.models.inception_v1 import MODULES
 
 Layers = Callable[[dict[str, Any], int], list[int]]
@@ -92,12 +93,21 @@ def _lenet_classic(model: dict[str, Any], features: int) -> list[int]:
     return found + _dense((second // 2) ** 2 * 16, 120, 84, model["classes"])
 
 
-@LAYERS.register("alexnet")
-def _alexnet(model: dict[str, Any], features: int) -> list[int]:
-    first = (model["image_size"] + 4 - 11) // 4 + 1
-    second, third, last = (_pooled(first, times) for times in (1, 2, 3))
-    found = _convolution(first, 11, model["channels"], 64) + _convolution(second, 5, 64, 192)
-    return found + _convolution(third, 3, 192, 384, 256, 256) + _dense(last**2 * 256, 4096, 4096, model["classes"])
+def _alexnet(padding: int, *last_filters: int) -> Layers:
+    """AlexNet with so many pixels around the image, and so many filters in its last three convolutions."""
+
+    def layers(model: dict[str, Any], features: int) -> list[int]:
+        first = (model["image_size"] + 2 * padding - 11) // 4 + 1
+        second, third, last = (_pooled(first, times) for times in (1, 2, 3))
+        found = _convolution(first, 11, model["channels"], 64) + _convolution(second, 5, 64, 192)
+        found += _convolution(third, 3, 192, *last_filters)
+        return found + _dense(last**2 * last_filters[-1], 4096, 4096, model["classes"])
+
+    return layers
+
+
+LAYERS.add("alexnet", _alexnet(0, 384, 384, 256))
+LAYERS.add("alexnet_one_tower", _alexnet(2, 384, 256, 256))
 
 
 def _pooled(side: int, times: int) -> int:
@@ -114,23 +124,32 @@ def _vgg_a(model: dict[str, Any], features: int) -> list[int]:
     return found + _dense(side**2 * channels, 4096, 4096, model["classes"])
 
 
-@LAYERS.register("inception_v1")
-def _inception_v1(model: dict[str, Any], features: int) -> list[int]:
-    side = _halved(model["image_size"])
-    found = _convolution(side, 7, model["channels"], 64)
-    side = _halved(side)
-    found += _convolution(side, 1, 64, 64) + _convolution(side, 3, 64, 192)
-    side, channels = _halved(side), 192
-    for filters in MODULES:
-        if filters is None:
-            side = _halved(side)
-            continue
-        one, before_three, three, before_five, five, after_pooling = filters
-        found += _convolution(side, 1, channels, one) + _convolution(side, 1, channels, after_pooling)
-        found += _convolution(side, 1, channels, before_three) + _convolution(side, 3, before_three, three)
-        found += _convolution(side, 1, channels, before_five) + _convolution(side, 5, before_five, five)
-        channels = one + three + five + after_pooling
-    return found + _dense(channels, model["classes"])
+def _inception(third_branch: int) -> Layers:
+    """Inception V1 with filters of this width in the third branch."""
+
+    def layers(model: dict[str, Any], features: int) -> list[int]:
+        side = _halved(model["image_size"])
+        found = _convolution(side, 7, model["channels"], 64)
+        side = _halved(side)
+        found += _convolution(side, 1, 64, 64) + _convolution(side, 3, 64, 192)
+        side, channels = _halved(side), 192
+        for filters in MODULES:
+            if filters is None:
+                side = _halved(side)
+                continue
+            one, before_second, second, before_third, third, after_pooling = filters
+            found += _convolution(side, 1, channels, one) + _convolution(side, 1, channels, after_pooling)
+            found += _convolution(side, 1, channels, before_second) + _convolution(side, 3, before_second, second)
+            found += _convolution(side, 1, channels, before_third)
+            found += _convolution(side, third_branch, before_third, third)
+            channels = one + second + third + after_pooling
+        return found + _dense(channels, model["classes"])
+
+    return layers
+
+
+LAYERS.add("inception_v1", _inception(inception_v1.Benchmark.third_branch))
+LAYERS.add("googlenet", _inception(googlenet.Benchmark.third_branch))
 
 
 def _halved(side: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.registry import Registry
+from study.report.papers import slim_networks
 from study.report.papers.claims import Range
 from study.report.papers.values import selected, values
 from study.report.tables.summary import published
@@ -30,25 +31,9 @@ def number(claim: pd.Series) -> Range:
     return DERIVED[claim["derived_by"]](values(claim["of"]), claim["benchmark"])
 
 
-def trained_parameters(benchmark: str) -> int:
-    """Parameters of a network as trained: Table I's, but for LeNet those of TF-Slim's (section III)."""
-    return lenet_parameters() if benchmark == "lenet" else printed_parameters(benchmark)
-
-
 def printed_parameters(benchmark: str) -> int:
-    """Parameters of a network in Table I, which are rounded."""
+    """Parameters of a network in Table I: rounded, and of LeNet and AlexNet those of other networks than trained."""
     return int(published(MODELS).set_index("benchmark").loc[benchmark, "parameters"])
-
-
-def lenet_parameters(size: int = 28, channels: int = 3, classes: int = 1000) -> int:
-    """Weights and biases of TF-Slim's LeNet: two 5 x 5 convolutions with pooling, two dense layers.
-
-    size, channels: of an image; classes: of ImageNet (section III).
-    """
-    first, second, hidden, kernel = 32, 64, 1024, 5 * 5
-    flat = (size // 4) ** 2 * second
-    layers = [(kernel * channels, first), (kernel * first, second), (flat, hidden), (hidden, classes)]
-    return sum((inputs + 1) * outputs for inputs, outputs in layers)
 
 
 def nvlink_mb_per_step(benchmark: str, column: str = "gpu_to_cpu_gb") -> float:
@@ -57,9 +42,10 @@ def nvlink_mb_per_step(benchmark: str, column: str = "gpu_to_cpu_gb") -> float:
     return 1000 * float(volume) / (_one(measure="images_per_epoch") / BATCH_SIZE)
 
 
-def nvlink_per_gradient(benchmark: str, parameters: int, column: str = "gpu_to_cpu_gb") -> float:
-    """`nvlink_mb_per_step` in units of one set of gradients."""
-    return nvlink_mb_per_step(benchmark, column) / (BYTES * parameters / 1e6)
+def nvlink_per_gradient(benchmark: str, column: str = "gpu_to_cpu_gb", parameters: int | None = None) -> float:
+    """`nvlink_mb_per_step` in units of one set of gradients: of TF-Slim's network, or of one with these parameters."""
+    number = slim_networks.parameters(benchmark).trained if parameters is None else parameters
+    return nvlink_mb_per_step(benchmark, column) / (BYTES * number / 1e6)
 
 
 def _row(where: dict[str, Any], benchmark: str | None) -> pd.Series:
@@ -130,21 +116,23 @@ def _lost_bandwidth(of: dict[str, Any], benchmark: str | None) -> Range:
     return _single(100 * (1 - far / near))
 
 
-@DERIVED.register("lenet_parameters")
-def _lenet_parameters(of: dict[str, Any], benchmark: str | None) -> Range:
-    return _single(lenet_parameters())
-
-
-def _parameters(of: dict[str, Any], benchmark: str | None) -> int:
-    """of: ``trained``: whether LeNet is that of the runs or that of Table I."""
+def _network(benchmark: str | None) -> str:
     if benchmark is None:
-        raise ValueError(f"{of}: parameters need a network")
-    return trained_parameters(benchmark) if of["trained"] == "yes" else printed_parameters(benchmark)
+        raise ValueError("parameters need a network")
+    return benchmark
+
+
+@DERIVED.register("trained_parameters")
+def _trained_parameters(of: dict[str, Any], benchmark: str | None) -> Range:
+    return _single(slim_networks.parameters(_network(benchmark)).all)
 
 
 @DERIVED.register("nvlink_per_gradient")
 def _nvlink_per_gradient(of: dict[str, Any], benchmark: str | None) -> Range:
-    return _single(nvlink_per_gradient(str(benchmark), _parameters(of, benchmark)))
+    """of: ``column`` of Table III; ``trained``: whether of the networks that were trained, or of those of Table I."""
+    network = _network(benchmark)
+    parameters = None if of["trained"] == "yes" else printed_parameters(network)
+    return _single(nvlink_per_gradient(network, of["column"], parameters))
 
 
 @DERIVED.register("checkpoint_ratio")
@@ -155,7 +143,12 @@ def _checkpoint_ratio(of: dict[str, Any], benchmark: str | None) -> Range:
 
 @DERIVED.register("parameter_ratio")
 def _parameter_ratio(of: dict[str, Any], benchmark: str | None) -> Range:
-    return _single(_parameters(of, "resnet101") / _parameters(of, "lenet"))
+    """of: ``trained``, as above."""
+    deep, small = (
+        slim_networks.parameters(network).all if of["trained"] == "yes" else printed_parameters(network)
+        for network in ("resnet101", "lenet")
+    )
+    return _single(deep / small)
 
 
 @DERIVED.register("third_gain_pct")

@@ -5,15 +5,14 @@ import math
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.report.papers import slim_networks
 from study.report.papers.beside import beside, finished, one_per_network
 from study.report.papers.han2019.claims import of_the_paper
 from study.report.papers.han2019.published import (
     MODELS,
     NVLINK,
-    lenet_parameters,
     nvlink_mb_per_step,
     nvlink_per_gradient,
-    trained_parameters,
 )
 from study.report.papers.han2019.workload import workload_difference
 from study.report.tables.layout import Table
@@ -28,7 +27,8 @@ TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"
 @kinds.table(
     "han2019_table1",
     title="The networks",
-    look_for="Whether the networks that are trained here are the paper's. Its LeNet is not the one that it trained.",
+    look_for="Whether the networks that are trained here are the paper's. Table I's LeNet and AlexNet are not those "
+    "that it trained.",
     needs="runs of LeNet, AlexNet or ResNet",
     uses=of_the_paper,
 )
@@ -36,18 +36,19 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table I: layers and parameters of each network, as recorded by its runs and as printed."""
     ours = one_per_network(runs, ["parameters"])
     table = beside(ours, MODELS, ["benchmark"], COUNTS, lambda row: None)  # whatever the images
-    table["trained_parameters"] = [lenet_parameters() if name == "lenet" else None for name in table["benchmark"]]
-    table = table.astype({"trained_parameters": "Int64"})
+    table["trained_parameters"] = [slim_networks.parameters(name).all for name in table["benchmark"]]
     shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
              "published_conv_layers", "published_fc_layers"]  # fmt: skip
     caption = (
         "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
-        "TF-Slim's LeNet, which the paper trained; published: han2019, Table I."
+        "TF-Slim's networks, which the paper trained, with moving statistics; published: han2019, Table I."
     )
     remarks = [
         "the last layer's parameters depend on the classes, here those of the dataset, in the paper 1,000; LeNet's and "
         "AlexNet's also depend on the size of the images",
-        "Table I's 60,000 parameters are those of LeNet of 1998, not of the LeNet that the paper trained",
+        "Table I's 60,000 and 61 million parameters are those of LeNet of 1998 and of the original AlexNet, not of the "
+        "networks that the paper trained",
+        "the ResNets trained here have a bias in each convolution, as in Keras; TF-Slim's have none",
         "Table I's 49 and 100 convolutions leave out the four convolutions that change a shortcut's width",
         "run records have no number of layers, so these are published only",
     ]
@@ -77,7 +78,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
             for name, there in zip(table["benchmark"], known, strict=True)
         ]
         table[f"{stem}_per_gradient"] = [
-            nvlink_per_gradient(name, trained_parameters(name), column) if there else math.nan
+            nvlink_per_gradient(name, column) if there else math.nan
             for name, there in zip(table["benchmark"], known, strict=True)
         ]
     shown = ["benchmark", "gpus", *TRAFFIC, "sent_per_gradient", *(f"published_{name}" for name in VOLUMES),
@@ -86,7 +87,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "MB that a rank sends and receives per step, and in units of its gradients (per_gradient); published: volume "
         "over NVLink in an epoch on four GPUs (han2019, Table III), and what follows per step of 128 images of 1.2 "
-        "million (sections III, IV-C2), with LeNet's parameters as trained."
+        "million (sections III, IV-C2), with the parameters of TF-Slim's networks, which the paper trained."
     )
     remarks = [
         "no ratio: Table III is of NVLink between GPUs and CPUs of a node, ours of the network between ranks",

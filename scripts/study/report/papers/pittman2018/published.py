@@ -8,6 +8,7 @@ import pandas as pd
 
 from study.core.registry import Registry
 from study.core.statistics import student
+from study.report.papers import slim_networks
 from study.report.papers.claims import Range
 from study.report.papers.values import selected, values
 from study.report.tables.summary import published
@@ -164,6 +165,7 @@ def _saturating_ranks(benchmark: str) -> float:
 
 _of_the_cabinet("welch_t", _welch_t)
 _of_the_cabinet("welch_t_of_rounded", _welch_t_of_rounded)
+_of_benchmark("trained_parameters", lambda benchmark: slim_networks.parameters(benchmark).all)
 _of_benchmark("solo_rate", solo_rate)
 _of_benchmark("compute_rate", compute_rate)
 _of_benchmark("one_core_preprocessing_rate", lambda name: solo_rate(name) / slowdown("duplicated", name))

@@ -10,6 +10,7 @@ from study.core.statistics import student
 from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
+from study.report.papers import slim_networks
 from study.report.papers.beside import beside, finished, one_per_network
 from study.report.papers.pittman2018.claims import concerns, of_the_paper
 from study.report.papers.pittman2018.published import (
@@ -84,10 +85,15 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     ours = one_per_network(runs, ["parameters"])
     table = beside(ours, NETWORKS, ["benchmark"], ["batch_size", "layers", "parameters"], lambda row: None)
     table = table.drop(columns="ratio_batch_size", errors="ignore")
-    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "published_layers",
-             "published_batch_size"]  # fmt: skip
-    caption = "parameters of each network as its runs recorded them; published: pittman2018, Table II."
+    table["trained_parameters"] = [slim_networks.parameters(name).all for name in table["benchmark"]]
+    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
+             "published_layers", "published_batch_size"]  # fmt: skip
+    caption = (
+        "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
+        "TF-Slim's networks, from which the paper started; published: pittman2018, Table II."
+    )
     remarks = [
+        "Table II's 60 million parameters are those of the original AlexNet, not of TF-Slim's",
         "parameters depend on the classes and, of AlexNet and VGG-A, on the size of the images; the paper's images "
         "have 224 x 224 pixels",
         "run records have no number of layers, so these are published only",
