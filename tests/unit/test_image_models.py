@@ -144,12 +144,15 @@ def test_parameters_are_within_3_percent_of_the_papers_tables():
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_the_smallest_image_builds_and_its_operations_are_those_of_the_layers(name):
+def test_the_smallest_image_builds_and_its_operations_and_parameters_are_counted_from_layers(name):
     made, model = smallest(name)
     settings, least = made.spec["model"], made.minimum_size
     kernels = [(layer, layer.kernel.shape) for layer in model.layers if hasattr(layer, "kernel")]
     counted = [int(np.prod(shape)) * int(np.prod(layer.output_shape[1:-1])) for layer, shape in kernels]
     assert operations.forward_flop(name, settings, least**2 * settings["channels"]) == 2 * sum(counted)
+    trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+    assert operations.parameters(name, settings, 0) == trained
+    assert sum(layer.statistics for layer in operations.LAYERS[name](settings, 0)) == model.count_params() - trained
     if name in UNPADDED:
         with pytest.raises(ValueError, match=r"[Nn]egative|[Nn]on-positive|dimension|zero"):
             made.build_model((least - 1, least - 1, settings["channels"]))

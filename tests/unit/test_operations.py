@@ -6,10 +6,14 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+import yaml
 
 from study import models
 from study.core import configuration
+from study.core.errors import StudyError
+from study.core.paths import CONFIG, ROOT
 from study.models import operations
+from study.prediction import published
 from study.records.utilisation import flop_columns
 
 FULL_WIDTH = {"nt3": 60_483, "p1b1": 60_483, "p1b2": 28_204, "p1b3": 1_000}
@@ -38,6 +42,36 @@ def test_nt3_at_full_width_takes_68_tflop_an_epoch():
     assert 1_120 * counted == pytest.approx(68.3e12, rel=1e-3)
 
 
+def test_nt3_has_619_7_mb_of_gradients_in_both_papers_predictions():
+    """By hand: 60,464 and 60,455 places of the convolutions, 6,045 after the pool, 128 filters; dense 200, 20 and 2."""
+    convolutions = 20 * 128 + 128 + 10 * 128 * 128 + 128
+    dense = 6_045 * 128 * 200 + 200 + 200 * 20 + 20 + 20 * 2 + 2
+    assert convolutions + dense == 154_922_918
+    assert operations.parameters("nt3", spec("nt3")["model"], 60_483) == 154_922_918
+    assert published.gradient_mb("nt3") == pytest.approx(619.691672)
+    for paper in published.papers():
+        given = yaml.safe_load((CONFIG / "papers" / paper / "prediction.yaml").read_text())
+        assert given["benchmark"] == "nt3" and "gradient_mb" not in given, paper
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand"),
+    [
+        ("p1b1", 2 * (60_483 * 2000 + 2000 * 600 + 600 * 2) + 2 * (2000 + 600) + 2 + 60_483),
+        ("p1b2", 28_204 * 1024 + 1024 * 512 + 512 * 256 + 256 * 10 + 1024 + 512 + 256 + 10),
+        ("p1b3", 1_001 * 1000 + 1000 * 500 + 500 * 100 + 100 * 50 + 50 + 1000 + 500 + 100 + 50 + 1),
+    ],
+)
+def test_parameters_of_dense_models_at_full_width(name, by_hand):
+    assert operations.parameters(name, spec(name)["model"], FULL_WIDTH[name]) == by_hand
+    assert f"{by_hand:,}" in (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+def test_layers_that_are_not_registered_have_no_parameters():
+    with pytest.raises(StudyError, match=r"the layers of wave are not in scripts/study/models/operations\.py"):
+        operations.parameters("wave", {}, 8)
+
+
 @pytest.mark.parametrize(
     ("name", "forward"),
     [
@@ -48,7 +82,7 @@ def test_nt3_at_full_width_takes_68_tflop_an_epoch():
 )
 def test_dense_models_at_full_width(name, forward):
     model, features = spec(name)["model"], FULL_WIDTH[name]
-    first = operations.LAYERS[name](model, features)[0]
+    first = operations.LAYERS[name](model, features)[0].multiply_adds
     assert operations.forward_flop(name, model, features) == forward
     assert operations.training_flop(name, model, features) == 3 * forward - 2 * first
 
@@ -87,7 +121,7 @@ def test_tensorflow_counts_the_same(name):
     ours = operations.forward_flop(name, model, features)
     assert forward["MatMul"] + forward.get("Conv2D", 0) == ours
     if name != "nt3":  # for convolutions, TensorFlow estimates the backward pass from padded sizes
-        pruned = 2 * operations.LAYERS[name](model, features)[0]
+        pruned = 2 * operations.LAYERS[name](model, features)[0].multiply_adds
         assert both["MatMul"] - pruned == operations.training_flop(name, model, features)
 
 

@@ -173,7 +173,7 @@ class Jsrun(Launcher):
 
 @LAUNCHERS.register("aprun")
 class Aprun(Launcher):
-    """Cobalt on a Cray: ranks are placed in order (sc18, section III)."""
+    """Cobalt on a Cray: ranks are placed in order (icpp2019, section 2.3.2)."""
 
     from_a_service_node = True
     places_itself = True

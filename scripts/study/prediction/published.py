@@ -8,9 +8,10 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from study.core import checked
+from study.core import checked, configuration
 from study.core.csv_files import FINITE, read_csv
 from study.core.paths import CONFIG
+from study.models import operations
 from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
 from study.prediction.regression import Posterior
 from study.prediction.settings import rounded_up
@@ -73,6 +74,12 @@ def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
     return _with_settings(pd.concat(frames, ignore_index=True), declared)
 
 
+def gradient_mb(benchmark: str) -> float:
+    """The size of a step's gradients in float32, 10^6 bytes, of a benchmark at its published number of features."""
+    spec = configuration.load_named("benchmarks", benchmark)
+    return 4 * operations.parameters(benchmark, spec["model"], spec["workload"]["features"]) / 1e6
+
+
 def _numbers(*columns: str) -> dict[str, str]:
     """The kinds of columns of numbers."""
     return dict.fromkeys(columns, FINITE)
@@ -87,7 +94,7 @@ def _with_settings(points: pd.DataFrame, declared: dict[str, Any]) -> pd.DataFra
         epochs_per_rank=np.where(points["scaling"] == "strong", points["epochs"] / ranks, points["epochs"]),
         steps=rounded_up(declared["train_samples"], points["batch_size"]),
         samples=declared["train_samples"],
-        gradient_mb=declared["gradient_mb"],
+        gradient_mb=gradient_mb(declared["benchmark"]),
         link_mbit_per_s=0,
     )
 
