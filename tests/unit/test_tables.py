@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,8 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
 from study.experiment import expansion
+from study.experiment.parameters import PARAMETERS
+from study.experiment.reference import grid_keys
 from study.experiment.study import Study
 from study.records import targets
 from study.records.gathered import gather
@@ -171,6 +174,30 @@ def test_either_input_pipeline_has_a_ratio_and_says_which(frame, pipeline):
     table = TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)
     assert by_gpus(table).loc[6].ratio_time_per_epoch_s == pytest.approx(1 / 11.22)
     assert ("keras_arrays" in table.markdown()) == (pipeline == "keras_arrays"), "the default is not shown"
+
+
+def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown(frame):
+    changes = {"fusion_threshold_mb": 64, "cycle_time_ms": 5.0, "cache_capacity": 0}
+    (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)
+    table = TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)
+    row = by_gpus(table).loc[6]
+    assert row.ratio_time_per_epoch_s == pytest.approx(1 / 11.22)
+    words = "fusion threshold (MiB) 64, cycle time (ms) 5.000, response cache (tensors) 0"
+    assert row.not_stated == words
+    assert f"| {words} " in table.markdown()
+
+
+@pytest.mark.parametrize("paper", ["icpp2019", "sc18", "pittman2018"])
+@pytest.mark.parametrize("name", ["fusion_threshold_mb", "cycle_time_ms", "cache_capacity"])
+def test_no_paper_states_horovod_s_settings(paper, name):
+    assert PARAMETERS[name].fits(paper, 3) and PARAMETERS[name].accepted(paper) == ()
+    assert re.search(rf"`{name}`.*{paper}: not stated", grid_keys())
+
+
+def test_claims_of_runs_show_what_the_paper_does_not_state(frame):
+    runs = expand(gpus=2, loader=["read_csv", "chunked"], cycle_time_ms=5.0)
+    row = claims_of(frame(*((run, {}) for run in runs))).loc[("summit", "strong", "load_speedup")].iloc[0]
+    assert "cycle time (ms) 5.000" in row.not_stated
 
 
 def test_the_staging_table_has_a_row_a_way(frame):

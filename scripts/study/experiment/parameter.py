@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 MOST = 100_000_000  # the largest count that a grid may give
+NOT_STATED = "not stated"  # a paper's value of a key that its method has, but that it does not print: any value fits
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class Parameter:
             finished before the key existed count as runs with its default.
         unit: of the value, if it has one.
         papers: the value in each paper, {paper: value}. A run with another value is not compared with the numbers of
-            that paper. A tuple has the paper's own value first, then others whose runs are compared too.
+            that paper. A tuple has the paper's own value first, then others whose runs are compared too. With
+            `NOT_STATED`, runs with any value are compared, and the tables show their value.
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         refuse_on: from a `PlannedRun` and a machine's file to the reason why the machine cannot have its value, or
@@ -175,13 +177,17 @@ class Parameter:
         return not isinstance(self.default, WITHOUT_DEFAULT)
 
     def accepted(self, paper: str) -> tuple[Any, ...]:
-        """The values whose runs are compared with a paper, its own first; empty if the paper does not matter here."""
-        value = self.papers.get(paper, ())
+        """The values whose runs are compared with a paper, its own first; empty if runs with any value are."""
+        value = () if self.is_not_stated(paper) else self.papers.get(paper, ())
         return value if isinstance(value, tuple) else (value,)
+
+    def is_not_stated(self, paper: str) -> bool:
+        """Whether a paper's method has this key, but the paper does not print its value."""
+        return self.papers.get(paper) == NOT_STATED
 
     def fits(self, paper: str, value: Any) -> bool:
         """Whether a run with this value is compared with the numbers of a paper."""
-        return paper not in self.papers or value in self.accepted(paper)
+        return paper not in self.papers or self.is_not_stated(paper) or value in self.accepted(paper)
 
     @property
     def words(self) -> str:

@@ -1,6 +1,6 @@
 """The reference of the grid keys for the docs, from their declarations."""
 
-from study.experiment.parameter import FromBenchmark, FromGrid, Parameter, Required
+from study.experiment.parameter import NOT_STATED, FromBenchmark, FromGrid, Parameter, Required
 from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
@@ -31,7 +31,7 @@ def grid_keys() -> str:
 
 def _row(parameter: Parameter) -> str:
     values = f"{parameter.kind}" + (f" ({parameter.unit})" if parameter.unit else "")
-    papers = ", ".join(f"{paper}: {_either(parameter.accepted(paper))}" for paper in parameter.papers)
+    papers = ", ".join(f"{paper}: {_of_paper(parameter, paper)}" for paper in parameter.papers)
     return f"| `{parameter.name}` | {values} | {_default(parameter)} | {parameter.meaning} | {papers} |\n"
 
 
@@ -43,6 +43,10 @@ def _default(parameter: Parameter) -> str:
     if isinstance(parameter.default, Required):
         return "the benchmark's name" if parameter.name == "dataset" else "required"
     return f"`{_shown(parameter.default)}`"
+
+
+def _of_paper(parameter: Parameter, paper: str) -> str:
+    return NOT_STATED if parameter.is_not_stated(paper) else _either(parameter.accepted(paper))
 
 
 def _either(values: tuple[object, ...]) -> str:

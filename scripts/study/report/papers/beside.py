@@ -8,6 +8,7 @@ import pandas as pd
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
+    NOT_STATED,
     beside_published,
     notes,
     optional_columns,
@@ -69,7 +70,8 @@ def finished(
     if not of_power:
         table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
     optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), *also_optional)
-    present = [column for column in shown if column in table]
+    present = [column for column in (*shown, NOT_STATED) if column in table]
     first = table[[*present, *(column for column in table if column not in present)]]
     identity = tuple(column for column in IDENTITY if column in table)
+    optional = (*optional, NOT_STATED)
     return Table(name, caption, first, present, optional, [*notes(table, "values"), *remarks], identity)

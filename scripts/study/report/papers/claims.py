@@ -27,7 +27,7 @@ from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
 from study.records.tidy import QUALITY
 from study.report.papers.values import selected, values
-from study.report.tables.summary import IDENTITY, WORKLOAD, published
+from study.report.tables.summary import IDENTITY, NOT_STATED, WORKLOAD, not_stated, published
 
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 # What else differs between runs that differ in a key; another network has its own files.
@@ -45,14 +45,15 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
 SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
-         "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "stated",
-         "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
+         "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest", "published_highest",
+         "stated", "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
 OPTIONAL = ("oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series",
-            "contradiction")  # fmt: skip
+            NOT_STATED, "contradiction")  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
     "oversubscribed": False, "power_source": None, "records": None, "missing": None,
+    NOT_STATED: None,
 }  # fmt: skip
 
 
@@ -73,12 +74,14 @@ class Side:
     """What the claims of one paper need of it.
 
     Args:
+        paper: its name.
         number: from a row of its claims to the published number.
         difference: from a row of a table of runs to how its workload differs from the paper's, or None.
         subjects: what its runs are of, in words.
         labels: columns of its file of claims that stand beside the numbers.
     """
 
+    paper: str
     number: Callable[[pd.Series], Range]
     difference: Callable[[pd.Series], str | None]
     subjects: str
@@ -106,7 +109,8 @@ def _row(claim: pd.Series, runs: pd.DataFrame, side: Side) -> dict[str, Any]:
     found = [] if claim["form"] is None or runs.empty else list(_found(claim, runs))
     if not found:
         return {**labels, **NOTHING, "missing": claim["not_compared"] or _missing(claim, runs, side)}
-    return {**labels, **NOTHING, **_numbers(found, side, claim)}
+    used = (row for each in found for _, row in each.runs.iterrows())
+    return {**labels, **NOTHING, **_numbers(found, side, claim), NOT_STATED: not_stated(used, side.paper)}
 
 
 def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]:

@@ -21,6 +21,7 @@ IDENTITY = ("machine", "memory_mode", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
+NOT_STATED = "not_stated"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current",
         "records"]  # fmt: skip
@@ -76,7 +77,8 @@ def optional_columns(shown: Iterable[str]) -> tuple[str, ...]:
     """Of ``shown``, the columns that are hidden if they are empty."""
     prefixes = ("published_", "ratio_")
     with_default = [name for name, parameter in PARAMETERS.items() if parameter.has_default]
-    optional = (*with_default, "repeats_resumed", "repeats_failed", "failures", "may_fail", "oversubscribed", "pairing")
+    optional = (*with_default, "repeats_resumed", "repeats_failed", "failures", "may_fail", "oversubscribed", "pairing",
+                NOT_STATED)  # fmt: skip
     return tuple(c for c in shown if c.startswith(prefixes) or c in optional or "one_hz" in c)
 
 
@@ -95,6 +97,8 @@ def beside_published(
     published one, or None; if it differs, the ratio stays empty and ``ratio_reason`` gives the reason. label: inserted
     after ``published_`` or ``ratio_``, if values of several machines are shown together. ours: {published measure: the
     column of ours that was measured alike}, if that is another; the ratio is then named after ours.
+
+    Column `NOT_STATED` has our values of the keys that the paper's method has, but that it does not print.
     """
     beside = published(file).set_index(keys)[measures].add_prefix(f"published_{label}")
     table = table.join(beside, on=keys)
@@ -107,6 +111,7 @@ def beside_published(
         meant = comparable & real if measure in QUALITY else comparable  # synthetic data differ in difficulty
         column = (ours or {}).get(measure, measure)
         table[f"ratio_{label}{column}"] = (table[column] / table[f"published_{label}{measure}"]).where(meant)
+    table[NOT_STATED] = pd.Series([not_stated([row], paper_of(file)) for _, row in table.iterrows()], dtype=object)
     return table
 
 
@@ -139,7 +144,12 @@ def steady(runs: pd.DataFrame) -> pd.DataFrame:
 @functools.cache
 def published(file: str) -> pd.DataFrame:
     """One of a paper's CSV files of published values; its name begins with the paper: ``icpp2019_claims.csv``."""
-    return read_csv(CONFIG / "papers" / file.partition("_")[0] / file)
+    return read_csv(CONFIG / "papers" / paper_of(file) / file)
+
+
+def paper_of(file: str) -> str:
+    """The paper of a file of published values."""
+    return file.partition("_")[0]
 
 
 def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
@@ -149,6 +159,14 @@ def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any
         for name, parameter in PARAMETERS.items()
         if paper in parameter.papers and not parameter.fits(paper, row[name])
     }
+
+
+def not_stated(rows: Iterable[pd.Series], paper: str) -> str | None:
+    """The values that rows have of the keys that a paper does not state, in words: ``cycle time (ms) 1``; or None."""
+    told = list(rows)
+    keys = [each for each in PARAMETERS.values() if each.is_not_stated(paper) and all(each.name in row for row in told)]
+    values = {key.words: dict.fromkeys(text(row[key.name]) for row in told) for key in keys}
+    return ", ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if found) or None
 
 
 def difference(wanted: dict[str, tuple[Any, Any]]) -> str | None:

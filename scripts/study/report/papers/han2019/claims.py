@@ -12,12 +12,12 @@ import study.report.tables.kinds as kinds
 from study.experiment.parameters import is_observed
 from study.report.papers.claims import OPTIONAL, SHOWN, Side, recomputed, remarks
 from study.report.papers.han2019.published import networks, number
-from study.report.papers.han2019.workload import workload_difference
+from study.report.papers.han2019.workload import PAPER, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import notes
 
 FILE = "han2019_claims.csv"
-SIDE = Side(number, workload_difference, "the paper's networks")
+SIDE = Side(PAPER, number, workload_difference, "the paper's networks")
 
 
 def of_the_paper(run: Any) -> bool:

@@ -11,10 +11,12 @@ from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
 from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
-from study.report.papers.icpp2019.workload import in_the_papers_way, workload_difference
+from study.report.papers.icpp2019.workload import PAPER, in_the_papers_way, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
+    NOT_STATED,
+    not_stated,
     notes,
     optional_columns,
     points,
@@ -48,8 +50,8 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     frame = pd.DataFrame(rows).astype({"gpus": "Int64", "batch_size": "Int64", "repeats": "Int64"})
     shown = ["benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
              "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
-             "repeats", "pairing", "published_machine", "published_low", "published_high", "paper_section", "note",
-             "missing"]  # fmt: skip
+             "repeats", "pairing", NOT_STATED, "published_machine", "published_low", "published_high", "paper_section",
+             "note", "missing"]  # fmt: skip
     caption = (
         "the paper's claims, computed from this study's runs by the same formulas (docs/method.md): reductions are "
         "100 x (read_csv - chunked) / read_csv of runtime, energy per GPU without start-up, or broadcast; loading "
@@ -127,6 +129,7 @@ def _numbers(found: Found) -> dict[str, Any]:
         "load_share_pct": found.load_share_pct,
         "pairing": found.pairing,
         "repeats": repeats,
+        NOT_STATED: not_stated((row for _, row in good.iterrows()), PAPER),
         "measured_gpus": ", ".join(map(str, sorted(used["gpus"].unique()))) if len(used) else None,
         "workload_difference": f"{used['benchmark'].iloc[0]}: {'; or '.join(difference)}" if difference else None,
         "oversubscribed": bool(used["oversubscribed"].any()) if len(used) else False,

@@ -16,6 +16,7 @@ from study.report.papers.icpp2019.workload import file_difference, workload_diff
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
+    NOT_STATED,
     POINT,
     WORKLOAD,
     beside_published,
@@ -28,7 +29,7 @@ from study.report.tables.summary import (
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
 # On Summit the paper read nvidia-smi once a second (section 3): its power is compared with ours at that rate.
 ONE_HZ = {"power_per_gpu_w": "power_per_gpu_one_hz_w"}
 POWER_IS = (
@@ -216,7 +217,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         ours = TABLE_5_ONE_HZ.get(name)
         shown += [name, *([ours] if ours else _ends(name)), f"published_{name}", *([f"ratio_{ours}"] if ours else [])]
     shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
-    shown += ["oversubscribed"]
+    shown += ["oversubscribed", NOT_STATED]
     caption = (
         "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
         "(chunked), and the change with its 95 % interval, paired within the blocks (repeats) that both have, unpaired "

@@ -13,17 +13,17 @@ import study.report.tables.kinds as kinds
 from study.experiment.study import Study
 from study.report.papers.claims import OPTIONAL, Side, recomputed, remarks
 from study.report.papers.pittman2018.published import networks, number
-from study.report.papers.pittman2018.workload import workload_difference
+from study.report.papers.pittman2018.workload import PAPER, workload_difference
 from study.report.tables.ensembles import NEEDS, gives_rates, has_ensembles
 from study.report.tables.layout import Table
-from study.report.tables.summary import notes
+from study.report.tables.summary import NOT_STATED, notes
 
 FILE = "pittman2018_claims.csv"
 LABELS = ("quantity", "benchmark", "at", "unit", "follows_from", "not_published", "stated", "contradiction")
-SIDE = Side(number, workload_difference, "the paper's networks", LABELS)
+SIDE = Side(PAPER, number, workload_difference, "the paper's networks", LABELS)
 SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
-         "pairing", "repeats", "series", "published_value", "published_lowest", "published_highest", "follows_from",
-         "not_published", "stated", "paper_section", "contradiction", "missing"]  # fmt: skip
+         "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest", "published_highest",
+         "follows_from", "not_published", "stated", "paper_section", "contradiction", "missing"]  # fmt: skip
 
 
 def of_the_paper(run: Any) -> bool:

@@ -9,11 +9,11 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.report.papers.claims import OPTIONAL, SHOWN, Side, recomputed, remarks
 from study.report.papers.prace2019.published import number
-from study.report.papers.prace2019.workload import workload_difference
+from study.report.papers.prace2019.workload import PAPER, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import notes, steady
 
-SIDE = Side(number, workload_difference, "any network")
+SIDE = Side(PAPER, number, workload_difference, "any network")
 
 
 @kinds.table(

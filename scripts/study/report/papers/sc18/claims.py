@@ -23,19 +23,19 @@ from study.records import pairing
 from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
 from study.report.papers.sc18.points import SOURCES, Source
-from study.report.papers.sc18.workload import is_the_papers_method, workload_difference
+from study.report.papers.sc18.workload import PAPER, is_the_papers_method, workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, WORKLOAD, notes, published
+from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, not_stated, notes, published
 
 FILE = "sc18_claims.csv"
 FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
 SHOWN = ["quantity", "measure", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high", "pairing",
-         "repeats", "published_value", "published_lowest", "published_highest", "stated", "source", "paper_section",
-         "contradiction", "missing"]  # fmt: skip
+         "repeats", NOT_STATED, "published_value", "published_lowest", "published_highest", "stated", "source",
+         "paper_section", "contradiction", "missing"]  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "missing": None, "workload_difference": None, "code_is_current": True,
-    "records": None,
+    "records": None, NOT_STATED: None,
 }  # fmt: skip
 
 
@@ -68,7 +68,8 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
-    optional = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "contradiction")
+    optional = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", NOT_STATED,
+                "contradiction")  # fmt: skip
     return Table("sc18_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
 
 
@@ -126,6 +127,7 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
         "repeats": int(repeats),
         "workload_difference": _difference(pairs, claim),
         "oversubscribed": bool(crowded),
+        NOT_STATED: not_stated((row for _, row in pairs.iterrows()), PAPER),
         "code_is_current": bool(current),
         "records": join_records(record for each in used for record in each),
     }

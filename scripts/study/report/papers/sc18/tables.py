@@ -10,9 +10,9 @@ from study.records.tidy import PROFILE
 from study.report.papers.sc18.points import QUALITY, SOURCES, lookup_mode
 from study.report.papers.sc18.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, beside_published, notes, optional_columns, with_unmeasured
+from study.report.tables.summary import IDENTITY, NOT_STATED, beside_published, notes, optional_columns, with_unmeasured
 
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
 WINDOW = (
     "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
     "(energy_window_s)"
@@ -90,7 +90,7 @@ def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.sort_values(["benchmark", "scaling", "learning_rate_scaling", "gpus"], ignore_index=True)
     beside = [column for name in PROFILE for column in (name, f"published_{name}", f"ratio_{name}")]
     shown = ["benchmark", "scaling", "learning_rate_scaling", "loader", "gpus", *beside, "repeats_ok", "repeats_failed",
-             "failures", "oversubscribed"]  # fmt: skip
+             "failures", "oversubscribed", NOT_STATED]  # fmt: skip
     caption = (
         "seconds of rank 0 under cProfile, which sees Python: the communication of training is within tensorflow; "
         "which functions each column stands for is in docs/telemetry.md; published: sc18, Tables 2 and 3 (Theta, a "
