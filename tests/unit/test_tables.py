@@ -176,6 +176,51 @@ def test_either_input_pipeline_has_a_ratio_and_says_which(frame, pipeline):
     assert ("keras_arrays" in table.markdown()) == (pipeline == "keras_arrays"), "the default is not shown"
 
 
+def of_machines(frame, loads):
+    """NT3 on 24 ranks of each machine: {machine: seconds to load with (read_csv, chunked)}."""
+    one = frame(*((run, {}) for run in expand(gpus=24, epochs=24, loader=["read_csv", "chunked"])))
+    return pd.concat(
+        [
+            one.assign(machine=name, load_s=list(seconds), record=f"../{name}/" + one["record"])
+            for name, seconds in loads.items()
+        ],
+        ignore_index=True,
+    )
+
+
+def test_a_named_machine_s_runs_fill_its_own_claims_only(frame):
+    """Factors of 10, 9 and 3: Summit's and Theta's rows have their own, the third machine's rows are labelled."""
+    runs = of_machines(frame, {"summit": (100.0, 10.0), "theta": (450.0, 50.0), "local": (3.0, 1.0)})
+    speedups = claims_of(runs).xs(("strong", "load_speedup"), level=("scaling", "quantity"))
+    found = [(row.Index, row.machine, round(row.low, 9)) for row in speedups.itertuples()]
+    assert sorted(found) == [("summit", "local", 3), ("summit", "summit", 10), ("theta", "local", 3), ("theta", "theta", 9)]
+
+
+def test_claims_of_the_paper_s_other_machine_say_whose_runs_are_missing(frame):
+    table = claims_of(of_machines(frame, {"theta": (450.0, 50.0)}))
+    row = table.loc[("summit", "strong", "load_speedup")].iloc[0]
+    assert math.isnan(row.low) and pd.isna(row.machine)
+    assert row.missing == (
+        "runs of nt3, strong scaling, with read_csv and chunked on summit; those here are of theta")  # fmt: skip
+
+
+def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
+    both = of_machines(frame, {"summit": (100.0, 10.0), "theta": (450.0, 50.0)})
+    row = claims_of(both).loc[("theta", "strong", "load_theta_over_summit")].iloc[0]
+    assert (row.low, row.high, row.measured_gpus) == (4.5, 4.5, "24")
+    assert (row.machine, row.published_low, row.pairing) == ("theta / summit", 4, "unpaired")
+    row = claims_of(both[both.machine == "theta"]).loc[("theta", "strong", "load_theta_over_summit")].iloc[0]
+    assert row.missing == (
+        "runs of nt3, strong scaling, with read_csv on theta and summit, on equal numbers of ranks; here: theta")  # fmt: skip
+
+
+def test_claims_read_the_results_of_the_paper_s_other_machine():
+    study = expansion.load_study("icpp2019")
+    assert TABLES["icpp2019_claims"].reads_further
+    assert [each.machine for each in study.elsewhere("summit")] == ["theta"]
+    assert [each.machine for each in study.elsewhere("theta")] == ["summit"]
+
+
 def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown(frame):
     changes = {"fusion_threshold_mb": 64, "cycle_time_ms": 5.0, "cache_capacity": 0}
     (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)

@@ -44,16 +44,16 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
 }
 SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
-SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
-         "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest", "published_highest",
-         "stated", "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
-OPTIONAL = ("oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "series",
-            NOT_STATED, "contradiction")  # fmt: skip
+SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
+         "interval_high", "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest",
+         "published_highest", "stated", "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
+OPTIONAL = ("machine", "oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats",
+            "series", NOT_STATED, "contradiction")  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
     "oversubscribed": False, "power_source": None, "records": None, "missing": None,
-    NOT_STATED: None,
+    NOT_STATED: None, "machine": None,
 }  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]
         "repeats": min(each.repeats for each in found),
         "series": len(found) if several else None,
         "workload_difference": _differences(used, side),
+        "machine": "; ".join(sorted(used["machine"].unique())),
         "code_is_current": bool(used["code_is_current"].all()),
         **_conditions(used, claim["measure"]),
         "records": join_records(used["record"]),

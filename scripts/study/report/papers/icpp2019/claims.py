@@ -25,6 +25,7 @@ from study.report.tables.summary import (
 
 # An experiment: points that differ in nothing but the number of ranks and the loader.
 EXPERIMENT = [name for name in IDENTITY if name not in ("gpus", "loader")]
+OF_A_MACHINE = ("machine", "memory_mode")
 LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
 
 
@@ -36,19 +37,21 @@ LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
     needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
     compares_runs=True,
+    reads_further=True,
 )
 def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per claim and experiment: the range of its quantity over our numbers of ranks, or what is missing.
 
     `study.report.papers.icpp2019.quantities` has a function for each quantity. Only points trained in the paper's way
-    and with the claim's batch size count. Points of two experiments (datasets, input pipelines, loaders where the claim
-    names none) are never in one row.
+    and with the claim's batch size count. Points of two experiments (machines, datasets, input pipelines, loaders where
+    the claim names none) are never in one row. The paper's machines fill their own rows only; runs of any other machine
+    have rows of their own, with that machine in ``machine``.
     """
     runs = runs.assign(**{name: derive(runs) for name, derive in DERIVED.items()})
     table = in_the_papers_way(points(runs, list(MEASURES)))
     rows = [row for _, claim in _paper().iterrows() for row in _rows(claim, table, runs)]
     frame = pd.DataFrame(rows).astype({"gpus": "Int64", "batch_size": "Int64", "repeats": "Int64"})
-    shown = ["benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
+    shown = ["machine", "benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
              "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
              "repeats", "pairing", NOT_STATED, "published_machine", "published_low", "published_high", "paper_section",
              "note", "missing"]  # fmt: skip
@@ -59,7 +62,8 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "our GPU counts (measured_gpus), interval_low and interval_high the ends of their 95 % intervals; "
         "load_share_pct: the largest share of loading in the runtime of these read_csv runs, about the most that can "
         "be saved; repeats: the fewest behind one value; pairing: unpaired where two arms were not run interleaved; "
-        "published: icpp2019, sections 4 to 6; low alone is at least, high alone is up to."
+        "published: icpp2019, sections 4 to 6; low alone is at least, high alone is up to; machine: of the runs. Those "
+        "of Summit and Theta are beside their own published numbers only, those of other machines beside both."
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
@@ -76,26 +80,35 @@ def _paper() -> pd.DataFrame:
 
 def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dict[str, Any]]:
     """One row for each experiment that gives a value; one that says what is missing if none does."""
-    chosen = _of_claim(claim, table)
-    loaders = quantities.loaders(claim)
-    apart = [*EXPERIMENT, *([] if loaders else ["loader"])]
+    like = _of_claim(claim, table)
+    chosen = like[_fills(claim, like["machine"])]
+    loaders, machines = quantities.loaders(claim), quantities.machines(claim)
+    apart = [name for name in EXPERIMENT if not (machines and name in OF_A_MACHINE)] + ([] if loaders else ["loader"])
     cases = [Case(claim, group, runs) for _, group in chosen.groupby(apart, sort=False, dropna=False)]
     found = [(case, quantities.compute(case)) for case in cases] or [(Case(claim, chosen, runs), Found())]
     with_value = [(case, value) for case, value in found if pd.notna(value.low)]
     if with_value:
         return [_labels(claim, case) | _numbers(value) | {"missing": value.missing} for case, value in with_value]
-    missing = dict.fromkeys(value.missing or _missing(claim, case) for case, value in found)
+    elsewhere = sorted({*like["machine"]} - {*chosen["machine"]})
+    missing = dict.fromkeys(value.missing or _missing(claim, case, elsewhere) for case, value in found)
     labels = _labels(claim, found[0][0]) | {"loader": claim["loader"]}  # where none is named, either would do
     return [labels | _numbers(found[0][1]) | {"missing": "; ".join(missing)}]
 
 
 def _of_claim(claim: pd.Series, table: pd.DataFrame) -> pd.DataFrame:
-    """The points that a claim is about, on any number of ranks."""
+    """The points that a claim is about, on any number of ranks of any machine."""
     batch_size = claim["batch_size"] or configuration.load_named("benchmarks", claim["benchmark"])["batch_size"]
     wanted = ["benchmark", "scaling", "batch_scaling"]
     loaders = quantities.loaders(claim) or (BASE, OPTIMIZED)
     same = (table[wanted] == claim[wanted]).all(axis=1) & (table["batch_size"] == batch_size)
     return table[same & table["loader"].isin(loaders)]
+
+
+def _fills(claim: pd.Series, machine: pd.Series) -> pd.Series:
+    """Whether points of these machines may stand in a claim's rows: the claim's own, or one that the paper lacks."""
+    if machines := quantities.machines(claim):
+        return machine.isin(machines)
+    return machine.eq(claim["machine"]) | ~machine.isin(_paper()["machine"])
 
 
 def _labels(claim: pd.Series, case: Case) -> dict[str, Any]:
@@ -105,6 +118,7 @@ def _labels(claim: pd.Series, case: Case) -> dict[str, Any]:
     return {
         **{name: experiment.get(name) for name in EXPERIMENT},
         **{name: claim[name] for name in LABELS},
+        **({"machine": " / ".join(quantities.machines(claim))} if quantities.machines(claim) else {}),
         "batch_size": claim["batch_size"],
         "loader": loader,
         "published_machine": claim["machine"],
@@ -138,8 +152,15 @@ def _numbers(found: Found) -> dict[str, Any]:
     }
 
 
-def _missing(claim: pd.Series, case: Case) -> str:
-    """The runs, or the measurement in existing runs, that a claim would need."""
+def _missing(claim: pd.Series, case: Case, elsewhere: list[str]) -> str:
+    """The runs, or the measurement in existing runs, that a claim would need.
+
+    elsewhere: machines that have such runs, but do not fill the claim's row.
+    """
+    of = f" on {claim['machine']}; those here are of {' and '.join(elsewhere)}" if elsewhere else ""
+    if both := quantities.machines(claim):
+        here = [name for name in both if name in set(case.points["machine"])]
+        of = f" on {' and '.join(both)}, on equal numbers of ranks" + (f"; here: {' and '.join(here)}" if here else "")
     batch = "" if claim["batch_scaling"] == "none" else f", batch_scaling: {claim['batch_scaling']}"
     batch += f", batch_size: {claim['batch_size']}" if claim["batch_size"] else ""
     where = f" on {counted(claim['gpus'], 'rank')}" if claim["gpus"] else ""
@@ -148,7 +169,9 @@ def _missing(claim: pd.Series, case: Case) -> str:
     absent = [loader for loader in loaders or (BASE, OPTIMIZED) if loader not in set(there["loader"])]
     if absent and (loaders or there.empty):
         names = (" and " if loaders else " or ").join(absent)
-        return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {names}{where}"
+        return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {names}{where}{of}"
+    if both:
+        return f"runs of {claim['benchmark']}, {claim['scaling']} scaling{batch}, with {claim['loader']}{of}"
     good = there[there["repeats_ok"] > 0]
     if good.empty:
         return f"good runs: {'; '.join(there['failures'].dropna().unique())}"

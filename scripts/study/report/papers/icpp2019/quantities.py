@@ -1,7 +1,7 @@
 """What the paper's claims are about: each quantity is one registered function from our runs to a range.
 
 All points of a `Case` are one experiment: they differ in the number of ranks and the loader only, so no value mixes
-datasets, input pipelines or learning rates.
+datasets, input pipelines or learning rates. A quantity that compares machines has the points of both.
 """
 
 import dataclasses
@@ -82,20 +82,29 @@ class Found:
 
 @dataclass(frozen=True)
 class Quantity:
-    """compute: from a `Case` to the value. loaders: those whose runs it compares; empty for one loader at a time."""
+    """How a quantity is computed.
+
+    Args:
+        compute: from a `Case` to the value.
+        loaders: those whose runs it compares; empty for one loader at a time.
+        machines: likewise.
+    """
 
     compute: Callable[[Case], Found]
     loaders: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
 
 
 QUANTITIES: Registry[Quantity] = Registry("quantity of a claim")
 
 
-def quantity(name: str, loaders: tuple[str, ...] = ()) -> Callable[[Callable[[Case], Found]], Callable[[Case], Found]]:
+def quantity(
+    name: str, loaders: tuple[str, ...] = (), machines: tuple[str, ...] = ()
+) -> Callable[[Callable[[Case], Found]], Callable[[Case], Found]]:
     """Register the decorated function as the `Quantity` of claims with this ``quantity``."""
 
     def register(compute: Callable[[Case], Found]) -> Callable[[Case], Found]:
-        QUANTITIES.add(name, Quantity(compute, loaders))
+        QUANTITIES.add(name, Quantity(compute, loaders, machines))
         return compute
 
     return register
@@ -171,10 +180,20 @@ def load_speedup(case: Case) -> Found:
     return _both_loaders(case, "load_s", lambda ratio: 1 / ratio)
 
 
-@quantity("load_theta_over_summit")
+@quantity("load_theta_over_summit", machines=("theta", "summit"))
 def load_theta_over_summit(case: Case) -> Found:
-    """Loading time within a run on Theta / that on Summit: a study's runs are of one machine."""
-    return Found(missing="a study's runs are of one machine; scripts/compare_machines.py puts load_s of two together")
+    """Loading time within a run on Theta / that on Summit, at each number of ranks that both have.
+
+    Runs of two machines are never interleaved, so there is no interval.
+    """
+    known = case.of("load_s")
+    theta, summit = (known[known["machine"] == name].set_index("gpus") for name in ("theta", "summit"))
+    common = theta.index.intersection(summit.index)
+    used = pd.concat([theta.loc[common], summit.loc[common]]).reset_index()
+    if used.empty:
+        return Found()
+    return Found(*_range(theta.loc[common, "load_s"] / summit.loc[common, "load_s"]), points=used,
+                 pairing=pairing.UNPAIRED)  # fmt: skip
 
 
 def _value(measure: str) -> Callable[[Case], Found]:
@@ -304,6 +323,11 @@ def _listed(known: pd.DataFrame) -> str:
 def compute(case: Case) -> Found:
     """The value of a claim's quantity in one experiment."""
     return QUANTITIES[case.claim["quantity"]].compute(case)
+
+
+def machines(claim: pd.Series) -> tuple[str, ...]:
+    """The machines whose runs a claim compares; empty if it is about one machine."""
+    return QUANTITIES[claim["quantity"]].machines
 
 
 def loaders(claim: pd.Series) -> tuple[Any, ...]:

@@ -21,9 +21,10 @@ from study.report.tables.summary import NOT_STATED, notes
 FILE = "pittman2018_claims.csv"
 LABELS = ("quantity", "benchmark", "at", "unit", "follows_from", "not_published", "stated", "contradiction")
 SIDE = Side(PAPER, number, workload_difference, "the paper's networks", LABELS)
-SHOWN = ["quantity", "benchmark", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high",
-         "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest", "published_highest",
-         "follows_from", "not_published", "stated", "paper_section", "contradiction", "missing"]  # fmt: skip
+SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
+         "interval_high", "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest",
+         "published_highest", "follows_from", "not_published", "stated", "paper_section", "contradiction",
+         "missing"]  # fmt: skip
 
 
 def of_the_paper(run: Any) -> bool:

@@ -29,13 +29,13 @@ from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, not_stated,
 
 FILE = "sc18_claims.csv"
 FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
-SHOWN = ["quantity", "measure", "at", "unit", "value", "lowest", "highest", "interval_low", "interval_high", "pairing",
-         "repeats", NOT_STATED, "published_value", "published_lowest", "published_highest", "stated", "source",
-         "paper_section", "contradiction", "missing"]  # fmt: skip
+SHOWN = ["quantity", "measure", "at", "unit", "machine", "value", "lowest", "highest", "interval_low", "interval_high",
+         "pairing", "repeats", NOT_STATED, "published_value", "published_lowest", "published_highest", "stated",
+         "source", "paper_section", "contradiction", "missing"]  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "missing": None, "workload_difference": None, "code_is_current": True,
-    "records": None, NOT_STATED: None,
+    "records": None, NOT_STATED: None, "machine": None,
 }  # fmt: skip
 
 
@@ -64,11 +64,11 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "study's runs, by the same formula; lowest and highest: over several points; interval: 95 %, of a ratio over "
         "the blocks (repeats) if both were run interleaved; stated: in the paper's text; energy of our runs is the "
         "node counter's from load to evaluate, and its rest is that over mean power x the same time; "
-        "source: where the numbers are from; published: sc18."
+        "machine: of the runs; source: where the numbers are from; published: sc18."
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
-    optional = ("lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", NOT_STATED,
+    optional = ("machine", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", NOT_STATED,
                 "contradiction")  # fmt: skip
     return Table("sc18_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
 
@@ -126,6 +126,7 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
     origin = {
         "repeats": int(repeats),
         "workload_difference": _difference(pairs, claim),
+        "machine": "; ".join(sorted({*pairs["machine"], *pairs.get("machine_other", ())})),
         "oversubscribed": bool(crowded),
         NOT_STATED: not_stated((row for _, row in pairs.iterrows()), PAPER),
         "code_is_current": bool(current),
