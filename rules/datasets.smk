@@ -47,7 +47,7 @@ rule convert_dataset:
         # With the token of the file's state, if the file is another than that of the first conversion.
         expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file, DATA),
         form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
-        version=conversion.CONVERTER_VERSION,
+        version=lambda wildcards: conversion.version(dataset_of(wildcards).spec["files"][wildcards.file]),
     message:
         "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -273,6 +274,60 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
         loaded = load(name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC)
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
+
+
+PLAIN_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[ \t]*", re.ASCII)
+OTHER_TEXTS = ["", " ", "nan", "NaN", "-nan", "inf", "-Infinity", "x", "na", "NA", "N/A", "None", "null", "1_0",
+               "0x1p3", "0x10", "1e400", "1e-400", "1e", "e5", "1.2.3", "1,000", '"1"', "'1'", "\u00e9", "\u0661",
+               "1;2", "True", "1d5", "1.5f", "#1", "1%", "$1", "- 1", "+-2", "--2", "1\u00a0", "\u22121", "1/2", "1+2j",
+               "5 6"]  # fmt: skip
+WORDS_OF_MISSING = ["na", "", "NaN", "-999", "-999.0", "0", "1e5", "-", "x y", "+1", "1_0", "inf", "1e400", "True"]
+OF_MISSING = ["-999", "-999.0", "-9.99e2", "-999.00", " -999", "0", "-0", "0.0", "1e5", "100000", "+100000.0", "10"]
+
+
+def value_of(text, words):
+    """The float32 that a text means, NaN if it is missing; None if the table is to be refused."""
+    if text in words:
+        return np.float32(np.nan)
+    if not PLAIN_NUMBER.fullmatch(text) or not np.isfinite(np.float32(float(text))):
+        return None
+    stands = [np.float32(float(word)) for word in words if PLAIN_NUMBER.fullmatch(word) or word == "1_0"]
+    return np.float32(np.nan) if np.float32(float(text)) in stands else np.float32(float(text))
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_any_text_has_one_value_in_all_loaders_or_is_refused(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("texts")
+    words = data.draw(st.lists(st.sampled_from(WORDS_OF_MISSING), max_size=3, unique=True))
+    good = NUMBERS.filter(lambda text: abs(float(text)) < 1e38) | st.sampled_from([*OF_MISSING, *words])
+    cell = st.one_of(good, good, good, good, good, st.sampled_from(OTHER_TEXTS))
+    rows = data.draw(st.lists(st.lists(cell, min_size=3, max_size=3), min_size=1, max_size=4))
+    spec = {"header": True, "codes": [], "missing": words}
+    text = "".join(",".join(row) + "\n" for row in [["a", "b", "c"], *rows])
+    with np.errstate(over="ignore"):
+        right = [[value_of(cell, words) for cell in row] for row in rows]
+    if any(value is None for row in right for value in row):
+        with pytest.raises(StudyError, match="data.csv"):
+            converted(folder, text, Form.of(spec))
+        return
+    matrix, _ = converted(folder, text, Form.of(spec))
+    assert np.array_equal(matrix, np.array(right, np.float32), equal_nan=True)
+    assert np.array_equal(np.signbit(matrix[matrix == 0]), np.signbit(np.array(right, np.float32)[matrix == 0]))
+    for name in TRAINING_LOADERS:
+        path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
+        assert load(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
+
+
+@pytest.mark.parametrize("by", PARSERS)
+def test_a_number_that_means_a_missing_value_means_it_in_every_spelling(tmp_path, monkeypatch, by):
+    parse_by(by, monkeypatch)
+    form = Form.of({"header": True, "codes": [{"column": "t"}], "missing": ["-999", "na"]})
+    matrix, sidecar = converted(tmp_path, "t,a\nx,-999\ny,-999.0\nx,-9.99e2\nx,na\nx,999\n", form)
+    assert np.array_equal(matrix[:, 1], np.array([np.nan] * 4 + [999], np.float32), equal_nan=True)
+    assert sidecar["missing_values"] == 4
+    with pytest.raises(StudyError, match="line 2, column 1: the category is '-999.0'"):
+        converted(tmp_path, "t,a\n-999.0,1\n", form)
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='",'), min_size=1, max_size=6)

@@ -5,7 +5,7 @@ column, and no output. The file is read once, from begin to end; it is read agai
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from study.data.table_faults import Source, check_names, describe, find_fault, h
 from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
+BY_VALUE = "missing numbers by value"  # of forms with such words, which were texts before
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 
 
@@ -86,6 +87,11 @@ def convert(
     )
 
 
+def version(spec: Mapping[str, Any]) -> int | str:
+    """What stands for the conversion's code among a rule's params. spec: the file's dict in the benchmark's YAML."""
+    return f"{CONVERTER_VERSION}, {BY_VALUE}" if Form.of(spec).missing_numbers else CONVERTER_VERSION
+
+
 def _convert(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:
     table = _readable(path, form)
     if table is None:
@@ -135,7 +141,7 @@ def _convert_stream(
         if not stream.rows:
             describe(path, form)  # raises
         _check_shape(source, form, rows, columns)
-    codes = [_Codes(allowed, form.missing) for allowed in form.values]
+    codes = [_Codes(allowed, form) for allowed in form.values]
     with matrix_file.opened(matrix) as filled:
         for index, (found, code) in enumerate(zip(stream.categories, codes, strict=True)):
             try:
@@ -189,7 +195,7 @@ def _fill(
 ) -> tuple[list[list[Any]], int]:
     """Write all rows into ``target``; returns the values of each code column and the number of missing numbers."""
     rows_per_block = max(1, VALUES_PER_BLOCK // len(source.names))
-    codes = [_Codes(values) for values in form.values]
+    codes = [_Codes(values, form) for values in form.values]
     done = missing = 0
     try:
         for block in _blocks(source, form, numbers, rows_per_block):
@@ -198,6 +204,7 @@ def _fill(
                 rows[:, index] = code.add(block[column])
             with np.errstate(over="ignore"):
                 rows[:, len(codes) :] = block[numbers].to_numpy(dtype=np.float32)
+            form.mark_missing(rows[:, len(codes) :])
             missing += _missing(rows[:, len(codes) :], form)
             done += len(block)
             progress.update(len(block))
@@ -229,8 +236,8 @@ def _blocks(source: Source, form: Form, numbers: list[Column], rows: int) -> Ite
 class _Codes:
     """Turns one column of categories into positions, block by block; text is sorted once all values are known."""
 
-    def __init__(self, values: Sequence[int] | None, missing: Sequence[str] = ()) -> None:
-        self._missing = {"", *missing}
+    def __init__(self, values: Sequence[int] | None, form: Form) -> None:
+        self._form = form
         self._given = None if values is None else pd.Index(values)
         self._seen: dict[str, int] = {}
 
@@ -238,11 +245,11 @@ class _Codes:
         """Positions of the values of ``column``; for text in the order of appearance, see ``order``."""
         if self._given is not None:
             found = self._given.get_indexer(column)
-            if (found < 0).any():
+            if (found < 0).any() or any(self._form.is_missing(str(value)) for value in column.unique()):
                 raise ValueError("a category is not one of the allowed values")
             return found
         places, names = pd.factorize(column)
-        if (places < 0).any() or not self._missing.isdisjoint(names):
+        if (places < 0).any() or any(not name or self._form.is_missing(name) for name in names):
             raise ValueError("a category is missing")
         return np.array([self._seen.setdefault(name, len(self._seen)) for name in names])[places]
 

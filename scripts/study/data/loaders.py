@@ -153,6 +153,7 @@ def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
     if places:
         some: Any = None if places == list(range(len(names))) else places  # None: as the file has them, which is faster
         matrix = _loadtxt(path, dtype=np.float32, usecols=some, converters=read, **options)
+        form.mark_missing(matrix)
     columns = []
     for code, allowed, known in zip(form.codes, form.values, values, strict=True):
         texts = _loadtxt(path, dtype=object, usecols=names.index(code), **options)[:, 0]

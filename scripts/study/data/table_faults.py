@@ -187,13 +187,13 @@ def _fault(value: str, name: Column, kind: str, form: Form) -> str | None:
     """What is wrong with one value, or None."""
     if '"' in value or not value.isascii():
         return _not_plain(value)
-    if kind == "left out" or (kind == "number" and value in form.missing):
+    if kind == "left out" or (kind == "number" and form.is_missing(value)):
         return None
     if kind == "code":
         allowed = form.values[form.codes.index(name)]
         if allowed is None:
-            return None if value and value not in form.missing else f"the category is {value[:40]!r}"
-        good = NUMBER.fullmatch(value.strip(" \t")) and float(value) in allowed
+            return None if value and not form.is_missing(value) else f"the category is {value[:40]!r}"
+        good = NUMBER.fullmatch(value.strip(" \t")) and float(value) in allowed and not form.is_missing(value)
         return None if good else f"the label {value[:40]!r} is not one of {', '.join(map(str, allowed))}"
     if not NUMBER.fullmatch(value.strip(" \t")) or not math.isfinite(float(value)):
         return f"{value[:40]!r} is not a finite number"

@@ -5,6 +5,7 @@ values, then the numeric columns in the file's order. Conversion and loaders sha
 bit-identical.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,14 @@ from study.core.errors import StudyError
 SEPARATORS = {"comma": ",", "tab": "\t"}
 
 Column = str | int  # a name or, in a file without a header, a number counted from 0
+
+
+def _number(text: str) -> float | None:
+    """What Python, and so pandas, takes a text for; None if it is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def paper_size(spec: Mapping[str, Any]) -> str | None:
@@ -39,7 +48,7 @@ class Form:
     values: tuple[tuple[int, ...] | None, ...] = ()  # for each of these the integers allowed, or None for any text
     drop: tuple[Column, ...] = ()
     keep: tuple[Column, ...] | None = None  # the numeric columns, in this order; None for all
-    missing: tuple[str, ...] = ()  # words that stand for a missing value
+    missing: tuple[str, ...] = ()  # words that stand for a missing value; one that is a number, for all its texts
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Self:
@@ -66,6 +75,25 @@ class Form:
             return "code"
         kept = column not in self.drop and (self.keep is None or column in self.keep)
         return "number" if kept else "left out"
+
+    @functools.cached_property
+    def missing_numbers(self) -> tuple[np.float32, ...]:
+        """The numbers among the words for a missing value. pandas compares the values, so ``-999`` is ``-999.0``."""
+        with np.errstate(over="ignore"):
+            found = [np.float32(number) for number in map(_number, self.missing) if number is not None]
+        return tuple(number for number in found if np.isfinite(number))
+
+    def mark_missing(self, numbers: NDArray[np.float32]) -> None:
+        """Make NaN of the numbers that stand for missing values, in place."""
+        for number in self.missing_numbers:
+            numbers[numbers == number] = np.nan
+
+    def is_missing(self, text: str) -> bool:
+        """Whether a text means a missing value."""
+        if text in self.missing:
+            return True
+        number = _number(text) if self.missing_numbers else None
+        return number is not None and np.float32(number) in self.missing_numbers
 
     def reading_options(self) -> dict[str, Any]:
         """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact.
@@ -97,6 +125,7 @@ class Form:
         if numbers:
             # Through float64, as the benchmarks do: integer columns are rounded in the same way as the others.
             matrix[:, len(self.codes) :] = frame[numbers].to_numpy(dtype=np.float64)
+            self.mark_missing(matrix[:, len(self.codes) :])
         return matrix
 
     def numbers(self, columns: Iterable[Column]) -> list[Column]:

@@ -125,8 +125,17 @@ def columns(form: Form, names: Sequence[Column]) -> Columns | None:
 
 def block_parser(form: Form, table: Columns) -> ParseBlock:
     """The function that parses a block of lines of such a table."""
-    if compiled is None:
-        return arrow_blocks.parser(form, table.names)
+    words = arrow_blocks.parser(form, table.names) if compiled is None else _compiled_parser(form, table)
+
+    def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
+        texts = words(content, target, codes)
+        form.mark_missing(target)
+        return texts
+
+    return parse if form.missing_numbers else words
+
+
+def _compiled_parser(form: Form, table: Columns) -> ParseBlock:
     missing, separator = tuple(word.encode() for word in form.missing), form.separator.encode()
 
     def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
