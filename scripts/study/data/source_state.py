@@ -1,4 +1,4 @@
-"""Whether a user's files are those that were converted: by names, sizes and times, and of small ones by their content.
+"""Whether a user's files are those that were converted: by names and sizes, and by content or times and a sample of it.
 
 A conversion notes in its sidecar what it read. A change also counts if the files are older than the result, or lie in
 an inner folder, of which Snakemake sees nothing.
@@ -20,16 +20,28 @@ from study.core.files import AnyPath, sha256
 from study.data import file_sets
 
 MOST_BYTES, MOST_FILES = 16_000_000, 2_000  # of all files together, whose content is compared
+BLOCKS, BLOCK_BYTES = 256, 4096  # of larger ones: 1 MB, which takes a second on a slow file system
 NOTE = "read"  # key of the sidecar
 
 
 @dataclass(frozen=True)
 class State:
-    """All files of a source. digest: of names, sizes, and contents or times."""
+    """All files of a source. digest: of names, sizes, and contents or times. sample: of contents, if it is of times."""
 
     files: int
     bytes: int
     digest: str
+    sample: str | None = None
+
+    def is_as(self, noted: dict[str, Any]) -> bool:
+        """Whether a sidecar's note says the same. An older version's has no sample."""
+        noted = {"sample": self.sample, **noted}
+        return all(noted[name] == value for name, value in asdict(self).items())
+
+    @property
+    def token(self) -> str:
+        """A value that another state does not have."""
+        return hashlib.sha256(f"{self.digest}{self.sample or ''}".encode()).hexdigest()[:12]
 
 
 def state(paths: Sequence[str]) -> State:
@@ -37,26 +49,47 @@ def state(paths: Sequence[str]) -> State:
 
     Raises `StudyError` for a link to nothing, or a folder that contains itself.
     """
-    found = _all_files(paths)
+    found, empty = _all_files(paths)
     size = sum(status.st_size for *_, status in found)
     by_content = size <= MOST_BYTES and len(found) <= MOST_FILES
     total = hashlib.sha256()
     for name, path, status in found:
         what = sha256(path) if by_content else status.st_mtime_ns
         total.update(f"{name}\0{status.st_size}\0{what}\0".encode(errors="surrogateescape"))
-    return State(len(found), size, total.hexdigest())
+    for name in empty:
+        total.update(f"{name}/\0".encode(errors="surrogateescape"))
+    return State(len(found), size, total.hexdigest(), None if by_content else _sample(found, size))
 
 
-def _all_files(paths: Sequence[str]) -> list[tuple[str, str, os.stat_result]]:
-    """(name from the given path on, path, status) of each file."""
+def _sample(files: Sequence[tuple[str, str, os.stat_result]], size: int) -> str:
+    """Digest of blocks that are spread evenly over all files together: a file that was replaced is read somewhere.
+
+    A change of a few bytes that keeps size and time may be between them.
+    """
+    total, step, begin = hashlib.sha256(), max(1, size // BLOCKS), 0
+    for _, path, status in files:
+        first = -begin % step  # the first block that begins in this file
+        if first < status.st_size:
+            with open(path, "rb", buffering=0) as handle:
+                for offset in range(first, status.st_size, step):
+                    total.update(os.pread(handle.fileno(), BLOCK_BYTES, offset))
+        begin += status.st_size
+    return total.hexdigest()
+
+
+def _all_files(paths: Sequence[str]) -> tuple[list[tuple[str, str, os.stat_result]], list[str]]:
+    """(name from the given path on, path, status) of each file, and the names of those paths that are empty folders."""
     found: list[tuple[str, str, os.stat_result]] = []
+    empty = []
     for place in map(Path, paths):
         if place.is_dir():
             begin = len(str(place)) - len(place.name)
-            found += [(entry.path[begin:], entry.path, entry.stat()) for entry in file_sets.entries_below(str(place))]
+            here = [(entry.path[begin:], entry.path, entry.stat()) for entry in file_sets.entries_below(str(place))]
+            found += here
+            empty += [] if here else [place.name]
         elif place.exists():
             found.append((place.name, str(place), place.stat()))
-    return found
+    return found, empty
 
 
 @functools.cache
@@ -88,10 +121,8 @@ def token(paths: Sequence[str], sidecar: AnyPath, classes: list[str] | None = No
     noted = described.get(NOTE)
     now = _state_now(tuple(paths)) if all(Path(path).exists() for path in paths) else None
     if noted is None:
-        return now.digest[:12] if now is not None and _differs(described, now, paths, classes) else None
-    if now is None or (now.files, now.bytes, now.digest) == (noted["files"], noted["bytes"], noted["digest"]):
-        return noted["token"]
-    return now.digest[:12]
+        return now.token if now is not None and _differs(described, now, paths, classes) else None
+    return noted["token"] if now is None or now.is_as(noted) else now.token
 
 
 def _differs(described: dict[str, Any], now: State, paths: Sequence[str], classes: list[str] | None) -> bool:
