@@ -118,7 +118,7 @@ RESULT_FILES = [
 if workflow.is_main_process:
     try:
         plan.check_made(RESULT_FILES)
-        plan.check_read(MEASURED, f"{OF_STUDY}/runs.csv")
+        plan.check_read(MEASURED, f"{OF_STUDY}/runs.csv", RESULT_FILES)
         of_users = [path for dataset in STUDY.datasets.values() for path in inputs.user_files(dataset)]
         plan.check_times([*of_users, *paths.published(paths.ROOT), *MEASURED], time.time())
     except StudyError as error:

@@ -26,8 +26,9 @@ def main() -> None:
     peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
     runs = with_targets(runs_frame(study.runs, current_code(study.benchmarks), results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
+    read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
-        with written_with_checksum(path, begun_ns) as aside:
+        with written_with_checksum(path, begun_ns, read) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)
 

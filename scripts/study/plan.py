@@ -2,6 +2,7 @@
 
 import collections
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,14 @@ from typing import Any
 
 from study.core import checked
 from study.core.errors import StudyError, StudyErrors
-from study.core.files import changed_since_read, noted_checksum, read_json, was_changed
+from study.core.files import (
+    OLDER_NS,
+    changed_since_read,
+    noted_checksum,
+    read_json,
+    replaced_since_read,
+    was_changed,
+)
 from study.core.statistics import LogSample, smallest_detectable
 from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
@@ -295,19 +303,25 @@ def check_made(paths: Iterable[str]) -> None:
         )
 
 
-def check_read(paths: Iterable[str], made: str) -> None:
+def check_read(paths: Iterable[str], made: str, results: Iterable[str] = ()) -> None:
     """Raise `StudyErrors` for sealed files that are damaged and were written after ``made`` began to be made of them.
 
-    Snakemake would not read them again: they may be older than ``made``.
+    Snakemake would not read them again: they may be older than ``made``. Where an older file took one's place, such as
+    one of a backup, the ``results`` get a time before it, so that Snakemake makes them again.
     """
-    wrong = []
-    for path in changed_since_read(paths, made):
+    changed, wrong = changed_since_read(paths, made), []
+    for path in changed:
         try:
             read_json(path)
         except StudyError as error:
             wrong.append(str(error))
     if wrong:
         raise StudyErrors(wrong)
+    replaced = replaced_since_read(changed, made) if changed else []
+    before_ns = min((path.stat().st_mtime_ns for path in replaced), default=0) - OLDER_NS
+    for result in map(Path, results):
+        if replaced and result.exists() and result.stat().st_mtime_ns > before_ns:
+            os.utime(result, ns=(before_ns, before_ns))
 
 
 def check_references(study: Study) -> None:

@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from study import plan
 from study.core.errors import StudyError
 from study.core.files import (
     changed_since_read,
     read_json,
+    replaced_since_read,
     sha256,
     was_changed,
     write_json,
@@ -100,7 +103,7 @@ def test_what_was_changed_while_it_was_read_is_found(tmp_path):
     made, before, after = (tmp_path / name for name in ("runs.csv", "before.json", "after.json"))
     assert changed_since_read([before], made) == []
     before.touch()
-    begun_ns = before.stat().st_mtime_ns + 1
+    begun_ns = before.stat().st_ctime_ns + 1
     with written_with_checksum(made, begun_ns) as aside:
         aside.write_text("1")
     after.touch()
@@ -110,6 +113,31 @@ def test_what_was_changed_while_it_was_read_is_found(tmp_path):
     with written_with_checksum(made) as aside:
         aside.write_text("1")
     assert changed_since_read([before, after], made) == []
+
+
+def test_a_file_that_an_older_one_replaced_is_found(tmp_path):
+    """As from a backup, with its old time: another content counts, the same one and a new file do not."""
+    made, record, other = (tmp_path / name for name in ("runs.csv", "record.json", "other.json"))
+    write_sealed(record, {"value": 1})
+    backup = record.read_bytes()
+    os.utime(record, (1, 1))
+    write_sealed(record, {"value": 2})
+    with written_with_checksum(made, time.time_ns(), [record]) as aside:
+        aside.write_text("1")
+    time.sleep(0.01)  # file systems date changes by the kernel's clock, which ticks each 4 ms
+
+    def put(path, content):
+        path.with_name("aside").write_bytes(content)
+        os.utime(path.with_name("aside"), (1, 1))
+        path.with_name("aside").rename(path)
+        return replaced_since_read(changed_since_read([record, other], made), made)
+
+    assert put(record, record.read_bytes()) == []
+    assert put(other, backup) == []
+    assert put(record, backup) == [record]
+    plan.check_read([str(record)], str(made), [str(made), str(tmp_path / "missing.csv")])
+    assert made.stat().st_mtime < record.stat().st_mtime == 1
+    assert not was_changed(made)
 
 
 def test_a_change_of_a_file_with_a_checksum_beside_it_is_noticed(tmp_path):

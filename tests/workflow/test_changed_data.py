@@ -6,6 +6,7 @@ import shutil
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -101,3 +102,31 @@ def _as_an_older_version_left_it(path):
     assert content.pop("read")["token"] is None, "a first conversion has the params of an older version's"
     write_sealed(path, content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+RUN = """
+description: a test
+datasets: {nt3: {source: synthetic, train_samples: 40, test_samples: 20, features: 60, seed: 1}}
+runs: [{benchmark: nt3, scaling: weak, epochs: 1, gpus: 1, loader: npy}]
+tables: [scaling]
+"""
+
+
+@pytest.mark.slow
+def test_tables_are_made_again_when_an_older_record_takes_a_record_s_place(fresh):
+    """As from a backup, with its time: older than all that was made of the other record."""
+    fresh.add_study("tiny", RUN)
+    fresh.snakemake()
+    (record,) = (fresh.root / "results").rglob("record.json")
+    (runs,) = (fresh.root / "results").rglob("runs.csv")
+    content, status = read_json(record), record.stat()
+    assert fresh.plan() == {}
+    content["phases"]["train"] = dict.fromkeys(content["phases"]["train"], 77.25)
+    write_sealed(record, content)
+    os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns - 3 * 10**9))
+    planned = fresh.plan()
+    assert planned["make_table"] == 1
+    assert "train" not in planned
+    fresh.snakemake()
+    assert pd.read_csv(runs).train_s.tolist() == [77.25]
+    assert fresh.plan() == {}

@@ -139,6 +139,7 @@ def _image(name: str, as_images: str = "convert it to PNG or JPEG") -> FileKind:
 _OF_MACOS = FileKind("macOS's notes on a file, not the file itself", "give the file of that name without ._", True)
 
 
+UNWRITTEN = FileKind("zero bytes where its content should begin", "it was never written there: fetch it again")
 _ZIP = FileKind("a zip archive", "unpack it with `unzip FILE` and give the file in it")
 
 # Kinds whose files may be plain ASCII. The first that fits is right, here and below.
@@ -203,6 +204,7 @@ _TEXT_KINDS: list[tuple[Test, FileKind]] = [
         _program("a text file of GEO"),
     ),
     (b"HEADER RECORD*******LIBRARY HEADER RECORD", _program("a SAS transport file (.xpt)")),
+    (b"SIMPLE  =", _program("a FITS file")),
     (re.compile(rb"(curl|wget): "), FileKind("an error message of a download", ASK_AGAIN, True)),
     (
         re.compile(rb"sep=.\r?\n", re.I),
@@ -245,7 +247,6 @@ _BINARY_KINDS: list[tuple[Test, FileKind]] = [
     (b"SQLite format 3\0", _program("an SQLite data base")),
     (_at(12, b"\xc2\xea\x81\x60\xb3\x14\x11\xcf"), _program("a SAS file")),
     (re.compile(rb"\$FL[23]"), _program("an SPSS file")),
-    (b"SIMPLE  =", _program("a FITS file")),
     (_at(128, b"DICM"), _image("a DICOM")),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _program("an Excel (.xls) or other old Office file", EXPORT)),
     (_at(16, b"\xde\xc0\xef\xbe"), _program("an LMDB data base")),
@@ -294,10 +295,7 @@ _BINARY_KINDS: list[tuple[Test, FileKind]] = [
             "decompress it with `zlib-flate -uncompress < FILE > NEW`, or Python's zlib module, and give that file",
         ),
     ),
-    (
-        _is_empty_space,
-        FileKind("zero bytes where its content should begin", "it was never written there: fetch it again"),
-    ),
+    (_is_empty_space, UNWRITTEN),
 ]
 
 # What a zip archive holds, by the name of one of its members.
@@ -313,6 +311,11 @@ _ZIPPED: list[tuple[re.Pattern[str], FileKind]] = [
     (re.compile(r"(config|metadata)\.json|model\.weights\.h5"), _program("a Keras file (.keras)", "give the data")),
     (re.compile(r".*\.npy"), _program("a NumPy archive (.npz)", SAVETXT)),
 ]
+
+
+def all_kinds() -> list[FileKind]:
+    """All kinds that can be told, for tests."""
+    return [kind for _, kind in (*_TEXT_KINDS, *_BINARY_KINDS)] + [kind for _, kind in _ZIPPED]
 
 
 def first_bytes(path: AnyPath, number: int = HEAD_BYTES) -> bytes:

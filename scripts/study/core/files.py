@@ -17,6 +17,7 @@ from study.core.errors import StudyError
 AnyPath = str | os.PathLike[str]
 LONGEST_INTEGER = 300  # digits; a float holds 308
 SEAL = "checksum"  # key of a sealed file
+OLDER_NS = 2_000_000_000  # between the times of a file that brought an older one along; file systems round them
 
 
 @contextlib.contextmanager
@@ -102,15 +103,25 @@ def _unsealed(content: Any, path: AnyPath) -> Any:
     return bare
 
 
+def seal_of(path: AnyPath) -> str | None:
+    """The checksum in a sealed file; None if there is none, or the file cannot be read."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content.get(SEAL) if isinstance(content, dict) else None
+
+
 def _seal(as_read: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager
-def written_with_checksum(path: AnyPath, begun_ns: int | None = None) -> Iterator[Path]:
+def written_with_checksum(path: AnyPath, begun_ns: int | None = None, read: Iterable[AnyPath] = ()) -> Iterator[Path]:
     """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`.
 
-    begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`.
+    begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`. read:
+    those files, sealed ones, for `replaced_since_read`.
     """
     path = Path(path)
     beside = _checksum_file(path)
@@ -118,7 +129,9 @@ def written_with_checksum(path: AnyPath, begun_ns: int | None = None) -> Iterato
     with written_aside(path) as aside:
         yield aside
         checksum = sha256(aside)
-    write_text(beside, f"{checksum}  {path.name}\n")
+    seals = {os.path.relpath(each, path.parent): seal_of(each) for each in read}
+    of_read = "".join(f"{seal}  {name}\n" for name, seal in seals.items() if seal)
+    write_text(beside, f"{checksum}  {path.name}\n{of_read}")
     if begun_ns is not None:
         os.utime(beside, ns=(begun_ns, begun_ns))
 
@@ -131,7 +144,7 @@ def was_changed(path: AnyPath) -> bool:
 
 
 def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
-    """Those of ``paths`` that were written after ``made`` began to be made of them; none if it is not there.
+    """Those of ``paths`` that came after ``made`` began to be made of them; none if it is not there.
 
     They may be older than ``made`` all the same, so that Snakemake takes it for up to date.
     """
@@ -140,7 +153,24 @@ def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
         return []
     begun_ns = beside.stat().st_mtime_ns
     there = (path for path in map(Path, paths) if path.exists())
-    return [path for path in there if path.stat().st_mtime_ns > begun_ns]
+    return [path for path in there if last_change_ns(path) > begun_ns]
+
+
+def replaced_since_read(changed: Iterable[AnyPath], made: AnyPath) -> list[Path]:
+    """Those of the files from `changed_since_read` that have another content than before, and an older time.
+
+    None of files that ``made`` has no note of, such as an older version's.
+    """
+    made = Path(made)
+    lines = _checksum_file(made).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    noted = {name: seal for seal, _, name in (line.partition("  ") for line in lines)}
+    found = []
+    for path in map(Path, changed):
+        seal, status = noted.get(os.path.relpath(path, made.parent)), path.stat()
+        brought_its_time = status.st_mtime_ns + OLDER_NS < status.st_ctime_ns
+        if brought_its_time and seal is not None and seal != seal_of(path):
+            found.append(path)
+    return found
 
 
 def last_change_ns(path: AnyPath) -> int:

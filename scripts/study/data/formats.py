@@ -41,7 +41,8 @@ def _write_npy(matrix: Matrix, path: AnyPath) -> None:
 
 
 def _read_npy(path: AnyPath) -> Matrix:
-    return np.load(path, allow_pickle=False)
+    with open(path, "rb") as handle:  # numpy.load would take a zip archive, too
+        return np.lib.format.read_array(handle, allow_pickle=False)
 
 
 def _write_hdf5(matrix: Matrix, path: AnyPath) -> None:

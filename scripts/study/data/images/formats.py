@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.file_kinds import kind_of
 from study.core.registry import Registry
 from study.data import matrix_file
 from study.data.images import codec
@@ -28,6 +29,7 @@ from study.data.lmdb_file import open_whole
 SHARD_RECORDS = 1250  # as in ImageNet's 1,024 shards of 1,281,167 images
 FRAME_BYTES = 8 + 4  # of a TFRecord, before its data: length, checksum of the length
 ALIGNMENT = 64  # bytes, with which TensorFlow uses an array's memory without a copy
+LMDB_FILE, TFRECORD_FILE = "an LMDB data base", "a TFRecord file"  # names of kinds
 LMDB_ROOM = 1 << 40  # of addresses, not of disk
 LMDB_BATCH = 1000  # images in a transaction
 INDEX = "index.npz"
@@ -101,6 +103,12 @@ def _damaged(where: str, why: str) -> StudyError:
     return StudyError(f"{where}: {why}; delete the folder, and Snakemake converts it again")
 
 
+def _instead(path: Path, own: str) -> str:
+    """What a file is, if that is another kind than ``own``."""
+    kind = kind_of(path)
+    return "" if kind is None or kind.name == own else f"; {kind.sentence()}"
+
+
 @FORMATS.register("tfrecord")
 class TFRecords(Format):
     """Shards of TFRecords with ImageNet's features, read by the position of each record in its shard."""
@@ -144,8 +152,10 @@ class TFRecords(Format):
             path = _shard(self.folder, int(shard))
             found = path.stat().st_size if path.exists() else 0
             if found != expected:
-                raise _damaged(str(path), f"has {found} bytes, {expected} were written; it is cut off at record "
-                               f"{self._first_beyond(int(shard), found)}")  # fmt: skip
+                where = f"; it is cut off at record {self._first_beyond(int(shard), found)}" if found < expected else ""
+                raise _damaged(
+                    str(path), f"has {found} bytes, {expected} were written{_instead(path, TFRECORD_FILE) or where}"
+                )
 
     def _first_beyond(self, shard: int, size: int) -> int:
         """The first record of a shard that does not fit into so many bytes."""
@@ -220,7 +230,9 @@ class LMDB(Format):
         try:
             return _opened(str(path.resolve()))
         except lmdb.Error as error:
-            raise _damaged(str(path), f"cannot be opened as an LMDB database: {error}") from None
+            raise _damaged(
+                str(path), f"cannot be opened as an LMDB database: {error}{_instead(path, LMDB_FILE)}"
+            ) from None
 
     @property
     def mapped_files(self) -> list[Path]:

@@ -306,7 +306,7 @@ def _no_label(path: Path, raw: NDArray[np.uint8]) -> str:
     kind = file_kinds.kind_of(path)
     if len(raw) and raw[0] >= CIFAR_CLASSES:
         return f", or give another file: its first byte is no class, {file_kinds.begins(raw[:16].tobytes())}"
-    return f", unless {kind.sentence(of_images=True)}" if kind is not None and raw[:16].any() else ""
+    return f", unless {kind.sentence(of_images=True)}" if kind is not None and kind is not file_kinds.UNWRITTEN else ""
 
 
 @LAYOUTS.register("cifar10")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from study.core.file_kinds import GZIP, first_bytes
 from study.core.files import AnyPath
 
 PIECE = 1 << 20  # bytes read at once
@@ -75,8 +76,9 @@ class Events:
     def _pieces(self) -> Iterator[bytes]:
         if not self._path.exists():  # the run ended before it communicated
             return
-        with gzip.open(self._path) if self._path.suffix == ".gz" else open(self._path, "rb") as handle:
-            is_empty = self._path.suffix == ".gz"  # only a timeline with a begin is compressed
+        is_compressed = first_bytes(self._path, len(GZIP)) == GZIP  # whatever its name is
+        with gzip.open(self._path) if is_compressed else open(self._path, "rb") as handle:
+            is_empty = is_compressed or self._path.suffix == ".gz"  # only a timeline with a begin is compressed
             while True:
                 try:
                     piece = handle.read(PIECE)

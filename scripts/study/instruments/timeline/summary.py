@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.core.errors import StudyError
+from study.core.file_kinds import kind_of
 from study.core.files import AnyPath
 from study.instruments.timeline.events import Events
 from study.instruments.timeline.intervals import Interval, Intervals
 from study.instruments.timeline.unions import Bins, Total, Union
 
 MICRO = 1e-6
+# Begins of names of kinds that a timeline may be, damaged.
+MAY_BE = ("a JSON file", "compressed with gzip", "zero bytes")
 FIRST_BIN_US = 1000.0
 PARTS = {
     "broadcast": ("negotiation", "transfer"),
@@ -33,7 +37,7 @@ def summarize(path: AnyPath, epoch_edges_ns: Sequence[int] = ()) -> Communicatio
     """The `Communication` in a timeline file; empty if the file does not exist.
 
     epoch_edges_ns: wall time (ns) at which rank 0's epochs began, and the end of the last one. Memory is independent of
-    the file's size.
+    the file's size. Raises `StudyError` for a file without an event that is of another known kind.
     """
     events = Events(path)
     intervals = Intervals(events)
@@ -42,10 +46,20 @@ def summarize(path: AnyPath, epoch_edges_ns: Sequence[int] = ()) -> Communicatio
         if collected is None:  # the start time precedes all intervals
             collected = _Collected(_microseconds(epoch_edges_ns, intervals.start_wall_us))
         collected.take(interval)
+    if not intervals.events and events.lost_bytes:
+        _refuse_another_kind(path)
     collected = collected or _Collected([])
     collected.close()
     read = {"events": intervals.events, "dropped_events": intervals.dropped, "lost_bytes": events.lost_bytes}
     return Communication(collected.summary() | read, _activity(collected.bins, intervals.start_wall_us))
+
+
+def _refuse_another_kind(path: AnyPath) -> None:
+    kind = kind_of(path)
+    if kind is not None and not kind.name.startswith(MAY_BE):
+        raise StudyError(
+            f"{path}: is no timeline of Horovod: it is {kind.name}; restore the run's folder, or delete it"
+        )
 
 
 def _microseconds(edges_ns: Iterable[int], start_wall_us: float | None) -> list[float]:
