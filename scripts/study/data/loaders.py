@@ -1,5 +1,6 @@
 """The loaders: methods that load a dataset's file into memory; all give bit-identical matrices."""
 
+import dataclasses
 import importlib
 import io
 import itertools
@@ -262,7 +263,8 @@ def load_with_lines(
 ) -> tuple[np.ndarray, TextLines | None]:
     """The result of `load`, and the lines of the file if the loader keeps them."""
     described = read_sidecar(sidecar)
-    parsed, values = Form.of(form), [code["values"] for code in described["codes"]]
+    parsed = dataclasses.replace(Form.of(form), has_short_numbers=described.get("has_short_numbers", False))
+    values = [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
     try:
         if is_raw:

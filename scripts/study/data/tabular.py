@@ -49,6 +49,7 @@ class Form:
     drop: tuple[Column, ...] = ()
     keep: tuple[Column, ...] | None = None  # the numeric columns, in this order; None for all
     missing: tuple[str, ...] = ()  # words that stand for a missing value; one that is a number, for all its texts
+    has_short_numbers: bool = False  # see `study.data.text_table.are_short`; of a converted file, from its sidecar
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Self:
@@ -99,14 +100,17 @@ class Form:
         """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact.
 
         By default pandas rounds the last digit of some numbers otherwise, reads columns of integers without the sign of
-        a zero and as text beyond 64 bits, and takes words such as NA for missing values.
+        a zero and as text beyond 64 bits, and takes words such as NA for missing values. Its parser that is always
+        exact takes three times as long and lets no other thread run, so it is used for long numbers only.
         """
         options: dict[str, Any] = {"header": 0 if self.header else None, "dtype": self._types()}
         if self.separator != ",":
             options["sep"] = self.separator
         return options | {
-            "float_precision": "round_trip", "keep_default_na": False, "na_values": list(self.missing)
-        }  # fmt: skip
+            "float_precision": "high" if self.has_short_numbers else "round_trip",  # the former is pandas' default
+            "keep_default_na": False,
+            "na_values": list(self.missing),
+        }
 
     def _types(self) -> Any:
         """float64 for all columns except text and columns that are left out, which may be anything."""

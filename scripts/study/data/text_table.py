@@ -34,6 +34,8 @@ BLOCK_BYTES = 1 << 20  # of text; with its numbers, it stays in a core's cache
 OF_CATEGORIES = 4  # times as large for a table with categories: those of each block are compared with those before
 LINE_FEED = ord("\n")
 LEFT_OUT, FIRST_TEXT = -1, -2  # places of columns, see `Columns`
+SHORT_EXPONENT = 7  # see `are_short`
+CASE = 0x20  # bit that makes a letter a small one
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.float32]
@@ -252,13 +254,14 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a table: the number of missing values, and float32 of (rows, categories + numbers).
+    """Some rows of a table: float32 of (rows, categories + numbers), the number of missing values, see `are_short`.
 
     The columns of categories are 0: see `Stream`.
     """
 
     rows: Numbers
     missing: int
+    has_short_numbers: bool
 
 
 @dataclass
@@ -319,7 +322,7 @@ class Stream:
         numbers = rows[:, self.table.categories :]
         try:
             texts = parse(text, numbers, codes)
-            return Block(rows, self.check(numbers)), texts, codes
+            return Block(rows, self.check(numbers), are_short(text)), texts, codes
         except BlockFault as error:
             raise BlockError(str(error), first + error.row) from None
         except ValueError as error:
@@ -349,6 +352,30 @@ def _whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
         rest = content[last:]
     if len(rest):
         raise CutOffError("the file is cut off: its last line has no end")
+
+
+def are_short(text: Bytes) -> bool:
+    """Whether all numbers in a text have at most 15 digits, a point included, and exponents of at most 7.
+
+    The digits are then an integer below 2^53 and the power of ten at most 10^22, both exact as float64, so that one
+    multiplication or division rounds correctly: simple parsers such as pandas' default give the nearest float64.
+    """
+    is_digit = (text - np.uint8(ord("0")) <= 9) | (text == ord("."))  # unsigned: others are above 9
+    runs = is_digit
+    for step in (1, 2, 4, 8):
+        runs = runs[:-step] & runs[step:]  # whether 2, 4, 8, 16 from here on are digits
+    if runs.any():
+        return False
+    marks = np.flatnonzero((text[1:] | CASE) == ord("e")) + 1
+    marks = marks[is_digit[marks - 1]]
+    if not len(marks):
+        return True
+    after = np.concatenate([text, np.zeros(4, np.uint8)])[marks[:, None] + np.arange(1, 5)]
+    is_signed = (after[:, 0] == ord("+")) | (after[:, 0] == ord("-"))
+    digits = np.where(is_signed[:, None], after[:, 1:], after[:, :3]) - np.uint8(ord("0"))
+    first, second, third = digits.T.astype(np.int64)
+    exponent = np.where(second <= 9, 10 * first + second, first)
+    return not ((first <= 9) & ((exponent > SHORT_EXPONENT) | ((second <= 9) & (third <= 9)))).any()
 
 
 def line_feeds(content: Bytes) -> NDArray[np.int64]:
