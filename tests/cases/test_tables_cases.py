@@ -313,6 +313,7 @@ def test_keys_that_another_file_spells_otherwise(p1b3, tmp_path, ours, how):
     with pytest.raises(StudyError, match=r"names match no row of .*, which spells them otherwise \(") as error:
         arranged(p1b3, tmp_path, **{file: change})
     ours(str(error.value))
+    assert "(unmatched_at_most.spelled_otherwise in config/benchmarks/p1b3.yaml)" in str(error.value)
 
 
 @pytest.mark.case("p1b3-keys-unknown", source="our own", right="counted, or refused above the share")

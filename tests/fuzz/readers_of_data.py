@@ -181,11 +181,13 @@ class Note(Reader):
             told = json.loads(path.read_text())
             noted = told["read"]
             state = source_state.state([str(self.source)])
-            same = (noted["files"], noted["bytes"], noted["digest"]) == (state.files, state.bytes, state.digest)
+            same = (noted["files"], noted["bytes"], noted["digest"], noted.get("sample")) == (
+                state.files, state.bytes, state.digest, None
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError, RecursionError):
             return NOTHING_TO_COMPARE
         found = self.read(path)
-        return NOTHING_TO_COMPARE if found is None else noted["token"] if same else state.digest[:12]
+        return NOTHING_TO_COMPARE if found is None else noted["token"] if same else state.token
 
 
 @reader("a dataset's table, without the compiled parser", "csv", "study.data.arrow_blocks:_numbers")

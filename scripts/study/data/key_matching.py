@@ -63,17 +63,18 @@ def _forms(name: str) -> list[str]:
     return [plain, prefixed[1]] if prefixed else [plain]
 
 
-def refuse_spellings(where: str, keys: Unmatched, known: Iterable[str], other: str, most: float = 0.0) -> None:
+def refuse_spellings(where: str, keys: Unmatched, known: Iterable[str], other: str, most: float, limit: str) -> None:
     """Raise `StudyError` if keys differ from another table's in spelling only.
 
     where: file and column of the keys. other: the file that has the ``known`` ones. most: the share that is allowed.
+    limit: the key that states it.
     """
     alike = spelled_otherwise(keys.keys, known)
     if alike and len(alike) / max(1, len(keys.keys)) * keys.share > most:
         pairs = ", ".join(f"{key!r} for {found!r}" for key, found in list(alike.items())[:SHOWN])
         raise StudyError(
-            f"{where}: {len(alike)} names match no row of {other}, which spells them otherwise ({pairs}); write them "
-            "alike"
+            f"{where}: {len(alike)} names match no row of {other}, which spells them otherwise ({pairs}); at most "
+            f"{most:.1%} of the rows may have such ({limit}): write them alike, or raise the limit if they are others"
         )
 
 

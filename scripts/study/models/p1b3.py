@@ -129,14 +129,13 @@ class Benchmark(base.Benchmark):
             lacking = key_matching.unmatched(keys, codes, set(rows))
             where = f"{files['response']['name']}: column {files['response']['codes'][index]['column']}"
             wide_name, list_name = files[wide]["name"], files[listed]["name"]
-            key_matching.refuse_spellings(where, lacking, rows, wide_name, limits["spelled_otherwise"])
+            spelled = limits["spelled_otherwise"], LIMIT.format("spelled_otherwise")
+            key_matching.refuse_spellings(where, lacking, rows, wide_name, *spelled)
             key_matching.refuse_unmatched(where, lacking, wide_name, limits["responses"], LIMIT.format("responses"))
             found[f"responses_without_{wide}"] = lacking.rows
             names = _same_name(tables[listed].categories())
             strange = key_matching.unmatched(names, np.arange(len(names)), {*keys, *rows})
-            key_matching.refuse_spellings(
-                list_name, strange, [*keys, *rows], files["response"]["name"], limits["spelled_otherwise"]
-            )
+            key_matching.refuse_spellings(list_name, strange, [*keys, *rows], files["response"]["name"], *spelled)
             key_matching.refuse_unmatched(
                 list_name, strange, files["response"]["name"], limits["test_lists"], LIMIT.format("test_lists")
             )
