@@ -44,7 +44,17 @@ def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
     timelines.write(directory / "t.json", timelines.run(ranks=3))
     summarize(directory / "t.json").activity.to_csv(directory / "activity.csv", index=False)
     rows = [
-        [STARTED_NS + int(t * 1e9), 0, "h", "nvml", kind, device, watts, None, joules * t if joules else None]
+        [
+            0,
+            STARTED_NS + int(t * 1e9),
+            host.format(0),
+            "nvml",
+            kind,
+            device,
+            watts,
+            None,
+            joules * t if joules else None,
+        ]
         for device, (kind, watts, joules) in (power or {}).items()
         for t in np.arange(1, 18, 0.1)
     ]
@@ -64,7 +74,10 @@ def test_lanes_name_the_hosts_of_several(tmp_path):
     data = selected(tmp_path, row)
     assert [lane.label for lane in data.runs[0].lanes] == ["rank 0 on h0", "rank 1 on h1"]
     assert "the hosts' clocks are corrected by offsets measured at the start" in data.notes
-    assert "the nodes' clocks are taken as they are" in selected(tmp_path, {**row, "hosts": "n1"}).notes
+    assert (
+        "the nodes' clocks are taken as they are: how far they are apart was not measured"
+        in selected(tmp_path, {**row, "hosts": "n1"}).notes
+    )
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):

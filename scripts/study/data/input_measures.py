@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from study.instruments.phases import WallClock
+
 
 class InputMeasures:
     """Measures one rank's training input; one epoch after the other."""
@@ -16,7 +18,7 @@ class InputMeasures:
         import tensorflow as tf
 
         self._has_checksum = checksum
-        self._crc32 = 0
+        self._crc32, self._clock = 0, WallClock()
         with tf.device("/CPU:0"):
             self._waited = tf.Variable(0, trainable=False, dtype=tf.float64)
 
@@ -57,8 +59,13 @@ class InputMeasures:
         return dataset.map(noted)
 
     def end_epoch(self, steps: int) -> dict[str, float | int]:
-        """Columns of ``history.csv`` for an epoch of so many steps; the next epoch starts from zero."""
+        """Columns of ``history.csv`` for an epoch of so many steps; the next epoch starts from zero.
+
+        An epoch in which a clock was set has no ``input_wait_per_step_s``.
+        """
         found: dict[str, float | int] = {"input_wait_per_step_s": float(self._waited.numpy()) / steps}
+        if self._clock.was_set():
+            found.clear()
         self._waited.assign(0)
         if self._has_checksum:
             found["input_crc32"], self._crc32 = self._crc32, 0

@@ -20,6 +20,7 @@ PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 PARTS = ("stage", "checkpoint")
 # A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
 KEYS = {"phase": str, "edge": str, "rank": int, "host": str, "wall_ns": int, "monotonic_ns": int}
+STEP_NS = 1_000_000  # by less, the offset of two clocks that are read one after the other may differ by chance
 CLOCK_S, CLOCK_SHARE = 1.0, 1e-3  # a clock that is only slowed or sped up is off by less: by 0.5 ms a second at most
 ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
 
@@ -27,6 +28,30 @@ ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "t
 def now() -> tuple[int, int]:
     """The current time as (wall, monotonic) nanoseconds."""
     return time.time_ns(), time.monotonic_ns()
+
+
+def wall_at_zero_ns() -> int:
+    """When this machine's monotonic clock was 0, by its wall clock, to a microsecond; it changes when that one is set.
+
+    It is one for all containers of a machine, also where they have boot ids of their own (LXC, systemd-nspawn).
+    """
+    readings = []
+    for _ in range(10):
+        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, wall - (before + after) // 2))
+    return min(readings)[1]
+
+
+class WallClock:
+    """Whether the wall clock may be used for durations: TensorFlow's graphs have no other (``tf.timestamp``)."""
+
+    def __init__(self) -> None:
+        self._zero_ns = wall_at_zero_ns()
+
+    def was_set(self) -> bool:
+        """Whether it was set since the last call: then differences of its times are no durations."""
+        before, self._zero_ns = self._zero_ns, wall_at_zero_ns()
+        return abs(self._zero_ns - before) > STEP_NS
 
 
 class PhaseLog:
@@ -66,20 +91,38 @@ class PhaseLog:
 
 
 def merge(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, int] | None = None) -> None:
-    """Merge the ranks' logs, ordered by wall time, into ``path``; a last line truncated by a kill is left out.
+    """Merge the ranks' logs, in their order (`in_order`), into ``path``; a last line truncated by a kill is left out.
 
     offsets: {host: nanoseconds by which its clock is ahead}; they are subtracted from the wall times.
     """
     edges = [edge for file in rank_files for edge in read(file, is_merged=False)]
     for edge in edges:
         edge["wall_ns"] -= (offsets or {}).get(edge["host"], 0)
-    edges.sort(key=lambda edge: edge["wall_ns"])
-    write_text(path, "".join(json.dumps(edge) + "\n" for edge in edges))
+    write_text(path, "".join(json.dumps(edge) + "\n" for edge in in_order(edges)))
 
 
 def clock_offsets_ns(hosts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """{host: nanoseconds by which its clock is ahead of the launching host's}. hosts: as in ``provenance.json``."""
     return {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
+
+
+def zeros_ns(edges: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """{host: wall time at which its monotonic clock was 0}, by its wall clock at its first edge.
+
+    A moment of a host's monotonic clock plus this is a time that is common to all hosts, to the uncertainty of their
+    clocks' offsets. A clock that is set later does not change it.
+    """
+    found: dict[str, int] = {}
+    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
+        found.setdefault(edge["host"], edge["wall_ns"] - edge["monotonic_ns"])
+    return found
+
+
+def in_order(edges: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The edges in the order in which they happened: by the monotonic clocks, of which `zeros_ns` makes one."""
+    every = list(edges)
+    zeros = zeros_ns(every)
+    return sorted(every, key=lambda edge: edge["monotonic_ns"] + zeros[edge["host"]])
 
 
 def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
@@ -132,10 +175,10 @@ def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | 
     (None, None) if no phase is open.
     """
     open_phases: dict[int, list[tuple[int, str]]] = {}
-    for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
+    for place, edge in enumerate(in_order(edges)):
         stack = open_phases.setdefault(edge["rank"], [])
         if edge["edge"] == "begin":
-            stack.append((edge["wall_ns"], edge["phase"]))
+            stack.append((place, edge["phase"]))
         else:
             stack[:] = [each for each in stack if each[1] != edge["phase"]]
     innermost = [(ORDER.index(stack[-1][1]), stack[-1][0], rank) for rank, stack in open_phases.items() if stack]
@@ -149,10 +192,10 @@ def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
     """Where a log ends: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
     open_edges: dict[tuple[str, int], int] = {}
     latest: tuple[str | None, int | None] = (None, None)
-    for edge in sorted(edges, key=lambda edge: edge["wall_ns"]):
+    for place, edge in enumerate(in_order(edges)):
         key = edge["phase"], edge["rank"]
         if edge["edge"] == "begin":
-            open_edges[key] = edge["wall_ns"]
+            open_edges[key] = place
         else:
             open_edges.pop(key, None)
             latest = f"after {key[0]}", key[1]
@@ -164,13 +207,10 @@ def launch_ns(
 ) -> dict[str, int]:
     """{host: monotonic ns of that host at which the launcher started}.
 
-    On the launching host it was measured; elsewhere it is told by the wall clocks when the host's first edge was
-    written. edges: with wall times by the launching host's clock. started: ``host``, the launching
-    one, and ``monotonic_ns``, its clock then; None in older runs.
+    On the launching host it was measured; elsewhere it follows from `zeros_ns`. edges: with wall times by the launching
+    host's clock. started: ``host``, the launching one, and ``monotonic_ns``, its clock then; None in older runs.
     """
-    found: dict[str, int] = {}
-    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
-        found.setdefault(edge["host"], edge["monotonic_ns"] - (edge["wall_ns"] - started_wall_ns))
+    found = {host: started_wall_ns - zero for host, zero in zeros_ns(edges).items()}
     return found | ({started["host"]: started["monotonic_ns"]} if started else {})
 
 

@@ -19,12 +19,14 @@ import pandas as pd
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.instruments import cpu_time
+from study.instruments.phases import now
 
 FILE = "usage.csv"  # in the run's directory
 # One row per rank and interval. queue_fill: share of the rank's queue that was full when it took a block, 0 to 1, mean;
 # empty if it took none. cores_used: processor time of the rank, and of its children that have ended, / seconds.
 COLUMNS = {"rank": WHOLE, "host": NAME, "begin_wall_ns": WHOLE, "seconds": FINITE, "queue_fill": FINITE,
            "cores_used": FINITE}  # fmt: skip
+MORE = {"begin_monotonic_ns": WHOLE}  # of the rank's host; not in files of older versions
 SHORTEST_S = 0.25  # of a row at first
 MOST_ROWS = 240  # of a rank
 
@@ -57,7 +59,7 @@ class Usage:
 
     def begin(self) -> None:
         """Training begins."""
-        self._begun_wall_ns = time.time_ns()
+        self._begun_ns = now()
         self._begun_s, self._begun_cpu_s = self._clock(), self._cpu_s()
 
     def took(self, fill: float) -> None:
@@ -102,10 +104,10 @@ class Usage:
         for before, row in itertools.pairwise([begun, *self._rows]):
             seconds = row.end_s - before.end_s
             if seconds > 0:
-                begin = self._begun_wall_ns + round((before.end_s - self._begun_s) * 1e9)
-                fill = row.fills / row.blocks if row.blocks else None
-                rows.append([rank, socket.gethostname(), begin, seconds, fill, (row.cpu_s - before.cpu_s) / seconds])
-        _write(pd.DataFrame(rows, columns=list(COLUMNS)), path)
+                wall, monotonic = (each + round((before.end_s - self._begun_s) * 1e9) for each in self._begun_ns)
+                fill, cores = row.fills / row.blocks if row.blocks else None, (row.cpu_s - before.cpu_s) / seconds
+                rows.append([rank, socket.gethostname(), wall, seconds, fill, cores, monotonic])
+        _write(pd.DataFrame(rows, columns=[*COLUMNS, *MORE]), path)
 
 
 def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
@@ -123,7 +125,7 @@ def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
 
 def read(path: AnyPath) -> pd.DataFrame:
     """The rows of a run or of a rank; raises `StudyError` for another file."""
-    return read_csv(path, COLUMNS)
+    return read_csv(path, COLUMNS, others=MORE.get)
 
 
 def _write(frame: pd.DataFrame, path: AnyPath) -> None:

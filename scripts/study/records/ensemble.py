@@ -17,6 +17,8 @@ COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", 
            "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
            "data_memory_mb", "other_cores_cpu_share")  # fmt: skip
 
+_Span = tuple[int, ...]  # begin and end
+
 COUNTS = ("samples_preprocessed", "shared_mb")  # of a resumed run, these are of its last piece only
 
 
@@ -53,13 +55,10 @@ def section(
         return None if None in values else reduce(values)
 
     on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
-    ahead_ns = phases.clock_offsets_ns(hosts)
-    begun, ended = ([rank["member"][name] - ahead_ns.get(rank["host"], 0) for rank in ranks]
-                    for name in ("begun_wall_ns", "ended_wall_ns"))  # fmt: skip
-    is_timed = phases.set_clock(edges) is None
+    spans = _spans(ranks, hosts, list(edges))
     return {
         "members_failed": sum(any(rank["member"]["failure"] for rank in each) for each in of_members) + len(lost),
-        "makespan_s": (max(ended) - min(begun)) / 1e9 if is_timed else None,
+        "makespan_s": _makespan_s(list(spans.values())),
         "samples_preprocessed": of("samples_preprocessed", sum),
         "shared_mb": of("received_bytes", sum) / 1e6,
         "ranks_cpu_s": of("cpu_s", sum),
@@ -71,15 +70,42 @@ def section(
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
-        "members": [_member(each, is_timed) for each in of_members],
+        "members": [_member(each, spans[each[0]["rank"]]) for each in of_members],
         "lost": lost,
     }
 
 
-def _member(ranks: Sequence[Mapping[str, Any]], is_timed: bool) -> dict[str, Any]:
+def _spans(
+    ranks: Sequence[Mapping[str, Any]], hosts: Iterable[Mapping[str, Any]], edges: list[dict[str, Any]]
+) -> dict[int, _Span | None]:
+    """{rank: when its member trained, in ns that are common to all hosts; None if a clock was set}; as `section`.
+
+    By the monotonic clock of the rank's host. Older runs have wall times only, which are nothing once a clock was set.
+    """
+    zeros, ahead_ns, was_set = phases.zeros_ns(edges), phases.clock_offsets_ns(hosts), phases.set_clock(edges)
+    found: dict[int, _Span | None] = {}
+    for rank in ranks:
+        member, host = rank["member"], rank["host"]
+        if host in zeros and "begun_monotonic_ns" in member:
+            found[rank["rank"]] = tuple(member[f"{end}_monotonic_ns"] + zeros[host] for end in ("begun", "ended"))
+        else:
+            wall = tuple(member[f"{end}_wall_ns"] - ahead_ns.get(host, 0) for end in ("begun", "ended"))
+            found[rank["rank"]] = None if was_set else wall
+    return found
+
+
+def _makespan_s(spans: Sequence[_Span | None]) -> float | None:
+    """From the first begin to the last end."""
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans):
+        return None
+    return (max(ended for _, ended in known) - min(begun for begun, _ in known)) / 1e9
+
+
+def _member(ranks: Sequence[Mapping[str, Any]], span: _Span | None) -> dict[str, Any]:
     """What the record has of one member; its losses and metrics are in ``members.csv``.
 
-    ranks: its own. is_timed: whether no host's clock was set during the run.
+    ranks: its own. span: of the first one, see `_spans`.
     """
     rank, member = ranks[0], results.of_member(ranks)
     return {
@@ -91,5 +117,5 @@ def _member(ranks: Sequence[Mapping[str, Any]], is_timed: bool) -> dict[str, Any
         "samples_preprocessed": member["samples_preprocessed"],
         "alone_from_block": member.get("alone_from_block"),
         "ended_after_epoch": member.get("ended_after_epoch"),
-        "train_s": (member["ended_wall_ns"] - member["begun_wall_ns"]) / 1e9 if is_timed else None,
+        "train_s": None if span is None else (span[1] - span[0]) / 1e9,
     }

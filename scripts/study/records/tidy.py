@@ -150,6 +150,7 @@ def _run_row(
         "git_dirty": provenance["git_dirty"],
         "host": provenance["host"],
         "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
+        "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
         "record": str(path.relative_to(folder)),
     }
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable

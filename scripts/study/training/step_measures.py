@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from study.experiment.definition import RunDefinition
+from study.instruments.phases import WallClock
 from study.training.communicator import Communicator
 
 SUMS = ("compute_s", "gradient_square_local", "gradient_square_averaged", "gradient_noise_steps")
@@ -33,6 +34,7 @@ class StepMeasures:
             # When each step of the epoch began.
             self._begins = tf.Variable(tf.zeros(steps, tf.float64), trainable=False) if self._times and steps else None
         self._durations: list[np.ndarray] = []  # of each epoch's steps but the last
+        self._clock = WallClock()
         self._begun: Any = None  # tensors of the step that is being traced
         self._is_sampled: Any = None
         self._has_ended = True  # of observed steps, whether one was traced to the end of its own gradients
@@ -106,15 +108,16 @@ class StepMeasures:
         """Columns of ``history.csv`` for an epoch of so many steps; the next epoch starts from zero.
 
         ``compute_per_step_s``: mean. ``gradient_square_local``, ``gradient_square_averaged``: sums over
-        ``gradient_noise_steps`` steps. What is not measured is left out.
+        ``gradient_noise_steps`` steps. What is not measured is left out, and times while a clock was set.
         """
+        is_timed = self._times and not self._clock.was_set()
         found = {name: float(each.numpy()) for name, each in self._sums.items()}
         for each in self._sums.values():
             each.assign(0)
-        if self._begins is not None:
+        if self._begins is not None and is_timed:
             self._durations.append(np.diff(self._begins.numpy()))
         compute = {"compute_per_step_s": found.pop("compute_s") / steps}
-        return (compute if self._times and self._has_ended else {}) | (found if self._noise_every else {})
+        return (compute if is_timed and self._has_ended else {}) | (found if self._noise_every else {})
 
     def step_times(self) -> dict[str, float] | None:
         """Seconds from one step's begin to the next one's, of all epochs but the first if there are others.

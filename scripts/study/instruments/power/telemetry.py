@@ -8,7 +8,6 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO, Any, cast
 from study.core import checked
 from study.core.files import AnyPath, read_json, write_json, write_text
 from study.core.paths import ROOT
+from study.instruments.phases import wall_at_zero_ns
 from study.instruments.power.sampler import COLUMNS, MEASURES
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
@@ -72,7 +72,7 @@ def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Po
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     found = _answer(process)
-    identity = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": _boot_wall_ns()}
+    identity = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": wall_at_zero_ns()}
     write_json(path.with_suffix(".json"), {**identity, "rank": rank, **found})
     return process
 
@@ -83,18 +83,6 @@ def _boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-
-
-def _boot_wall_ns() -> int:
-    """When this machine's monotonic clock was 0, by its wall clock, to a microsecond.
-
-    It tells that containers are one machine where they have boot ids of their own (LXC, systemd-nspawn).
-    """
-    readings = []
-    for _ in range(10):
-        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        readings.append((after - before, wall - (before + after) // 2))
-    return min(readings)[1]
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A run's timeline, with the epochs of its history."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from study.instruments.timeline.summary import Communication, summarize
 
 FILE = "timeline.json.gz"
 EPOCHS = {"begin_wall_ns": WHOLE, "time_s": FINITE}  # columns of history.csv
+MONOTONIC = {"begin_monotonic_ns": WHOLE}  # not in older ones
 
 
 def communication_of(folder: AnyPath) -> Communication:
@@ -22,15 +24,14 @@ def communication_of(folder: AnyPath) -> Communication:
     """
     folder = Path(folder)
     history = folder / "history.csv"
-    edges = _epoch_edges_ns(read_csv(history, EPOCHS)) if history.exists() and not _was_set(folder) else []
+    log = folder / "phases.jsonl"
+    of_ranks = phases.read(log) if log.exists() else []
+    edges = []
+    if history.exists() and phases.set_clock(of_ranks) is None:
+        edges = _epoch_edges_ns(read_csv(history, EPOCHS, others=MONOTONIC.get), _first_zero_ns(folder, of_ranks))
     found = summarize(folder / FILE, edges)
     found.activity["wall_ns"] -= _first_clock_offset_ns(folder)
     return found
-
-
-def _was_set(folder: Path) -> bool:
-    log = folder / "phases.jsonl"
-    return log.exists() and phases.set_clock(phases.read(log)) is not None
 
 
 def _first_clock_offset_ns(folder: Path) -> int:
@@ -39,9 +40,22 @@ def _first_clock_offset_ns(folder: Path) -> int:
     return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 
 
-def _epoch_edges_ns(history: pd.DataFrame) -> list[int]:
-    """Wall time (ns) at which each epoch began, and at which the last one ended."""
-    begins = history["begin_wall_ns"].tolist()
+def _first_zero_ns(folder: Path, edges: list[dict[str, Any]]) -> int | None:
+    """When the monotonic clock of rank 0's host was 0, by that host's wall clock; None without an edge of rank 0."""
+    host = next((edge["host"] for edge in edges if edge["rank"] == 0), None)
+    return None if host is None else phases.zeros_ns(edges)[host] + _first_clock_offset_ns(folder)
+
+
+def _epoch_edges_ns(history: pd.DataFrame, zero_ns: int | None) -> list[int]:
+    """Wall time (ns) at which each epoch began, and at which the last one ended, as events of the timeline have it.
+
+    The timeline has the wall time of its begin and counts by a monotonic clock from there, so epochs are told likewise.
+    zero_ns: when that clock was 0; without it, or in older runs, epochs have the wall times at which they began.
+    """
+    if zero_ns is None or "begin_monotonic_ns" not in history:
+        begins = history["begin_wall_ns"].tolist()
+    else:
+        begins = (history["begin_monotonic_ns"] + zero_ns).tolist()
     if not begins:
         return []
     return [*begins, begins[-1] + int(history["time_s"].iloc[-1] * 1e9)]

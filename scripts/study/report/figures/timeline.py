@@ -88,18 +88,31 @@ class TimelineData:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """When a run was launched: wall time (ns), and {host: the host's monotonic clock then (ns)} of its ranks' hosts."""
+
+    wall_ns: int
+    monotonic_ns: dict[str, int]
+
+    def seconds(self, rows: pd.DataFrame, column: str = "monotonic_ns") -> Values:
+        """Seconds since the launch of rows with a ``host`` and a monotonic time; NaN on a host without ranks."""
+        launched = rows["host"].map(self.monotonic_ns).to_numpy(dtype=float, na_value=np.nan)
+        return (rows[column].to_numpy(dtype=float) - launched) * NANO
+
+
+@dataclass(frozen=True)
 class Quantity:
     """What a figure draws above the phases of each run.
 
     Args:
         axis: its name with the unit.
-        read: from (row of ``runs.csv``, the run's directory, its launch in ns since 1970, its end in s) to the lines,
-            and why there are none.
+        read: from (row of ``runs.csv``, the run's directory, its launch, its end in s) to the lines, and why there are
+            none.
         notes: from the rows that are shown to what a reader needs to know.
     """
 
     axis: str
-    read: Callable[[pd.Series, Path, int, float], tuple[tuple[Line, ...], str]]
+    read: Callable[[pd.Series, Path, Launch, float], tuple[tuple[Line, ...], str]]
     notes: Callable[[pd.DataFrame], list[str]] = lambda shown: []
 
 
@@ -124,9 +137,12 @@ def select(
     shown = chosen[(chosen["status"] == "ok") & (chosen["repeat"] == 1)]
     shown = shown.sort_values(["gpus", "scaling", "straggler_loads", "loader"], ascending=[True, True, True, False])
     drawn_as = QUANTITIES[quantity]
-    drawn = tuple(_run(row, Path(folder), description, drawn_as) for _, row in shown[:MOST_RUNS].iterrows())
+    rows = [row for _, row in shown[:MOST_RUNS].iterrows()]
+    drawn = tuple(_run(row, Path(folder), description, drawn_as) for row in rows)
     subtitle = f"study {study}, machine {', '.join(chosen['machine'].unique())}"
     notes = _notes(chosen, shown, kind, drawn_as)
+    if unclear := sum(bool(row["trace"]) and not run.communication for row, run in zip(rows, drawn, strict=True)):
+        notes += (f"communication of {counted(unclear, 'run')} is not shown: a clock was set while it was traced",)
     return TimelineData(description.name, description.title, subtitle, notes, description.caption, drawn_as.axis, drawn)
 
 
@@ -140,28 +156,44 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str, quantity: Quant
     notes += quantity.notes(shown)
     several = shown["nodes"] > 1
     if (several & (shown["hosts"] == shown["host"])).any():
-        notes.append("the nodes' clocks are taken as they are")
+        notes.append("the nodes' clocks are taken as they are: how far they are apart was not measured")
     if (several & (shown["hosts"] != shown["host"])).any():
-        notes.append("the hosts' clocks are corrected by offsets measured at the start")
+        known = shown.get("clock_uncertainty_s", pd.Series(dtype=float)).dropna()
+        told = "" if known.empty else f", known to {known.max():.2g} s"
+        notes.append(f"the hosts' clocks are corrected by offsets measured at the start{told}")
     return tuple(notes)
 
 
 def _run(row: pd.Series, folder: Path, description: Description, quantity: Quantity) -> RunOverTime:
     directory = (folder / row["record"]).parent
-    started = checked.load_json(directory / "outcome.json", "outcome")["started_wall_ns"]
-    lanes = _lanes(phases.read(directory / "phases.jsonl"), started)
+    edges = phases.read(directory / "phases.jsonl")
+    launch = _launch(row, checked.load_json(directory / "outcome.json", "outcome"), edges)
+    lanes = _lanes(edges, launch)
     end = max((end for lane in lanes for _, _, end in lane.spans), default=0)
     if end <= 0:
         raise StudyError(
             f"{directory / 'phases.jsonl'}: no phase has ended after the start of the run; delete {directory}"
         )
-    lines, reason = quantity.read(row, directory, started, end)
+    lines, reason = quantity.read(row, directory, launch, end)
     communication: dict[str, Values] = {}
     seconds = np.zeros(0)
-    if row["trace"]:
-        seconds, communication = _communication(directory / "activity.csv", started, end)
+    if row["trace"] and not phases.set_clock(edges):  # its events have the wall time of an unknown moment
+        seconds, communication = _communication(directory / "activity.csv", _zero_of_timeline(edges, launch), end)
     title, why = _title(row, description.labels), None if lines else reason
     return RunOverTime(title, lanes, lines, why, seconds, communication, end)
+
+
+def _launch(row: pd.Series, outcome: dict[str, Any], edges: list[dict[str, Any]]) -> Launch:
+    """outcome: ``outcome.json``. Older ones have no monotonic time, so that the wall clocks tell it."""
+    begun_ns, wall_ns = outcome.get("started_monotonic_ns"), outcome["started_wall_ns"]
+    started = None if begun_ns is None else {"host": row["host"], "monotonic_ns": begun_ns}
+    return Launch(wall_ns, phases.launch_ns(edges, wall_ns, started))
+
+
+def _zero_of_timeline(edges: list[dict[str, Any]], launch: Launch) -> int:
+    """The launch (ns) by the wall clock of rank 0's host, which wrote the timeline, at that host's first edge."""
+    host = next((edge["host"] for edge in edges if edge["rank"] == 0), None)
+    return launch.wall_ns if host is None else phases.zeros_ns(edges)[host] + launch.monotonic_ns[host]
 
 
 def _title(row: pd.Series, labels: Labels) -> str:
@@ -180,13 +212,13 @@ def _title(row: pd.Series, labels: Labels) -> str:
     )
 
 
-def _lanes(edges: Iterable[dict[str, Any]], started: int) -> tuple[Lane, ...]:
+def _lanes(edges: Iterable[dict[str, Any]], launch: Launch) -> tuple[Lane, ...]:
     """The phases of each rank or, if there are many, of the first and the last one to have loaded."""
     spans: dict[int, list[tuple[str, float, float]]] = {}
     begun: dict[tuple[int, str], float] = {}
     whole = [edge for edge in edges if edge["phase"] in phases.PHASES]  # without parts of phases
-    for edge in sorted(whole, key=lambda edge: edge["wall_ns"]):
-        key, at = (edge["rank"], edge["phase"]), (edge["wall_ns"] - started) * NANO
+    for edge in phases.in_order(whole):
+        key, at = (edge["rank"], edge["phase"]), (edge["monotonic_ns"] - launch.monotonic_ns[edge["host"]]) * NANO
         if edge["edge"] == "begin":
             begun[key] = at
         elif key in begun:
@@ -216,7 +248,7 @@ def _doubtful(row: pd.Series) -> set[str]:
     return set(kinds.split(", ")) if isinstance(kinds, str) else set()
 
 
-def _power(row: pd.Series, directory: Path, started: int, end: float) -> tuple[tuple[Line, ...], str]:
+def _power(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple[tuple[Line, ...], str]:
     """Power of each kind of device that is not doubtful, measured and modelled apart; see `Quantity.read`.
 
     If a device has only an energy counter, its differences over time.
@@ -229,7 +261,7 @@ def _power(row: pd.Series, directory: Path, started: int, end: float) -> tuple[t
     lines = []
     for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
         grid = np.linspace(0, end, POINTS)
-        sampled = np.array([_device_power(device, started, grid) for _, device in rows.groupby(["host", "device"])])
+        sampled = np.array([_device_power(device, launch, grid) for _, device in rows.groupby(["host", "device"])])
         sampled = sampled[~np.isnan(sampled).all(axis=1)]
         if len(sampled):
             lines.append(_line(f"{kind}, modelled" if is_modelled else kind, grid, sampled))
@@ -243,37 +275,41 @@ def _line(label: str, grid: Values, sampled: Values) -> Line:
     return Line(label, grid, *(np.ma.filled(values, np.nan) for values in of_all))
 
 
-def _device_power(rows: pd.DataFrame, started: int, grid: Values) -> Values:
+def _device_power(rows: pd.DataFrame, launch: Launch, grid: Values) -> Values:
     """Power of one device at each time of ``grid``; NaN before its first reading and after its last."""
-    seconds = (rows["wall_ns"].to_numpy() - started) * NANO
+    seconds = launch.seconds(rows)
     power = rows["power_w"].to_numpy(dtype=float)
     if np.isnan(power).all():
         power = np.diff(rows["energy_j"].to_numpy(dtype=float), prepend=np.nan) / np.diff(seconds, prepend=np.nan)
-    known = ~np.isnan(power)
+    known = ~np.isnan(power) & ~np.isnan(seconds)
     if known.sum() < 2:
         return np.full(len(grid), np.nan)
     return np.interp(grid, seconds[known], power[known], left=np.nan, right=np.nan)
 
 
-def _used(column: str, label: str) -> Callable[[pd.Series, Path, int, float], tuple[tuple[Line, ...], str]]:
+def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float], tuple[tuple[Line, ...], str]]:
     """Reads a column of an ensemble's ``usage.csv``; see `Quantity.read`."""
 
-    def read(row: pd.Series, directory: Path, started: int, end: float) -> tuple[tuple[Line, ...], str]:
+    def read(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple[tuple[Line, ...], str]:
         path = directory / usage.FILE
         if not path.exists():
             return (), f"no {usage.FILE}: the run is no ensemble, or older than this file"
         grid = np.linspace(0, end, POINTS)
-        sampled = np.array([_in_rows(rows, column, started, grid) for _, rows in usage.read(path).groupby("rank")])
+        sampled = np.array([_in_rows(rows, column, launch, grid) for _, rows in usage.read(path).groupby("rank")])
         known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
         return (_line(label, grid, known),) if known.count() else (), f"no rank took a block of samples ({usage.FILE})"
 
     return read
 
 
-def _in_rows(rows: pd.DataFrame, column: str, started: int, grid: Values) -> Values:
+def _in_rows(rows: pd.DataFrame, column: str, launch: Launch, grid: Values) -> Values:
     """The value of a rank at each time of ``grid``: that of the row which has the time; NaN without one."""
-    rows = rows.sort_values("begin_wall_ns")
-    begins = (rows["begin_wall_ns"].to_numpy() - started) * NANO
+    if "begin_monotonic_ns" in rows:
+        rows = rows.sort_values("begin_monotonic_ns")
+        begins = launch.seconds(rows, "begin_monotonic_ns")
+    else:  # of an older version
+        rows = rows.sort_values("begin_wall_ns")
+        begins = (rows["begin_wall_ns"].to_numpy() - launch.wall_ns) * NANO
     places = np.searchsorted(begins, grid, side="right") - 1
     is_within = (places >= 0) & (grid < (begins + rows["seconds"].to_numpy(dtype=float))[places])
     return np.where(is_within, rows[column].to_numpy(dtype=float)[places], np.nan)
@@ -287,12 +323,12 @@ QUANTITIES = {
 }
 
 
-def _communication(path: Path, started: int, end: float) -> tuple[Values, dict[str, Values]]:
+def _communication(path: Path, started_wall_ns: int, end: float) -> tuple[Values, dict[str, Values]]:
     """(begins of bins, {what: busy share}), as many bins as fit on a page."""
     activity = read_csv(path, ACTIVITY)
     edges = np.linspace(0, end, POINTS + 1)
     width = edges[1]
-    seconds = (activity["wall_ns"].to_numpy() - started) * NANO
+    seconds = (activity["wall_ns"].to_numpy() - started_wall_ns) * NANO
     bins = activity["bin_s"].iloc[0] if len(activity) else width
     shares = {}
     for operation, parts in PARTS.items():

@@ -14,6 +14,7 @@ import numpy as np
 from study.data.input_measures import InputMeasures
 from study.data.samples import Can, SampleSource
 from study.instruments import cpu_time
+from study.instruments.phases import now
 from study.instruments.usage import Usage
 from study.training.ensemble.buffer import Buffer, Lost, Queue
 from study.training.ensemble.content import Content, bytes_of
@@ -59,7 +60,8 @@ class Stream(SampleSource):
         self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
         self.usage = Usage()
         self._counting = threading.Lock()
-        self._samples_preprocessed = self._begun_wall_ns = self._ended_wall_ns = 0
+        self._samples_preprocessed = 0
+        self._begun = self._ended = (0, 0)  # (wall, monotonic) ns
         self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
         self.batches_taken = 0
 
@@ -101,12 +103,12 @@ class Stream(SampleSource):
     @contextlib.contextmanager
     def flowing(self) -> Iterator[None]:
         """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
-        self._begun_wall_ns, cpu = time.time_ns(), cpu_time.of_process_s()
+        self._begun, cpu = now(), cpu_time.of_process_s()
         library = cpu_time.of_each_thread_s(self._way.place.communicator.own_threads)
         self.usage.begin()
         self._start()
         yield
-        self._ended_wall_ns = time.time_ns()
+        self._ended = now()
         self.usage.end()
         self._finish()
         self.usage.end()
@@ -175,7 +177,8 @@ class Stream(SampleSource):
             which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not. It
             counts from where the run began or was resumed.
             memory_bytes: the most bytes of blocks that the rank had ready, and of the block that training used.
-            begun_wall_ns, ended_wall_ns: of the member's training.
+            begun_wall_ns, ended_wall_ns: of the member's training. begun_monotonic_ns, ended_monotonic_ns: the same
+            moments, for durations.
         """
         return {
             "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,
@@ -186,8 +189,10 @@ class Stream(SampleSource):
             "queue_fill": self.usage.queue_fill,
             "alone_from_block": self._alone_from,
             "memory_bytes": sum(each.memory_bytes for each in {self._way.buffer, self._buffer}) + self._most_used,
-            "begun_wall_ns": self._begun_wall_ns,
-            "ended_wall_ns": self._ended_wall_ns,
+            "begun_wall_ns": self._begun[0],
+            "ended_wall_ns": self._ended[0],
+            "begun_monotonic_ns": self._begun[1],
+            "ended_monotonic_ns": self._ended[1],
         }
 
     def _batch(self, number: int) -> Content:
