@@ -32,7 +32,7 @@ from study.launch import failure, launch, processes
 from study.machines import machine_lock
 from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
-from study.report.figures.timeline import QUANTITIES
+from study.report.figures.timeline import QUANTITIES, Launch
 from study.training import checkpoints
 from study.training.ensemble import results
 from study.training.ensemble.halving import Halving
@@ -606,8 +606,9 @@ class UsageOfARank(FileOfARank):
 
     def prepare(self, folder):
         path = super().prepare(folder)
-        rows = [f"0,n1,{START + place * 10**9},1.0,{fill},1.5\n" for place, fill in enumerate(("0.25", "", "1.0"))]
-        path.write_text("rank,host,begin_wall_ns,seconds,queue_fill,cores_used\n" + "".join(rows))
+        rows = [f"0,n1,{START + place * 10**9},1.0,{fill},1.5,{place * 10**9}\n"
+                for place, fill in enumerate(("0.25", "", "1.0"))]  # fmt: skip
+        path.write_text("rank,host,begin_wall_ns,seconds,queue_fill,cores_used,begin_monotonic_ns\n" + "".join(rows))
         return path
 
     def damage(self, content):
@@ -617,7 +618,7 @@ class UsageOfARank(FileOfARank):
         folder = path.parents[1]
         usage.merge(path.parent, folder / usage.FILE, {"n1": 5})
         for name in ("queue_fill", "cores_used"):
-            QUANTITIES[name].read({}, folder, START, 3.0)
+            QUANTITIES[name].read({}, folder, Launch(START, {"n1": 0}), 3.0)
         return len(usage.read(folder / usage.FILE))
 
     def expect(self, path):
