@@ -43,7 +43,7 @@ def claim(runs, quantity, benchmark=None):
 
 @pytest.fixture
 def runs_of(make_run, tmp_path):
-    """The tidy table of runs: ``runs_of({"benchmark": "lenet", "gpus": 32, "throughput_samples_per_s": [...]}, ...)``.
+    """The tidy table of runs: ``runs_of({"benchmark": "lenet", "gpus": 32, "steady_samples_per_s": [...]}, ...)``.
 
     Lists are values by block. Their records are copies of one run's, of another network, so no run needs images.
     """
@@ -186,8 +186,8 @@ def test_contradictions_stand_beside_their_numbers():
 
 def test_workers_from_runs_by_the_same_formula(runs_of):
     runs = runs_of(
-        {"benchmark": "lenet", **SERVER, "gpus": 1, "throughput_samples_per_s": [10.0, 20.0, 40.0]},
-        {"benchmark": "lenet", **SERVER, "gpus": 32, "throughput_samples_per_s": [131.1, 262.2, 524.4]},
+        {"benchmark": "lenet", **SERVER, "gpus": 1, "steady_samples_per_s": [10.0, 20.0, 40.0]},
+        {"benchmark": "lenet", **SERVER, "gpus": 32, "steady_samples_per_s": [131.1, 262.2, 524.4]},
     )
     row = claim(runs, "throughput: 32 workers over 1", "lenet")
     assert (row.value, row.published_value) == (pytest.approx(1211), 1211)
@@ -201,7 +201,7 @@ def test_workers_from_runs_by_the_same_formula(runs_of):
 
 
 def test_one_repeat_has_no_interval(runs_of):
-    rates = {"throughput_samples_per_s": [10.0]}
+    rates = {"steady_samples_per_s": [10.0]}
     runs = runs_of(*({"benchmark": "lenet", "gpus": 1, "loader": name, **rates} for name in ("tfrecord", "lmdb")))
     row = claim(runs, "throughput: LMDB over TFRecord")
     assert row.value == 0 and math.isnan(row.interval_low)
@@ -211,7 +211,7 @@ def test_several_networks_have_a_range_and_no_interval(runs_of):
     gains = {"lenet": 1.01, "alexnet": 1.037, "resnet50": 1.034}
     runs = runs_of(
         *(
-            {"benchmark": name, "gpus": 1, "batch_size": size, "throughput_samples_per_s": [rate, rate]}
+            {"benchmark": name, "gpus": 1, "batch_size": size, "steady_samples_per_s": [rate, rate]}
             for name, gain in gains.items()
             for size, rate in ((128, 100.0), (256, 100 * gain))
         )
@@ -234,7 +234,7 @@ def test_networks_are_compared_although_their_files_differ(runs_of):
     rates = {"resnet50": 100.0, "resnet101": 93.0}
     runs = runs_of(
         *(
-            {"benchmark": name, "dataset": name, "gpus": 1, "throughput_samples_per_s": [rate]}
+            {"benchmark": name, "dataset": name, "gpus": 1, "steady_samples_per_s": [rate]}
             for name, rate in rates.items()
         )
     )
@@ -306,8 +306,8 @@ def test_networks_on_the_horizontal_axis(runs_of):
 def test_a_ratio_is_drawn_of_blocks_with_its_interval(runs_of):
     one, four = [100.0, 200.0, 150.0], [326.0, 652.0, 495.0]
     runs = runs_of(
-        {"benchmark": "resnet101", "gpus": 1, "throughput_samples_per_s": one},
-        {"benchmark": "resnet101", "gpus": 4, "batch_size": 32, "throughput_samples_per_s": four},
+        {"benchmark": "resnet101", "gpus": 1, "steady_samples_per_s": one},
+        {"benchmark": "resnet101", "gpus": 4, "batch_size": 32, "steady_samples_per_s": four},
     )
     panel = drawn("han2019_figure6", runs).panels[1]
     (line,) = panel.lines
@@ -320,7 +320,7 @@ def test_what_a_line_is_compared_with_is_no_line(runs_of):
     rates = itertools.product(("lustre", "nvme"), [[100.0, 101.0]])
     runs = runs_of(
         *(
-            {"benchmark": "lenet", "storage": name, "throughput_samples_per_s": each, "train_s": [10.0, 10.5]}
+            {"benchmark": "lenet", "storage": name, "steady_samples_per_s": each, "train_s": [10.0, 10.5]}
             for name, each in rates
         )
     )

@@ -16,16 +16,16 @@ RUN = {
     "loader": "npy", "epochs_per_rank": 3, "batch_size_per_rank": 20, "train_samples": 40, "features": 60,
     "status": "ok", "failure_kind": None, "may_fail": None, "resumed_after_epoch": None, "power_source": None,
     "power_reason": "none", "oversubscribed": True, "code_is_current": True, "runtime_s": 10.0,
-    "throughput_samples_per_s": 100.0, "time_per_step_s": 0.1, "gradient_mb": 1.0, "tcp_sent_mb_per_step": 1.0,
+    "steady_samples_per_s": 100.0, "time_per_step_s": 0.1, "gradient_mb": 1.0, "tcp_sent_mb_per_step": 1.0,
     "tcp_received_mb_per_step": 1.0, "servers_sent_mb_per_step": None, "busiest_server_share": None,
-    "test_loss": 0.5, "workers_lost": None, "checkpoint_s": 0.2, "train_s": 10.0, "time_per_epoch_s": 2.0,
+    "test_loss": 0.5, "workers_lost": None, "checkpoint_s": 0.2, "train_s": 10.0, "time_per_epoch_s": 9.0, "time_per_epoch_steady_s": 2.0,
     **{f"checkpoint_{name}": None for name in ("write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")},
 }  # fmt: skip
-MIRRORED = {"strategy": "multi_worker_mirrored", "throughput_samples_per_s": 50.0, "workers_lost": 0}
+MIRRORED = {"strategy": "multi_worker_mirrored", "steady_samples_per_s": 50.0, "workers_lost": 0}
 SERVED = {"strategy": "parameter_server", "servers": 2, "learning_rate_scaling": "none", "test_loss": 0.9,
           "servers_sent_mb_per_step": 2.0, "busiest_server_share": 0.99, "workers_lost": 0}  # fmt: skip
 LOST = {**SERVED, "status": "failed", "failure_kind": "workers_lost", "workers_lost": 1, "test_loss": None,
-        "throughput_samples_per_s": None}  # fmt: skip
+        "steady_samples_per_s": None}  # fmt: skip
 
 
 def runs(*changes):
@@ -78,7 +78,7 @@ def test_a_run_that_lost_a_worker_is_counted_and_in_no_mean():
     row = strategies(found, None).frame.set_index("strategy").loc["parameter_server"]
     assert (row.repeats_ok, row.repeats_failed, row.workers_lost) == (2, 1, 1)
     assert row.failures == "1 x workers_lost"
-    assert row.throughput_samples_per_s == pytest.approx(100)
+    assert row.steady_samples_per_s == pytest.approx(100)
 
 
 def test_checkpoint_cost_has_shares_and_advice():

@@ -13,7 +13,7 @@ from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
 MEASURES = ["checkpoint_state_mb", "checkpoint_file_mb", "checkpoint_write_s", "checkpoint_restore_s",
-            "checkpoint_restored_loss_error", "checkpoint_s", "train_s", "time_per_epoch_s"]  # fmt: skip
+            "checkpoint_restored_loss_error", "checkpoint_s", "train_s", "time_per_epoch_steady_s"]  # fmt: skip
 # Mean times between failures of a job, assumed: no machine of this study has a measured one.
 ASSUMED_FAILURES_H = (1, 24, 168)
 
@@ -47,7 +47,7 @@ def young_interval_s(write_s: float, between_failures_s: float) -> float:
 def checkpoint_cost(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: size, seconds to write and to restore, share of the run, and Young's interval."""
     table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
-    interval = table["checkpoint_epochs"] * table["time_per_epoch_s"]
+    interval = table["checkpoint_epochs"] * table["time_per_epoch_steady_s"]
     table["checkpoint_interval_s"] = interval
     table["write_share_of_interval"] = table["checkpoint_write_s"] / interval
     table["held_share_of_training"] = table["checkpoint_s"] / table["train_s"]
@@ -65,8 +65,9 @@ def checkpoint_cost(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "MB of weights and optimizer slots, and of the file; seconds to write it, in a thread while training goes on, "
         "and to restore it from the page cache; relative difference of the restored model's validation loss from that "
-        "of its epoch. write_share_of_interval: of the time between two checkpoints; held_share_of_training: share of "
-        "training in which rank 0 copied the state or waited for the last write. advised_interval: time between "
+        "of its epoch. write_share_of_interval: of the time between two checkpoints, by the median epoch after the "
+        "first; held_share_of_training: share of training in which rank 0 copied the state or waited for the last "
+        "write. advised_interval: time between "
         "checkpoints by Young (1974), sqrt(2 x write time x mean time between failures), for assumed mean times "
         "between failures of the job of 1, 24 and 168 hours: advice, not a measurement."
     )

@@ -11,10 +11,11 @@ import study.report.tables.kinds as kinds
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of, split_records
+from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
 
-MEASURES = ["throughput_samples_per_s", "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
+MEASURES = [STEADY, "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
             "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
             "runtime_s"]  # fmt: skip
 OF_STRATEGY = ("strategy", "servers", "server_placement")
@@ -56,10 +57,11 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing",
                 *TO_ONE_SERVER)  # fmt: skip
     caption = (
-        "throughput of all ranks; time, and TCP bytes sent and received, per step of one rank or worker, against "
+        "steady_samples_per_s: throughput of all ranks in the steps of the epochs after the first; time, and TCP bytes "
+        "sent and received, per step of one rank or worker, against "
         "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it, a worker of a parameter "
         "server all of it and receives as much; servers_sent: of all servers together; busiest_server_share: of the "
-        "bytes of all servers. throughput_ratio: to Horovod, blocks paired, with its 95 % interval; "
+        "bytes of all servers. throughput_ratio: of it, to Horovod, blocks paired, with its 95 % interval; "
         "ratio_to_one_server: steps per second, without the first epoch, to the same with one server, likewise. A "
         "parameter server "
         "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
@@ -71,7 +73,7 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 
 def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """Ratio of throughputs and difference of the loss, of a point to Horovod's on the same data and ranks."""
+    """Ratio of steady throughputs and difference of the loss, of a point to Horovod's on the same data and ranks."""
     found: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
     if row["strategy"] == "horovod":
         return found
@@ -82,7 +84,7 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
         return found
     alike = others[others["learning_rate_scaling"] == row["learning_rate_scaling"]]
     base = (alike if len(alike) else others).iloc[0]
-    ratio = pairing.between(runs, row["records"], base["records"], "throughput_samples_per_s")
+    ratio = pairing.between(runs, row["records"], base["records"], STEADY)
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
     compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
     error = pairing.ERROR / max(1, compared)  # Bonferroni: of all points with the same base together

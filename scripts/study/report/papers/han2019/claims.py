@@ -42,9 +42,10 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     frame = recomputed(FILE, runs, SIDE)
     caption = (
         "the paper's claims: published_value from its printed numbers, value from this study's runs by the same "
-        "formula; lowest and highest: over several networks or datasets (series); interval: 95 %, of ratios over the "
-        "blocks (repeats) if both were run interleaved; stated: in words, or where the text differs from its own "
-        "numbers; a worker here is a rank on one GPU, the paper's is a node of four; published: han2019, sections II "
-        "to V."
+        "formula; throughput is steady_samples_per_s, that of the training steps of the epochs after the first, which "
+        "builds the graph; lowest and highest: over several networks or datasets (series); interval: 95 %, of ratios "
+        "over the blocks (repeats) if both were run interleaved; stated: in words, or where the text differs from its "
+        "own numbers; a worker here is a rank on one GPU, the paper's is a node of four; published: han2019, sections "
+        "II to V."
     )
     return Table("han2019_claims", caption, frame, SHOWN, OPTIONAL, remarks(frame) + notes(frame, "values"))

@@ -1,0 +1,64 @@
+"""What numbers are defined as: a first epoch, which builds the graph, is in no comparison of throughputs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import run_files  # noqa: E402
+import test_strategies_report as strategies_report  # noqa: E402
+from examples import expand  # noqa: E402
+from test_han2019 import claim  # noqa: E402
+from test_han2019 import runs_of as runs_of  # noqa: E402  (a fixture)
+
+from study.core.files import write_json  # noqa: E402
+from study.records.record import make_record  # noqa: E402
+from study.records.tidy import runs_frame  # noqa: E402
+from study.report.tables.checkpoint_cost import checkpoint_cost  # noqa: E402
+from study.report.tables.strategies import strategies  # noqa: E402
+
+FIRST_S = 35.0  # by which the first of two epochs takes longer, in both arms
+# Of 1,000 samples in a later epoch of 10 s, and of 10.5 s: 4.8 % less, of which the total shows 1.8 %.
+FAST, SLOW = (
+    {"throughput_samples_per_s": 2000 / (FIRST_S + 2 * s), "steady_samples_per_s": 1000 / s} for s in (10, 10.5)
+)
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    return lambda run, **facts: run_files.make_run(tmp_path, run, **facts)
+
+
+@pytest.mark.case("first-epoch-strategies", source="alpa-projects/alpa #823", right="0.952 of Horovod's throughput")
+def test_a_strategy_whose_later_epochs_are_slower(ours):
+    runs = strategies_report.runs(FAST, {**strategies_report.MIRRORED, **SLOW})
+    row = strategies(runs, None).frame.set_index("strategy").loc["multi_worker_mirrored"]
+    ours(f"{row.throughput_ratio:.3f}")
+    assert row.throughput_ratio == pytest.approx(10 / 10.5)
+
+
+@pytest.mark.case("first-epoch-claims", source="ecmwf/anemoi-core PR #1254", right="-4.8 %")
+def test_a_claim_of_formats_one_of_which_is_slower_in_each_later_epoch(runs_of, ours):
+    arms = ({"benchmark": "lenet", "loader": name, **{each: [value] * 3 for each, value in rates.items()}}
+            for name, rates in (("tfrecord", FAST), ("lmdb", SLOW)))  # fmt: skip
+    found = claim(runs_of(*arms), "throughput: LMDB over TFRecord").value
+    ours(f"{found:.1f} %")
+    assert found == pytest.approx(100 * (10 / 10.5 - 1))
+
+
+@pytest.mark.case("first-epoch-checkpoints", source="our own", right="a tenth of 20 s: two epochs of 10 s")
+def test_the_share_of_an_interval_that_a_checkpoint_takes():
+    written = {"checkpoint_epochs": 2, "checkpoint_write_s": 2.0, "time_per_epoch_s": (FIRST_S + 20) / 2,
+               "time_per_epoch_steady_s": 10.0}  # fmt: skip
+    (row,) = checkpoint_cost(strategies_report.runs(written), None).frame.to_dict("records")
+    assert (row["checkpoint_interval_s"], row["write_share_of_interval"]) == pytest.approx((20, 0.1))
+
+
+@pytest.mark.case("first-epoch-only", source="our own", right="no throughput: the only epoch builds the graph")
+def test_a_run_of_one_epoch_has_no_steady_throughput(make_run, tmp_path):
+    (run,) = expand(scaling="weak", epochs=1, gpus=1)
+    folder = make_run(run, times=[45.0])
+    write_json(folder / "record.json", make_record(folder))
+    row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
+    assert (row.steady_samples_per_s, row.throughput_samples_per_s) == (None, pytest.approx(100 / 45))
