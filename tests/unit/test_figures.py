@@ -321,7 +321,7 @@ def test_published_values_stand_only_beside_the_same_quantity():
             meant = where.get("quantity", where.get("measure", entry["y"])).replace("_optimized", "")
             if meant in of_ratios:
                 assert content["value"] == of_ratios[meant]
-                meant = "makespan_s" if meant == "one_core_speedup" else "throughput_samples_per_s"
+                meant = "makespan_s" if meant == "one_core_speedup" else "steady_samples_per_s"
             assert list(content["quantities"]) == [meant]
 
 
