@@ -271,6 +271,55 @@ def test_a_sampler_that_stalls():
     assert found == pytest.approx(26_020, rel=1e-3)
 
 
+READ = np.round(np.arange(0, 120, 0.1), 1)
+
+
+def busy(seconds, begin=20.0):
+    """9 of 11 s at 300 W, the others at 100 W."""
+    return np.where((np.asarray(seconds) - begin) % 11 < 9, 300.0, 100.0)
+
+
+@pytest.mark.case("seldom", source="our own, as mlco2/codecarbon #35", right="no energy: read in idle moments only")
+@pytest.mark.parametrize("each_s", [11.0, 5.5])
+def test_power_that_is_read_once_in_each_stall(each_s):
+    """10,000 J of 26,400 where each reading is of an idle moment; a counter beside it is right."""
+    seconds = np.arange(8, 120, each_s)
+    fine = np.arange(0, 120, 0.001)
+    counted = np.interp(seconds, fine, np.cumsum(busy(fine)) * 0.001)
+    found = between(series(seconds, busy(seconds)), 10, 110, 10)
+    assert (found.best_j, found.reason) == (None, f"power was read every {each_s:.2g} s instead of every 0.1 s")
+    begin, end = np.interp([10, 110], seconds, counted)
+    assert between(series(seconds, busy(seconds), counted), 10, 110, 10).best_j == pytest.approx(end - begin)
+
+
+@pytest.mark.case("gap-at-edge", source="our own", right="no energy: the power fell from 1,000 to 100 W in the gap")
+@pytest.mark.parametrize("high", [lambda t: t < 19.5, lambda t: t > 100.5])
+def test_a_gap_at_an_edge_of_the_window_in_which_power_changed(high):
+    """9.4 of 100 s, which is less than a tenth: 14,275 J by the trapezoid, and 18,550 J are right."""
+    edge = 10.05 if high(11) else 100.55
+    seconds = READ[(edge > READ) | (edge + 9.4 < READ)]
+    found = between(series(seconds, np.where(high(seconds), 1000.0, 100.0)), 10, 110, 10)
+    assert found.best_j is None and "in which it changed: 30 % of the energy is uncertain" in found.reason
+
+
+@pytest.mark.case("gaps-at-random", source="our own", right="within 12 %, or empty with the reason")
+def test_energy_over_gaps_at_random_is_right_or_empty():
+    random = np.random.default_rng(7)
+    given = 0
+    for _ in range(200):
+        begin, levels = random.uniform(0, 11), random.uniform(20, 400, 2)
+        power = lambda t, at=begin, of=levels: np.where((np.asarray(t) - at) % 11 < 9, *of)  # noqa: E731
+        kept = np.ones(len(READ), bool)
+        for first, length in zip(random.uniform(0, 120, 9), random.exponential(random.uniform(0.1, 3), 9), strict=True):
+            kept &= (first > READ) | (first + length < READ)
+        found = between(series(READ[kept], power(READ[kept])), 10, 110, 10)
+        right = power(np.arange(10, 110, 0.001)).mean() * 100
+        assert found.best_j is None or found.best_j == pytest.approx(right, rel=0.12), (begin, levels)
+        assert found.best_j is not None or found.reason
+        given += found.best_j is not None
+    assert 20 < given < 190, "both happened"
+
+
 def sampler_files(folder, **samplers):
     """samplers: of each rank (host, boot id, wall time of its boot in ns, and the seconds of its readings of 100 W)."""
     folder.mkdir()
@@ -319,6 +368,25 @@ def test_hosts_that_are_one_machine(tmp_path, boots, right):
 def test_two_samplers_of_one_host(tmp_path, order):
     both = [("n1", "a", 0, TO_15_S), ("n1", "a", 0, ALL_RUN)][::order]
     assert energy_of_ranks(tmp_path, a=both[0], b=both[1])[0] == pytest.approx(2000)
+
+
+@pytest.mark.case("two-rates", source="our own", right="the faster one of two samplers that read to the end")
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_samplers_of_different_rates(tmp_path, order):
+    both = [("n1", "a", 0, np.arange(9, 31.9, 1.0)), ("n1", "a", 0, ALL_RUN)][::order]
+    assert energy_of_ranks(tmp_path, a=both[0], b=both[1])[0] == pytest.approx(2000)
+    rows = (tmp_path / "telemetry.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(ALL_RUN), "never readings of both"
+
+
+@pytest.mark.case("one-of-four", source="our own", right="no sum of four GPUs, one of which was not read for long")
+def test_one_device_of_four_that_stalls():
+    devices = [series(READ, busy(READ)) for _ in range(3)]
+    kept = READ[(READ < 40) | (READ > 70)]
+    found = summary._component([*devices, series(kept, busy(kept))], {"n1": (10.0, 110.0)}, 10, "gpu")
+    assert (found["energy_j"], found["reason"]) == (None, "no reading of power for 30.2 of 100 s")
+    whole = summary._component([*devices, series(READ, busy(READ))], {"n1": (10.0, 110.0)}, 10, "gpu")
+    assert whole["energy_j"] == pytest.approx(4 * busy(np.arange(10, 110, 0.001)).mean() * 100, rel=0.01)
 
 
 @pytest.mark.case("one-name", source="our own", right="no energy: two machines that have one name")

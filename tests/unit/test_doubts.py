@@ -213,7 +213,7 @@ def test_a_permitted_gap_in_a_window_makes_no_counter_doubtful():
     power = lambda t: 300 if 14 <= t < 20.05 else 30  # noqa: E731
     gpu = series(power, lambda t: 30 * t + 270 * (min(max(t, 14), 20.05) - 14), seconds=seconds)
     found = between(gpu, 0.0, 60.0, RATE)
-    assert (found.reason, found.best_j) == (None, pytest.approx(30 * 60 + 270 * 6.05, rel=0.01))
+    assert (found.doubt, found.best_j) == (None, pytest.approx(30 * 60 + 270 * 6.05, rel=0.01))
 
 
 def test_a_frozen_counter_is_seen_by_a_slow_sampler_and_across_a_gap():

@@ -14,6 +14,7 @@ from study.instruments.power.doubts import Doubt, doubt
 from study.instruments.power.series import GAP_TICKS, Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
+SLOWEST = 10  # periods: power that is read so seldom may have been read while the ranks waited, and not while they ran
 MOST_GAP = 0.1  # of a window: a longer gap in it makes the integral of power a guess, one around an edge the counter's
 
 
@@ -73,7 +74,7 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
     if not (counted_on.is_whole or power_read.is_whole):
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
     counter = series.counted_j(begin, end) if counted_on.is_known else None
-    trapezoid = series.integral_j(begin, end) if power_read.is_known else None
+    trapezoid, unread = _integral(series, window, tick, power_read)
     updates = _updates(series, begin, end)
     if doubted := doubt(series, window, counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
@@ -81,10 +82,7 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
         few = counted(updates, "update")
         return Energy(None, None, None, updates, gap, f"unresolved: {few} of the sensor in {end - begin:.3g} s")
     one_hz = None if trapezoid is None else _one_hz(series, begin, end)
-    unread = None
-    if trapezoid is None and power_read.has_readings:
-        unread = f"no reading of power for {power_read.step_s:.3g} of {end - begin:.3g} s"
-    elif counter is None and trapezoid is None:
+    if counter is None and trapezoid is None and not power_read.has_readings:
         unread = f"no reading of the counter for {counted_on.step_s:.3g} s around an edge of {end - begin:.3g} s"
     return Energy(counter, trapezoid, one_hz, updates, gap, unread)
 
@@ -124,10 +122,48 @@ def _coverage(
     return _Coverage(len(seconds) > 0, is_whole, gap, longest, is_whole and longest <= most)
 
 
+def _integral(
+    series: Series, window: tuple[float, float], tick: float, read: _Coverage
+) -> tuple[float | None, str | None]:
+    """(integral of power over a window, None), or (None, the reason), which is None for a device without power."""
+    length_s = window[1] - window[0]
+    if not read.has_readings:
+        return None, None
+    if not read.is_known:
+        return None, f"no reading of power for {read.step_s:.3g} of {length_s:.3g} s"
+    usual = series.longest_step_s(series.power_w) / GAP_TICKS
+    if usual > SLOWEST * tick:
+        return None, f"power was read every {usual:.2g} s instead of every {tick:.2g} s"
+    found, (unread_s, unsure_j) = series.integral_j(*window), _unsure(series, window, tick)
+    if found is not None and unsure_j > MOST_GAP * abs(found):
+        share = f"{100 * unsure_j / abs(found):.0f} %" if found else "all"
+        told = f"no reading of power for {unread_s:.3g} of {length_s:.3g} s"
+        return None, f"{told}, in which it changed: {share} of the energy is uncertain"
+    return found, None
+
+
+def _unsure(series: Series, window: tuple[float, float], tick: float) -> tuple[float, float]:
+    """(time in gaps, s, by how much the integral may be wrong in them, J): power may be any that was read."""
+    seconds, power = series.readings(series.power_w)
+    inside = (seconds > window[0]) & (seconds < window[1])
+    values = np.interp([window[0], *seconds[inside], window[1]], seconds, power)
+    steps, means = np.diff([window[0], *seconds[inside], window[1]]), (values[:-1] + values[1:]) / 2
+    gaps = steps > GAP_TICKS * _usual_step_s(steps, tick)
+    around = (np.searchsorted(seconds, window[0], "right") - 1, np.searchsorted(seconds, window[1], "left"))
+    read = np.concatenate([values, power[np.clip(around, 0, len(power) - 1)]])
+    with np.errstate(invalid="ignore"):  # of infinite readings, which are doubtful
+        apart = np.maximum(read.max() - means, means - read.min())
+    return float(steps[gaps].sum()), float((steps * apart)[gaps].sum())
+
+
+def _usual_step_s(steps: Values, tick: float) -> float:
+    """The usual steps are the short ones, of a sampler that runs."""
+    return max(tick, float(np.quantile(steps, 0.25))) if len(steps) else tick
+
+
 def _stalled_s(steps: Values, tick: float) -> float:
-    """Time (s) in steps that are much longer than usual. The usual ones are the short ones, of a sampler that runs."""
-    usual = max(tick, float(np.quantile(steps, 0.25))) if len(steps) else tick
-    return float(steps[steps > GAP_TICKS * usual].sum())
+    """Time (s) in steps that are much longer than usual."""
+    return float(steps[steps > GAP_TICKS * _usual_step_s(steps, tick)].sum())
 
 
 def _one_hz(series: Series, begin: float, end: float) -> float:

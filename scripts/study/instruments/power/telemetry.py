@@ -21,6 +21,7 @@ from study.instruments.power.sampler import COLUMNS, MEASURES
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
 START_S, STOP_S = 60, 10
+END_NS = 2_000_000_000  # two samplers that end together do so within the slower one's period
 NANOSECONDS, NAME, NUMBER = r"-?[0-9]{1,19}", r"[^,\0\ufffd]+", r"(-?[0-9]+([.][0-9]+)?(e[+-]?[0-9]{1,2})?)?"
 WHOLE = re.compile(",".join([NANOSECONDS] * 2 + [NAME] * 4 + [NUMBER] * len(MEASURES)))  # a line that is not cut off
 
@@ -134,11 +135,16 @@ def merge(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Mapping[str,
         for line in part.read_text("utf-8", "replace").split("\n")[1:-1]:
             if WHOLE.fullmatch(line):
                 read.setdefault(",".join(line.split(",")[2:6]), {}).setdefault(part, []).append(line)
-    # Where several samplers ran on a host, each device's readings are of the one that read it for longest.
-    whole = [line for samplers in read.values() for line in max(samplers.values(), key=_length_ns)]
+    whole = [line for samplers in read.values() for line in _most_whole(list(samplers.values()))]
     if whole:
         lines = (_shifted(line, offsets or {}) for line in whole)
         write_text(path, ",".join(COLUMNS) + "\n" + "".join(f"{line}\n" for line in lines))
+
+
+def _most_whole(samplers: list[list[str]]) -> list[str]:
+    """A device's lines of one sampler, where several ran on its host: of those that read for longest, the fastest."""
+    longest = max(map(_length_ns, samplers))
+    return max((lines for lines in samplers if _length_ns(lines) >= longest - END_NS), key=len)
 
 
 def _length_ns(lines: list[str]) -> int:
