@@ -34,7 +34,7 @@ from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
-from study.machines import launchers, machine, machine_lock, packing, profile_files, queues, slurm_plugin, storage
+from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
 from study.records import gathered, read_tests, references, versions

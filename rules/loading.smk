@@ -16,7 +16,6 @@ rule measure_loading:
     threads: TIMED_THREADS
     resources:
         **queues.resources(lambda wildcards: 1, MACHINE, os.environ),
-        timed_alone=int(machine_lock.is_needed(MACHINE)),
     params:
         files=lambda wildcards: as_json(inputs.loading_files(measurement_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,
@@ -28,5 +27,5 @@ rule measure_loading:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
         '{params.on_a_node} python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders:q}'
-        " --page-cache {params.page_caches:q} --repeats {params.repeats:q} --timed-alone {resources.timed_alone:q} --machine {params.machine:q}"
+        " --page-cache {params.page_caches:q} --repeats {params.repeats:q} --machine {params.machine:q}"
         " --benchmark {wildcards.benchmark:q} --dataset {wildcards.dataset:q} --output {output:q} 2>&1 | tee {log:q}"

@@ -1,8 +1,10 @@
 """Time the loaders on one dataset and write every sample."""
 
 import argparse
+import contextlib
 import json
 import math
+import os
 from pathlib import Path
 
 from study.core import number_types
@@ -10,7 +12,7 @@ from study.core.errors import exit_with_message
 from study.data.images.formats import FORMATS
 from study.data.loader_timing import LIMIT_S, measure
 from study.data.loaders import LOADERS
-from study.machines import machine_lock
+from study.machines import machine, machine_lock, queues
 
 
 def main() -> None:
@@ -20,17 +22,19 @@ def main() -> None:
     parser.add_argument("--loader", required=True, nargs="+", choices=[*LOADERS, *(set(FORMATS) - set(LOADERS))])
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=number_types.count)
-    parser.add_argument(
-        "--timed-alone", type=number_types.whole, choices=[0, 1], default=1, help="0: on a node of a batch job"
-    )
-    parser.add_argument("--machine", required=True)
+    parser.add_argument("--machine", required=True, help="in a batch job of this machine, its node is its own")
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
-    lock = machine_lock.alone if arguments.timed_alone else machine_lock.not_needed
+    in_job = queues.job(os.environ, machine.declared(arguments.machine)) is not None
+    lock = (
+        contextlib.nullcontext()
+        if in_job
+        else machine_lock.alone(f"loaders, for {Path(arguments.output).resolve()}", longest_s(arguments))
+    )
     labels = {name: getattr(arguments, name) for name in ("machine", "benchmark", "dataset")}
-    with lock(f"loaders, for {Path(arguments.output).resolve()}", longest_s(arguments)) as held:
+    with lock as held:
         measure(arguments.files, arguments.loader, arguments.page_cache, arguments.repeats, labels, arguments.output,
                 held and held.as_dict())  # fmt: skip
 

@@ -4,16 +4,20 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from study.core import files, locks
 from study.core.errors import StudyError
 from study.launch import own_name, run_directory
-from study.machines import machine, machine_lock, remote, slurm_plugin
+from study.machines import machine_lock, remote, slurm_plugin
 
 HOLD = """
 import sys, time
@@ -89,6 +93,32 @@ def test_the_lock_depends_on_the_user_only(monkeypatch, ours, tmp_path):
     assert len(places) == 1
 
 
+@pytest.mark.case("removed-lock-file", source="systemd/systemd#4457, our own", right="the second waits")
+def test_a_lock_whose_file_was_removed_still_holds(elsewhere, tmp_path, capsys, ours):
+    with elsewhere(seconds=0.7) as other:
+        (tmp_path / "locks" / machine_lock.NAME).unlink()  # as what cleans /tmp does
+        with machine_lock.alone("mine", 10) as held:
+            assert other.wait(5) == 0, "it has ended"
+        ours(f"waited {held.waited_s:.1f} s")
+        assert held.reason is None
+    assert f"waiting for the end of process {other.pid} on " in capsys.readouterr().err
+
+
+@pytest.mark.case("private-tmp", source="systemd.exec PrivateTmp, our own", right="the second waits")
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+def test_a_process_with_a_tmp_of_its_own_waits_too(elsewhere, ours):
+    script = 'mount -t tmpfs none "$STUDY_LOCKS" && exec "$@"'
+    with elsewhere(seconds=100) as other:
+        line = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", HOLD, "1", "0"]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = process.stderr.readline()
+        other.kill()
+        output, _ = process.communicate(timeout=20)
+    ours(said.strip())
+    assert f"waiting for the end of process {other.pid} on " in said
+    assert output == "held\n"
+
+
 def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir()
@@ -96,11 +126,6 @@ def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
     (first / f"study-locks-{os.getuid()}").symlink_to(second)
     monkeypatch.setattr(machine_lock, "FOLDERS", (str(first), str(second)))
     assert machine_lock.folder({}) == second / f"study-locks-{os.getuid()}"
-
-
-def test_batch_jobs_need_no_lock_and_hosts_do():
-    needed = {name: machine_lock.is_needed(machine.load(name)) for name in ("local", "lab", "perlmutter", "summit")}
-    assert needed == {"local": True, "lab": True, "perlmutter": False, "summit": False}
 
 
 @pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
@@ -118,6 +143,84 @@ def test_the_lock_of_a_listed_host_is_held_there(elsewhere, tmp_path, monkeypatc
         assert again.reason is None, "it is free again"
 
 
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    """A real sshd of this host, named ``there``: the folder with its files, among them ssh's ``config``."""
+    if os.getuid() != 0 or shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("needs root and sshd")
+    folder = tmp_path_factory.mktemp("sshd")
+    for key in ("host_key", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nAuthorizedKeysFile {folder}/key.pub\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nSetEnv STUDY_LOCKS={folder}/locks\n"
+    )
+    (folder / "config").write_text(
+        f"Host there\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {folder}/key\n  StrictHostKeyChecking no\n"
+        f"  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+        f"  ControlMaster auto\n  ControlPath {folder}/shared\n  ControlPersist 60\n"
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)
+    daemon = subprocess.Popen([shutil.which("sshd", path="/usr/sbin:/usr/bin"), "-D", "-f", folder / "sshd_config"])
+    (folder / "pid").write_text(str(daemon.pid))
+    try:
+        line = ["ssh", "-F", folder / "config", "there", "true"]
+        assert any(subprocess.run(line).returncode == 0 or time.sleep(0.2) for _ in range(50))
+        yield folder
+    finally:
+        subprocess.run(["ssh", "-F", folder / "config", "-O", "exit", "there"], capture_output=True)
+        for process in psutil.Process(daemon.pid).children(recursive=True):
+            process.kill()
+        daemon.kill()
+        daemon.wait()
+
+
+@pytest.mark.case("lock-through-real-ssh", source="our own", right="held there, and free once the link is lost")
+def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch, ours):
+    monkeypatch.setattr(remote, "SSH", (*remote.SSH, "-F", str(sshd / "config")))
+    monkeypatch.setenv("STUDY_LOCKS", str(sshd / "locks"))
+    monkeypatch.setattr(machine_lock, "POLL_S", 0.02)
+    daemon = psutil.Process(int((sshd / "pid").read_text()))
+    with machine_lock.alone_on("there", "mine", 10) as held:
+        with open(sshd / "locks" / machine_lock.NAME) as file:
+            assert locks.attempt(file.fileno()) is locks.Lock.TAKEN
+        note = json.loads((sshd / "locks" / machine_lock.NAME).read_text())
+        assert note["purpose"] == f"mine, started on {socket.gethostname()}"
+        for process in daemon.children(recursive=True):
+            process.kill()  # the link is lost
+        with machine_lock.alone("after it", 10) as again:
+            ours(f"{held.host}: held; free {again.waited_s:.1f} s after the link was lost")
+            assert (held.reason, again.reason) == (None, None)
+
+
+@pytest.mark.case("shared-ssh-connection", source="ansible/ansible#11536, our own", right="ends and names the host")
+def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, tmp_path, ours):
+    subprocess.run(["ssh", "-F", sshd / "config", "there", "true"], check=True)  # the shared connection is there
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {sshd}/config "$@"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", remote.SENT: '{"silence_s": 8}'}
+    line = [sys.executable, "-I", "-S", remote.__file__, "there", "sleep 300"]
+    process = subprocess.Popen(line, env=variables, stderr=subprocess.PIPE, text=True)
+    sessions = []
+    try:
+        deadline = time.monotonic() + 30
+        while not any("sleep" in each.name() for each in sessions) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            sessions = psutil.Process(int((sshd / "pid").read_text())).children(recursive=True)
+        for each in sessions:
+            each.suspend()
+        _, said = process.communicate(timeout=30)
+        ours(said.strip())
+        assert f"{remote.LOST} there" in said
+    finally:
+        process.kill()
+        for each in sessions:
+            each.kill()
+
+
 @pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP", "EINVAL", "EIO", "EBADF"])
 def no_flock(request, monkeypatch):
     """A file system without locks."""
@@ -129,14 +232,14 @@ def no_flock(request, monkeypatch):
 
 
 @pytest.mark.case("no-flock", source="tox-dev/filelock#67, python-poetry/poetry#8825", right="goes on, with a warning")
-def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, ours):
+def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch, ours):
+    monkeypatch.setenv("STUDY_LOCKS", str(tmp_path / "locks"))
     with run_directory.alone_in(tmp_path / "run"), machine_lock.alone("mine", 10) as held:
         files.write_text(tmp_path / "run" / "file", "whole")
     ours(f"goes on; timed_alone: {held.as_dict()['held']}")
-    assert held.as_dict()["held"] is False
+    assert held.as_dict()["held"] is True, "by the name in the kernel"
     said = capsys.readouterr().err
     assert f"{tmp_path / 'run'}: its file system has no locks (flock)" in said
-    assert "cannot be kept apart from timed runs of other folders" in said
 
 
 def test_a_lock_that_another_process_holds_is_not_missing(tmp_path):

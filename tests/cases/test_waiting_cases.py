@@ -1,7 +1,11 @@
 """Waits that must end, states of batch systems, and jobs that are over."""
 
+import subprocess
+import time
+
 import pytest
 
+from study.core import commands
 from study.core.errors import StudyError
 from study.launch import variables
 from study.machines import host_file, job_variables, machine, queues, slurm_plugin
@@ -54,6 +58,119 @@ def test_answers_that_never_become_readable_have_an_end(polls, ours, capsys, sch
     assert "no readable answer for hours" in capsys.readouterr().err
 
 
+HELD = {
+    "pbs": ["    job_state = H\n    Hold_Types = s\n", "    job_state = S\n",
+            "    job_state = Q\n    comment = Can Never Run: Insufficient amount of resource: ncpus\n"],
+    "lsf": ["PSUSP\n", "USUSP\n"],
+    "cobalt": ["State\n=====\nuser_hold\n", "State\n=====\nadmin_hold\n"],
+}  # fmt: skip
+
+
+@pytest.mark.case("held", source="burrmill/burrmill#15, our own", right="said at once; cancelled after three days")
+@pytest.mark.parametrize(("scheduler", "output"), [(name, each) for name, texts in HELD.items() for each in texts])
+def test_a_held_job_is_told_and_cancelled_in_the_end(polls, ours, capsys, monkeypatch, scheduler, output):
+    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
+    lines = []
+    found = polls(scheduler, lambda line: (lines.append(line), (0, output, ""))[1], jobs.UNREADABLE_POLLS + 1)
+    said = capsys.readouterr().err
+    ours(said.splitlines()[0][:100])
+    assert found == ["running"] * jobs.UNREADABLE_POLLS + ["failed"]
+    assert said.count("is held, suspended or can never run") == 1
+    assert lines[-1] == BATCH_SYSTEMS[scheduler]().cancel_line(["4711.pbs01"])
+
+
+def test_a_job_is_held_for_three_days_at_most_and_each_release_begins_anew(polls, monkeypatch):
+    monkeypatch.setattr(jobs, "_grace_s", lambda: 60)
+    clock = [1e9]
+    monkeypatch.setattr(jobs.time, "time", lambda: clock[0])
+    states = ["H"] * 70 + ["Q"] + ["H"] * 300
+
+    def answer(line):
+        clock[0] += 3600
+        return 0, f"    job_state = {states.pop(0) if len(states) > 1 else states[0]}\n", ""
+
+    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
+    found = polls("pbs", answer, 150)
+    assert found.index("failed") == 71 + 72, "72 hours of a poll each after the release"
+
+
+@pytest.mark.case("lsf-unreachable", source="nextflow-io/nextflow#5666", right="failed once its walltime is over")
+def test_a_job_whose_node_is_out_of_reach_ends_with_its_walltime(polls, monkeypatch, ours, capsys):
+    monkeypatch.setattr(jobs, "_grace_s", lambda: 60)
+    clock = [1e9]
+    monkeypatch.setattr(jobs.time, "time", lambda: clock[0])
+
+    def answer(line):
+        clock[0] += 300
+        return 0, "UNKWN\n", ""
+
+    found = polls("lsf", answer, 300)
+    minutes = 5 * found.index("failed")
+    ours(f"failed {minutes} minutes later")
+    assert minutes == jobs.UNKNOWN_MINUTES + jobs.GRACE_POLLS
+    assert "out of reach for longer than its walltime" in capsys.readouterr().err
+
+
+@pytest.mark.case("status-fails-itself", source="our own", right="failed, after hours")
+def test_a_status_that_cannot_be_found_out_has_an_end(polls, monkeypatch, ours, capsys):
+    def broken(line):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
+    found = polls("pbs", broken, jobs.UNREADABLE_POLLS + 1)
+    ours(f"{found[-1]} at poll {len(found)}")
+    assert found == ["running"] * jobs.UNREADABLE_POLLS + ["failed"]
+    assert "could not be found out for hours: RuntimeError('a bug')" in capsys.readouterr().err
+
+
+@pytest.mark.case("status-on-a-full-disk", source="our own", right="what was found out counts")
+@pytest.mark.parametrize(("state", "found"), [("Exit_status = 0", "success"), ("", "failed")])
+def test_a_full_disk_makes_no_job_wait_for_ever(polls, monkeypatch, tmp_path, ours, state, found):
+    def full(path, *_):
+        if str(path).startswith(".cluster"):
+            raise OSError(28, "No space left on device", str(path))
+        return write(path, *_)
+
+    write = jobs.write_text
+    monkeypatch.setattr(jobs.tempfile, "gettempdir", lambda: str(tmp_path))
+    answer = (0, f"    job_state = F\n    {state}\n", "")
+    polls("pbs", lambda _: answer, 1)
+    monkeypatch.setattr(jobs, "write_text", full)
+    monkeypatch.setattr(jobs, "write_json", full)
+    polled = [jobs.status("4711.pbs01") for _ in range(6)]
+    ours(polled[-1])
+    assert polled[-1] == found
+
+
+@pytest.mark.case("wrapper-of-a-command", source="python/cpython#81605, our own", right="ends after its limit")
+def test_a_site_s_wrapper_whose_child_hangs_is_not_waited_for(ours):
+    began = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        commands.run(["sh", "-c", "sleep 60; echo late"], 0.2)
+    ours(f"{time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.case("lsf-notes-of-a-site", source="our own", right="the state among them")
+@pytest.mark.parametrize("output", ["RUN\nNote: maintenance on Tuesday\n", "\x1b[32mRUN\x1b[0m\n"])
+def test_a_state_among_what_a_site_prints_is_found(output):
+    assert BATCH_SYSTEMS["lsf"]().state(0, output, "") is State.RUNNING
+
+
+@pytest.mark.case("slurm-held", source="burrmill/burrmill#15, our own", right="told, and cancelled after three days")
+@pytest.mark.parametrize("row", ["7|PENDING|launch failed requeued held", "7|PENDING|JobHeldAdmin",
+                                 "7|PENDING|PartitionTimeLimit", "7|PENDING|AssocGrpCPUMinutesLimit",
+                                 "7|PENDING|QOSMaxWallDurationPerJobLimit", "7|SUSPENDED|None"])  # fmt: skip
+def test_a_slurm_job_that_nobody_starts_is_known(row):
+    assert list(slurm_plugin.held_in(row)) == ["7"]
+
+
+@pytest.mark.parametrize("row", ["7|PENDING|Priority", "7|PENDING|Resources", "7|PENDING|QOSMaxJobsPerUserLimit",
+                                 "7|PENDING|ReqNodeNotAvail, Reserved for maintenance", "7|RUNNING|None"])  # fmt: skip
+def test_a_slurm_job_that_waits_for_its_turn_is_not_held(row):
+    assert slurm_plugin.held_in(row) == {}
+
+
 @pytest.mark.case("pbs-finished", source="Parsl/parsl#3906", right="ended")
 def test_a_finished_job_of_which_only_this_is_said_is_over():
     said = "qstat: 4711.pbs01 Job has finished, use -x or -H to obtain historical job information\n"
@@ -62,7 +179,7 @@ def test_a_finished_job_of_which_only_this_is_said_is_over():
 
 @pytest.mark.case("lsf-answers", source="nextflow-io/nextflow#5666, Snakemake-Profiles/lsf#28", right="as LSF means it")
 @pytest.mark.parametrize(("answer", "state"), [
-    ((0, "UNKWN\n", ""), State.RUNNING),
+    ((0, "UNKWN\n", ""), State.UNREACHABLE),
     ((0, "ZOMBI\n", ""), State.FAILED),
     ((0, "", ""), State.UNREADABLE),
     ((255, "", "LSF is moving to v10.1\nJob <4711> is not found\n"), State.FORGOTTEN),

@@ -94,6 +94,7 @@ NOT_FUZZED = {
         (
             "study.core.cores:_read",
             "study.core.cores:physical",
+            "study.core.locks:note_of",
             "study.core.provenance:_cpu_model",
             "study.core.provenance:boot_id",
             "study.instruments.cpu_time:_of_thread_s",
@@ -107,6 +108,7 @@ NOT_FUZZED = {
             "study.instruments.power.sensors.rapl:_zone",
             "study.instruments.power.telemetry:_boot_id",
             "study.instruments.traffic:_core_ticks",
+            "study.launch.run_directory:_at_work_in",
             "study.machines.guard:_descendants",
             "study.machines.probe:_cpu_model",
             "study.machines.probe:answer",

@@ -673,7 +673,7 @@ class Checkpoint(Reader):
             return None
 
 
-@reader("the grace of a batch job", "text", "study.machines.batch_systems.jobs:_after")
+@reader("the grace of a batch job", "text", "study.machines.batch_systems.jobs:_noted")
 class Grace(Reader):
     def prepare(self, folder):
         jobs.FOLDER = folder / ".cluster"

@@ -51,7 +51,7 @@ def test_job_ids(name, answer, job_id):
     ("name", "code", "output", "errors", "state"),
     [
         ("lsf", 0, "PEND\n", "", State.RUNNING),
-        ("lsf", 0, "UNKWN\n", "", State.RUNNING),
+        ("lsf", 0, "UNKWN\n", "", State.UNREACHABLE),
         ("lsf", 0, "ZOMBI\n", "", State.FAILED),
         ("lsf", 0, "DONE\n", "", State.SUCCESS),
         ("lsf", 0, "EXIT\n", "", State.FAILED),

@@ -245,6 +245,29 @@ def test_states_are_judged_as_the_plugin_does(slurm, tmp_path):
     assert executor.succeeded == ["8"] and [job_id for job_id, _ in executor.failed] == ["9"]
 
 
+def test_a_job_that_stays_held_is_told_then_cancelled(slurm, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(slurm_plugin, "LOOK_S", 0)
+    monkeypatch.setattr(slurm_plugin.commands, "run", note_cancelled(slurm_plugin.commands.run, cancelled := []))
+    executor = mended(tmp_path)
+    states(slurm, "7|PENDING|JobHeldAdmin", "8|PENDING|Priority")
+    assert checked(executor, "7", "8", output=tmp_path / "no") == ["7", "8"]
+    assert "Slurm's job 7 is held, suspended or cannot start: PENDING, JobHeldAdmin" in caplog.text
+    monkeypatch.setattr(slurm_plugin, "HELD_S", 0)
+    assert checked(executor, "7", "8", output=tmp_path / "no") == ["8"]
+    assert executor.failed[0][0] == "7" and "JobHeldAdmin" in executor.failed[0][1]
+    assert cancelled == [["scancel", "7"]]
+
+
+def note_cancelled(run, cancelled):
+    def noting(line, *arguments):
+        if line[0] != "scancel":
+            return run(line, *arguments)
+        cancelled.append(line)
+        return subprocess.CompletedProcess(line, 0, "", "")
+
+    return noting
+
+
 def test_nothing_is_submitted_where_squeue_does_not_tell_what_is_left(slurm, tmp_path):
     (slurm / "down").touch()
     with pytest.raises(StudyError, match="Unable to contact slurm controller"):

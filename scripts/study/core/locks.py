@@ -5,9 +5,13 @@ ENOLCK, others EOPNOTSUPP, EINVAL, EIO or EBADF, some for files only and some fo
 of a lock: whoever asks decides what is done without it.
 """
 
+import contextlib
 import errno
 import fcntl
+import re
+import socket
 from enum import Enum
+from pathlib import Path
 
 
 class Lock(Enum):
@@ -25,3 +29,30 @@ def attempt(descriptor: int) -> Lock:
     except OSError as error:
         return Lock.TAKEN if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else Lock.MISSING
     return Lock.HELD
+
+
+def claim(name: str, note: str) -> tuple[Lock, list[socket.socket]]:
+    """Try to claim a name of this machine, for this process and those that inherit the sockets. Never waits.
+
+    It is an abstract socket (unix(7)): there is one of a name in a network namespace, whichever /tmp a process sees,
+    and nobody can remove it. note: for `note_of`; letters, digits and ``:.-``, at most 60.
+    """
+    found: list[socket.socket] = []
+    try:
+        for each in (f"\0{name}", f"\0{name}:{note}"):
+            found.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+            found[-1].bind(each)
+    except OSError as error:
+        for one in found:
+            one.close()
+        return (Lock.TAKEN if error.errno == errno.EADDRINUSE else Lock.MISSING), []
+    return Lock.HELD, found
+
+
+def note_of(name: str) -> str | None:
+    """The note of whoever has claimed a name; None if it cannot be read."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(rf"@{re.escape(name)}:([A-Za-z0-9:.-]+)$", text, re.M):
+            return found[1]
+    return None

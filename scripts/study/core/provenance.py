@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import cores
+from study.core import commands, cores
 from study.core.files import AnyPath
 from study.core.paths import ROOT
 
+GIT_S = 60  # for an answer of git
 PACKAGES = ("tensorflow", "tf-keras", "horovod", "numpy", "pandas", "snakemake")
 ENVIRONMENT = (
     "HOROVOD_",
@@ -71,13 +72,15 @@ def git_state(root: AnyPath = ROOT) -> dict[str, str | bool | None]:
     try:
         commit = _git(root, "rev-parse", "HEAD").strip()
         dirty = bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return {"commit": None, "dirty": None}
     return {"commit": commit, "dirty": dirty}
 
 
 def _git(root: AnyPath, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, text=True).stdout
+    done = commands.run(["git", "-C", str(root), *arguments], GIT_S)
+    done.check_returncode()
+    return done.stdout
 
 
 def _version(package: str) -> str | None:

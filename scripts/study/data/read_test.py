@@ -3,17 +3,18 @@
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from study.core import commands
 from study.core.files import AnyPath
 from study.data import page_cache
 
 BLOCK = 1 << 20
+FIO_S = 3600  # for one read
 FIO, PLAIN = "fio", "plain sequential read"
 
 
@@ -68,5 +69,6 @@ def _fio(path: str) -> float:
     """invalidate=0: fio would otherwise empty the page cache before it reads."""
     line = ["fio", "--name=read", f"--filename={path}", "--rw=read", "--bs=1M", "--ioengine=psync", "--invalidate=0",
             "--readonly", "--output-format=json"]  # fmt: skip
-    found = subprocess.run(line, check=True, capture_output=True, text=True)
+    found = commands.run(line, FIO_S)
+    found.check_returncode()
     return float(json.loads(found.stdout)["jobs"][0]["read"]["bw_bytes"]) / 1e9

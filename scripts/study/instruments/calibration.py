@@ -11,6 +11,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -55,6 +56,8 @@ def measure(processes: int) -> list[float]:
     # In a session of its own, as the ranks are: Linux shares the processors among sessions (sched_autogroup_enabled).
     start = functools.partial(subprocess.Popen, line, env=variables, text=True, start_new_session=True)
     workers: list[Any] = [start(stdin=pipe, stdout=pipe) for _ in range(processes)]
+    timer = threading.Timer(TIMEOUT_S, lambda: [worker.kill() for worker in workers])  # one may hang in an import
+    timer.start()
     try:
         for worker in workers:
             worker.stdout.readline()  # it has imported numpy
@@ -65,6 +68,7 @@ def measure(processes: int) -> list[float]:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise StudyError(f"the calibration could not be timed: {error}; see the message above") from None
     finally:
+        timer.cancel()
         for worker in workers:
             worker.kill()
             worker.wait()

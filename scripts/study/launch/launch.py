@@ -183,7 +183,7 @@ class _Place:
     @property
     def descriptors(self) -> list[int]:
         """Of the locks of this host."""
-        return [each.descriptor for each in self.held or [] if each.descriptor is not None]
+        return [descriptor for each in self.held or [] for descriptor in each.descriptors]
 
     def as_dict(self) -> dict[str, Any] | None:
         """For the provenance: whether no other run of this user's was timed meanwhile, as far as locks can tell."""
@@ -194,7 +194,7 @@ class _Place:
 def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_job: bool) -> Iterator[_Place]:
     """Check the run's hosts and hold the lock of each machine that they are, on machines without a batch system."""
     hosts, links = _checked_hosts(run, folder)
-    if in_job or not machine_lock.is_needed(run.machine):
+    if in_job or not launchers.of(run.machine).on_own_hosts:  # then it has nodes of its own
         yield _Place(hosts, links, None)
         return
     purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from study.core import commands
 from study.core.errors import StudyError
 
 HOSTS = Path("/etc/hosts")
@@ -62,6 +63,6 @@ def _with_hosts(hosts: Path) -> list[str]:
 
 def _works(line: list[str]) -> bool:
     try:
-        return subprocess.run(line, capture_output=True, timeout=ANSWER_S).returncode == 0
+        return commands.run(line, ANSWER_S).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

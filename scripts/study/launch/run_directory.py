@@ -13,6 +13,7 @@ from typing import Any
 from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
+from study.core.paths import is_same
 from study.experiment import autotuning
 from study.instruments import calibration, phases, usage
 from study.instruments.power import telemetry
@@ -42,9 +43,10 @@ def alone_in(folder: Path) -> Iterator[int]:
     try:
         while (result := locks.attempt(descriptor)) is locks.Lock.TAKEN:
             if time.monotonic() > deadline:
+                found = ", ".join(map(str, _at_work_in(folder))) or "on another host, or of another user"
                 raise StudyError(
-                    f"{folder}: an earlier launch of this run is still at work there; let it end or stop it "
-                    "(pkill -f scripts/train.py), then run again"
+                    f"{folder}: an earlier launch of this run is still at work there; let it end or end it "
+                    f"(process {found}), then run again"
                 )
             time.sleep(0.1)
         if result is locks.Lock.MISSING:
@@ -56,6 +58,20 @@ def alone_in(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _at_work_in(folder: Path) -> list[int]:
+    """Process ids of launches and ranks whose command lines name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        is_ours = any(word.endswith((b"train.py", b"launch_training.py")) for word in words)
+        if is_ours and any(is_same(word.decode("utf-8", "replace"), folder) for word in words if b"/" in word):
+            found.append(int(path.parent.name))
+    return sorted(found)
 
 
 def empty(folder: Path, keep: Collection[str] = ()) -> None:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from study.core.errors import StudyError
 from study.instruments.phases import now
 from study.machines import guard
 from study.machines.launchers import TAG
 
 LAST_LINES = 2000
 GRACE_S = 10
+KILLED_S = 60.0  # for the end of a process that was killed
 LOOK_S = 1.0  # between two checks for heartbeats
 
 
@@ -46,7 +48,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
     began_wall, began = now()
     with _signals_as_exit():  # from before the start, so that a signal in between has the same exit code
         process = _start(line, variables, held)
-        reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines))
+        reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines), daemon=True)
         try:
             reader.start()
             stopped = _wait(process, until)
@@ -57,7 +59,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
         finally:
             _end(process)
             guard.remove(guard.temporary_folder(process.pid, variables))  # if the guard itself was killed
-    reader.join()
+    reader.join(GRACE_S)  # longer only if a process that cannot be killed holds the output open
     if process.stdin is not None:
         process.stdin.close()
     duration = time.monotonic_ns() - began
@@ -142,8 +144,11 @@ def _follow(stream: IO[str], log: Path, last_lines: deque[str]) -> None:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End the remaining processes of the session: SIGTERM first, then SIGKILL."""
-    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
+    """End the remaining processes of the session: SIGTERM first, then SIGKILL.
+
+    Raises `StudyError` if that does not end it.
+    """
+    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILLED_S)):
         if process.poll() is None:
             os.killpg(process.pid, number)
             try:
@@ -152,3 +157,8 @@ def _end(process: subprocess.Popen) -> None:
                 continue
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # ranks whose launcher is gone
+    if process.poll() is None:
+        raise StudyError(
+            f"process {process.pid} cannot be killed: it waits for a device or a file server that does not answer; see "
+            "that this is repaired (dmesg), or restart this host, then run again"
+        )

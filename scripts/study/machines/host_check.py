@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from study.core import commands
 from study.core.errors import StudyError, StudyErrors
 from study.core.paths import ROOT
 from study.machines import probe, remote
@@ -139,7 +140,8 @@ def _asked(host: str | None, request: Facts) -> Facts | str:
     """The host's facts, or its problem in words; None is this host."""
     program = [sys.executable, "-I", probe.__file__]
     line = program if host is None else [*remote.SSH, host, _command(program)]
-    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
     try:
@@ -149,8 +151,7 @@ def _asked(host: str | None, request: Facts) -> Facts | str:
     finally:
         is_late = not timer.is_alive()
         timer.cancel()
-        process.kill()
-        _, errors = process.communicate()
+        errors = commands.end(process)
     return facts or _why(host or "this host", process.returncode, is_late, errors)
 
 

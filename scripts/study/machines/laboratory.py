@@ -4,6 +4,7 @@ import socket
 import subprocess
 from typing import Any
 
+from study.core import commands
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 
@@ -34,7 +35,7 @@ def set_rate(link_mbit_per_s: int) -> None:
     """Limit the links of all hosts, in both directions; 0 removes the limit."""
     rate = f"{link_mbit_per_s}mbit" if link_mbit_per_s else "none"
     try:
-        done = subprocess.run([PROGRAM, "rate", rate], capture_output=True, text=True, timeout=60)
+        done = commands.run([PROGRAM, "rate", rate], 60)
     except subprocess.TimeoutExpired:
         raise StudyError(f"the laboratory's links cannot be limited to {rate}: lab.sh rate gives no answer") from None
     if done.returncode != 0:

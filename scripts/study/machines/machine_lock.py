@@ -7,21 +7,25 @@ apart those of other folders, other clones and other workflows of the same user.
 nodes of their own.
 
 The lock is flock(2) on a file in a folder whose name depends on nothing but the user: not on TMPDIR, HOME or the
-results folder. It ends with the last process that holds it, so a killed run leaves no stale lock. The file tells who
-holds it.
+results folder. The file tells who holds it. With it goes a name in the kernel (`study.core.locks.claim`), for a
+process with a /tmp of its own (systemd's PrivateTmp, a container that shares the network), and in case the file is
+removed. Both end with the last process that holds them, so a killed run leaves no stale lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +34,7 @@ from typing import IO, Any, cast
 
 from study.core import locks
 from study.core.errors import StudyError, exit_with_message
-from study.machines import launchers, remote
+from study.machines import remote
 
 VARIABLE = "STUDY_LOCKS"  # a folder that takes the place of the usual one, such as one that a container shares
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")  # noqa: S108  the first that can be used; on every Linux, for every user
@@ -39,12 +43,13 @@ POLL_S = 0.5
 TOLD_S = 600.0  # between two reminders of what is waited for
 MARGIN_S = 600.0  # beyond the time that a holder gave itself, after which it is taken for stuck
 UNKNOWN_S = 3600.0  # the longest wait for a holder that does not say how long it takes
+START_S, BEGUN = 60.0, "begun"  # for another host's process to begin, and what it then says
 LINK = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")  # a host that is lost ends the wait for it
 
 
 @dataclass(frozen=True)
 class Held:
-    """The lock of one host, or why there is none. descriptor: to be held by all that runs under the lock.
+    """The lock of one host, or why there is none. descriptors: to be held by all that runs under the lock.
 
     reason: None if the lock is held. waited_s: until then.
     """
@@ -52,12 +57,12 @@ class Held:
     file: str | None
     reason: str | None
     waited_s: float
-    descriptor: int | None = None
+    descriptors: tuple[int, ...] = ()
     host: str | None = None  # another host; None is this one
 
     def facts(self) -> dict[str, Any]:
-        """All but the descriptor, as plain values."""
-        return {key: value for key, value in asdict(self).items() if key != "descriptor"}
+        """All but the descriptors, as plain values."""
+        return {key: value for key, value in asdict(self).items() if key != "descriptors"}
 
     def as_dict(self) -> dict[str, Any]:
         """For a provenance, of this lock alone; see `together`."""
@@ -75,12 +80,6 @@ def together(locks_held: Sequence[Held]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def not_needed(purpose: str, limit_s: float) -> Iterator[None]:
-    """In place of `alone` in a batch job, which has its nodes to itself."""
-    yield None
-
-
-@contextlib.contextmanager
 def alone(purpose: str, limit_s: float) -> Iterator[Held]:
     """Hold this machine's lock while the block runs; waits for whoever holds it, and says for whom.
 
@@ -95,8 +94,8 @@ def alone(purpose: str, limit_s: float) -> Iterator[Held]:
     try:
         yield held
     finally:
-        if held.descriptor is not None:
-            os.close(held.descriptor)
+        for each in held.descriptors:
+            os.close(each)
 
 
 def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
@@ -132,15 +131,19 @@ def _taken(purpose: str, limit_s: float) -> Held:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             return _without(f"{file}: {error.strerror}", str(file))
-        result = locks.attempt(descriptor)
-        if result is locks.Lock.HELD and _is_the_file(descriptor, file):
+        of_file, of_name, sockets = locks.attempt(descriptor), locks.Lock.TAKEN, []
+        is_file = _is_the_file(descriptor, file)
+        if is_file and of_file is not locks.Lock.TAKEN:
+            of_name, sockets = locks.claim(_name(), _as_note(limit_s))
+        if of_name is not locks.Lock.TAKEN and locks.Lock.HELD in (of_file, of_name):
             _note(descriptor, purpose, limit_s)
-            return Held(str(file), None, round(time.monotonic() - began, 3), descriptor)
-        holder = _holder(descriptor)
+            held = (descriptor, *(each.detach() for each in sockets))
+            return Held(str(file), None, round(time.monotonic() - began, 3), held)
+        holder = _holder(descriptor) if of_file is locks.Lock.TAKEN else _holder_of_name()
         os.close(descriptor)
-        if result is locks.Lock.MISSING:
+        if of_name is locks.Lock.MISSING:
             return _without(f"{file}: its file system has no locks (flock)", str(file))
-        if result is locks.Lock.TAKEN:
+        if is_file:
             waiting.goes_on(holder, file)
             time.sleep(POLL_S)
 
@@ -180,6 +183,26 @@ def _holder(descriptor: int) -> dict[str, Any]:
         return {}
 
 
+def _name() -> str:
+    """Of the lock in the kernel: per user, and per folder that takes the place of the usual one."""
+    given = os.environ.get(VARIABLE, "")
+    return f"study-{NAME}-{os.getuid()}" + (f"-{hashlib.sha256(given.encode()).hexdigest()[:12]}" if given else "")
+
+
+def _as_note(limit_s: float) -> str:
+    return f"{os.getpid()}:{time.monotonic() + limit_s:.0f}"
+
+
+def _holder_of_name() -> dict[str, Any]:
+    """As `_holder`, of a process whose file cannot be seen here."""
+    note = locks.note_of(_name())
+    if not note or not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,15}", note):
+        return {}
+    pid, until = note.split(":")
+    return {"pid": int(pid), "host": socket.gethostname(), "purpose": "with another /tmp", "since": "an unknown time",
+            "until_s": float(until)}  # fmt: skip
+
+
 class _Waiting:
     """Says for whom it is waited, and ends the wait for a holder that is stuck."""
 
@@ -207,11 +230,6 @@ class _Waiting:
             print(f"waiting for the end of {who}: timed runs do not overlap on a machine", file=sys.stderr, flush=True)
 
 
-def is_needed(machine: Mapping[str, Any]) -> bool:
-    """Whether runs of a machine can meet other runs of this user: those that a batch system starts have own nodes."""
-    return launchers.of(dict(machine)).on_own_hosts and "scheduler" not in machine
-
-
 @contextlib.contextmanager
 def alone_on(host: str | None, purpose: str, limit_s: float) -> Iterator[Held]:
     """As `alone`, on a host that ssh reaches; None is this host."""
@@ -225,13 +243,21 @@ def _alone_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
     command = shlex.join([sys.executable, "-I", "-m", __name__, order])
     process = subprocess.Popen([*remote.SSH, *LINK, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                text=True)  # fmt: skip
+    # Until it has begun; from then on it ends its wait by itself, and ssh ends if the host is lost.
+    timer = threading.Timer(START_S, process.kill)
+    timer.start()
     try:
-        answer = next((line for line in cast(IO[str], process.stdout) if line.startswith("{")), None)
+        lines = cast(IO[str], process.stdout)
+        if next((line for line in lines if line.strip() == BEGUN), None):
+            timer.cancel()
+        answer = next((line for line in lines if line.startswith("{")), None)
         if answer is None:
             raise StudyError(f"{host}: timed runs there could not be kept apart: see the message above")
         yield Held(**{**json.loads(answer), "host": host})
     finally:
-        cast(IO[str], process.stdin).close()  # which ends it there
+        timer.cancel()
+        with contextlib.suppress(OSError):
+            cast(IO[str], process.stdin).close()  # which ends it there
         try:
             process.wait(MARGIN_S / 60)
         except subprocess.TimeoutExpired:
@@ -242,6 +268,7 @@ def _alone_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
 def main() -> None:
     """Hold the lock for a run that another host launches."""
     order = json.loads(sys.argv[1])
+    print(BEGUN, flush=True)
     with alone(order["purpose"], order["limit_s"]) as held:
         print(json.dumps(held.facts()), flush=True)
         sys.stdin.read()

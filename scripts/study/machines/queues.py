@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from study.core import commands
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.machines import launchers, packing
@@ -131,7 +132,7 @@ def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:
     """The end (s) of a Slurm job, which versions before 23 do not export; None if it cannot be determined."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables)
+        done = commands.run(line, 60, variables)
         if "Invalid job id" in done.stderr:
             raise StudyError(f"SLURM_JOB_ID: Slurm does not know the job {job_id}: it is over; {UNSET}")
         return datetime.datetime.fromisoformat(done.stdout.strip()).timestamp()

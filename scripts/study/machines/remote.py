@@ -28,8 +28,9 @@ SILENCE_S = 30.0
 LEAST_SILENCE_S = 8.0
 BEATS = 6  # in that time
 GUARD = str(Path(__file__).with_name("guard.py"))
-# BatchMode: fail where ssh would ask. Everything else is left to the user's ~/.ssh/config.
-SSH = ("ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+# BatchMode: fail where ssh would ask. ControlPath: a connection of its own. One that is shared (ControlMaster) is kept
+# alive by another ssh, which may not notice that the host is lost. All else is left to the user's ~/.ssh/config.
+SSH = ("ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlPath=none")
 SSH_LOST = 255  # ssh's exit code if it does not reach the host, or not any more
 LOST = "error: lost contact with"  # begin of the line that names the host
 # The variable, JSON: names of the variables that go along, prefixes of those that are cleared on the host, silence_s.

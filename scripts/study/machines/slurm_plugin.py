@@ -7,14 +7,18 @@ In version 2.6.1 of snakemake-executor-plugin-slurm:
    forgotten, or has preempted for good: Snakemake waits for such a job for ever.
 3. A submission that raises an error ends in silence, and Snakemake waits for its job for ever. One that is refused,
    because slurmctld restarts, counts as a lost job.
+4. A job that is held, that asks for what no node has, or whose account is used up counts as pending, for ever.
 
 `mend` replaces two methods of the executor and two functions of the plugin's module. All else stays the plugin's.
 """
 
+import contextlib
 import getpass
 import hashlib
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +29,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from study.core import commands
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.machines.batch_systems.jobs import ANSWER_S, GRACE_POLLS, GRACE_S
@@ -35,6 +40,15 @@ PAUSES_S = (2, 4, 8, 16, 32)  # between the tries to submit
 # Slurm's job states and flags: https://slurm.schedmd.com/job_state_codes.html. Jobs in the states of GONE do not
 # run any more, nor again by themselves; the plugin takes them for running.
 GONE = {"LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED", "SPECIAL_EXIT"}
+# Reasons of pending jobs (https://slurm.schedmd.com/job_reason_codes.html) for which none starts until a person acts.
+HELD = re.compile(
+    r"held|JobHold|BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|Partition(Node|Time)Limit"
+    r"|Per(Job|Node)Limit|MinutesLimit",
+    re.I,
+)
+STOPPED = {"SUSPENDED", "STOPPED"}
+HELD_S = 72 * 3600.0  # after which such a job is cancelled: three days, over a weekend
+LOOK_S = 300.0  # between two looks for such jobs
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", *GONE}
 
 
@@ -71,6 +85,8 @@ class Mended:
         self.submit_line, self.ask = self.module.get_submit_command, self.module.query_job_status
         self.states: dict[str, str] | None = None  # of Slurm's last answer; None if there was none
         self.missing: dict[str, list[float]] = {}  # job's id to when it was not listed (s, monotonic)
+        self.held: dict[str, float] = {}  # job's id to when it was first seen held (s, monotonic)
+        self.looked = -math.inf  # for held ones, likewise
         self.left: dict[str, str] = {}  # job's key to the id of an earlier Snakemake's job
         self.thread = threading.local()
 
@@ -130,8 +146,11 @@ class Mended:
             kept.append(info)
         if self.states is None:
             kept = active_jobs  # no answer: nothing was reported, and nothing is known
+        held = self._held_too_long()
         for info in kept:
-            if not self._is_gone(info):
+            if why := held.get(info.external_jobid):
+                self.executor.report_job_error(info, msg=f"Slurm's job {info.external_jobid} was cancelled: {why}. ")
+            elif not self._is_gone(info):
                 yield info
             elif _are_new(_outputs(info.job)):  # written whole, and last; old ones are those of an earlier run
                 self.executor.report_job_success(info)
@@ -152,6 +171,28 @@ class Mended:
         times = self.missing.setdefault(info.external_jobid, [])
         times.append(time.monotonic())
         return len(times) > GRACE_POLLS and times[-1] - times[0] >= GRACE_S
+
+    def _held_too_long(self) -> dict[str, str]:
+        """{job id: why} of this folder's jobs that were held for `HELD_S`, which are cancelled; says when one is."""
+        now = time.monotonic()
+        if now - self.looked < LOOK_S:
+            return {}
+        self.looked = now
+        try:
+            found = held_in(_squeue(self.executor.run_uuid, "%i|%T|%r"))
+        except (OSError, subprocess.SubprocessError):
+            return {}  # it is asked again later
+        for job_id in found.keys() - self.held.keys():
+            self.executor.logger.warning(
+                f"Slurm's job {job_id} is held, suspended or cannot start: {found[job_id]}. Release it (scontrol "
+                f"release {job_id}) or cancel it, else it is cancelled and counts as failed in {HELD_S / 3600:g} hours."
+            )
+        self.held = {job_id: self.held.get(job_id, now) for job_id in found}
+        over = {job_id: found[job_id] for job_id, since in self.held.items() if now - since >= HELD_S}
+        if over:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                commands.run(["scancel", *over], ANSWER_S)
+        return over
 
     async def _ask(self, command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
         """The plugin's question for the states, whose answer is kept."""
@@ -218,11 +259,24 @@ def _listed(name: str) -> dict[str, str]:
 
     The user is asked for by number, since a long name may be cut off. Raises an error if squeue does not answer.
     """
-    line = ["squeue", "--noheader", "--states", "all", "--user", str(os.getuid()), "--name", name]
-    done = subprocess.run(
-        [*line, "--format", "%i|%T|%k"], capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=True
-    )
-    return jobs_of(done.stdout)
+    return jobs_of(_squeue(name, "%i|%T|%k"))
+
+
+def _squeue(name: str, form: str) -> str:
+    line = ["squeue", "--noheader", "--states", "all", "--user", str(os.getuid()), "--name", name, "--format", form]
+    done = commands.run(line, ANSWER_S)
+    done.check_returncode()
+    return done.stdout
+
+
+def held_in(answer: str) -> dict[str, str]:
+    """{job id: why} of jobs that do not start, or go on, until a person acts. answer: lines ``id|state|reason``."""
+    rows = [[each.strip() for each in row.split("|", 2)] for row in answer.splitlines() if row.count("|") >= 2]
+    return {
+        job_id: f"{_state(state)}, {reason}"
+        for job_id, state, reason in rows
+        if _state(state) in STOPPED or (_state(state) == "PENDING" and HELD.search(reason))
+    }
 
 
 def jobs_of(answer: str) -> dict[str, str]:

@@ -10,9 +10,15 @@ from study.core.registry import Registry
 
 
 class State(Enum):
-    """State of a job according to the scheduler. ``FORGOTTEN``: it does not know the job. ``UNREADABLE``: no answer."""
+    """State of a job according to the scheduler.
 
-    RUNNING = "running"  # or waiting, held, suspended, ending: not ended
+    ``HELD``: it waits until a person does something. ``UNREACHABLE``: it ran when its node was last heard of.
+    ``FORGOTTEN``: the scheduler does not know the job. ``UNREADABLE``: no answer.
+    """
+
+    RUNNING = "running"  # or waiting for nodes, or ending: not ended
+    HELD = "held"  # or suspended, or asking for what the machine does not have
+    UNREACHABLE = "unreachable"
     SUCCESS = "success"
     FAILED = "failed"
     OVER = "over"  # ended, without an exit status

@@ -7,8 +7,8 @@ from pathlib import Path
 from study.core.files import AnyPath
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
-ACTIVE = {"queued", "starting", "running", "exiting", "killing", "preempting", "preempted", "hold", "user_hold",
-          "admin_hold", "dep_hold", "maxrun_hold", "user_hold_run"}  # fmt: skip
+ACTIVE = {"queued", "starting", "running", "exiting", "killing", "preempting", "preempted", "dep_hold", "maxrun_hold"}
+HELD = {"hold", "user_hold", "admin_hold", "user_hold_run"}
 
 
 @BATCH_SYSTEMS.register("cobalt")
@@ -37,6 +37,8 @@ class Cobalt(Scheduler):
         """Exit code 1 without output means an ended job, but a crashed qstat looks the same."""
         words = output.split()
         state = words[-1].lower() if words and words[0] == "State" else None
+        if exit_code == 0 and state in HELD:
+            return State.HELD
         if exit_code == 0 and state in ACTIVE:
             return State.RUNNING
         if exit_code == 0 and state == "done":

@@ -2,20 +2,24 @@
 
 A job is a success only if its own exit code or the scheduler's record says so. An unreadable answer counts as
 "running", since the next one may be readable, and Snakemake ends the whole study if a status command fails; but not for
-ever: after some hours of unreadable answers the job counts as failed, and the last answer is quoted.
+ever: after some hours of unreadable answers the job counts as failed, and the last answer is quoted. So does a job that
+is held or suspended, or can never run, after three days, and one whose node is out of reach after its walltime.
 """
 
+import contextlib
+import hashlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from study.core import checked
+from study.core import checked, commands
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
@@ -29,6 +33,8 @@ GRACE_POLLS = 5  # before a job without any information counts as failed
 GRACE_S = 60
 UNREADABLE_POLLS = 100  # before a job with unreadable answers only counts as failed
 UNREADABLE_GRACES = 240  # and so many times the grace: four hours, in which a scheduler's server is repaired
+HELD_GRACES = 72 * 60  # likewise for a job that waits for a person: three days, over a weekend
+UNKNOWN_MINUTES = 24 * 60  # walltime of a job of which none is written down
 TIME = re.compile(r"[0-9]{1,12}([.][0-9]+)?")  # seconds since 1970
 # What is written down of a job that was submitted.
 STATE = {
@@ -37,9 +43,13 @@ STATE = {
     "properties": {
         "scheduler": {"type": "string"},
         "folder": {"type": "string"},
+        "minutes": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
         "watched_by": {"type": ["string", "null"]},
     },
 }
+# States that must end, and the names of the files in which it is kept since when a job has been in them.
+WAITS = {State.UNREADABLE: "unreadable", State.HELD: "held", State.UNREACHABLE: "unreachable"}
+MOST_TIMES = 2 * UNREADABLE_POLLS  # that are kept of a wait; the first one always is
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
@@ -64,19 +74,38 @@ def submit(
         raise StudyError(
             f"{line[0]} gave no job id that could be read; was the job submitted? The line: {shlex.join(line)}"
         )
-    write_json(_state_file(job_id), {"scheduler": scheduler, "folder": str(folder), "line": line, **_watched()})
+    state = {"scheduler": scheduler, "folder": str(folder), "line": line, "minutes": minutes, **_watched()}
+    write_json(_state_file(job_id), state)
     return job_id
 
 
 def status(job_id: str) -> str:
-    """``running``, ``success`` or ``failed``."""
+    """``running``, ``success`` or ``failed``.
+
+    Where that cannot be found out, as with a full disk, it is ``running``, after some hours ``failed``.
+
+    Raises:
+        OSError: nor can it be kept for how long that has been so.
+    """
+    try:
+        found = _status(job_id)
+    except Exception as error:  # noqa: BLE001  a status command that fails ends the study
+        why = f"its state could not be found out for hours: {error!r}"
+        print(f"the state of job {job_id} could not be found out: {error!r}", file=sys.stderr)
+        return _after("error", job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
+    _forget("error", job_id)
+    return found
+
+
+def _status(job_id: str) -> str:
     known = _known(job_id)
     if known is None:
         return _after_grace(job_id, "nothing is written down of it")
     found = _found_out(job_id, known)
     written = known | (_watched() if found == RUNNING else {"watched_by": None})
     if written != known:
-        write_json(_state_file(job_id), written)
+        with contextlib.suppress(OSError):  # a full disk: what was found out counts
+            write_json(_state_file(job_id), written)
     return found
 
 
@@ -89,16 +118,15 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     if second := behind.second_line(job_id, *answer):
         answer = _asked(second)
     state = behind.state(*answer)
-    if state is not State.UNREADABLE:
-        _unreadable_file(job_id).unlink(missing_ok=True)
+    for waits, name in WAITS.items():
+        if state is not waits:
+            _forget(name, job_id)
+    if state not in (State.FORGOTTEN, State.OVER):
+        _forget("grace", job_id)
     if state is State.RUNNING:
-        _forget_grace(job_id)
         return RUNNING
-    if state is State.UNREADABLE:
-        _forget_grace(job_id)
-        said = " ".join(" ".join(str(part) for part in answer).split())[:300]
-        why = f"its scheduler has given no readable answer for hours; the last one: {said}"
-        return _after(_unreadable_file(job_id), job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
+    if state in WAITS:
+        return _waits(state, job_id, known, " ".join(" ".join(str(part) for part in answer).split())[:300])
     if state in (State.FORGOTTEN, State.OVER):
         state = behind.record(job_id, folder)
     if state is State.FAILED:
@@ -107,6 +135,28 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
         return SUCCESS
     # The job has ended, but its exit code file is missing: the file system may be late.
     return _after_grace(job_id, "its scheduler says that it is over, its exit code is missing")
+
+
+def _waits(state: State, job_id: str, known: dict[str, Any], said: str) -> str:
+    """Of a job in one of the states of `WAITS`: ``running``, after a time ``failed``. said: by the scheduler."""
+    if state is State.UNREADABLE:
+        why = f"its scheduler has given no readable answer for hours; the last one: {said}"
+        return _after(WAITS[state], job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
+    if state is State.UNREACHABLE:
+        minutes = known.get("minutes", UNKNOWN_MINUTES)
+        why = f"its node is out of reach for longer than its walltime of {minutes} minutes: {said}"
+        return _after(WAITS[state], job_id, why, UNREADABLE_POLLS, minutes * _grace_s() + GRACE_POLLS * _grace_s())
+    least_s = HELD_GRACES * _grace_s()
+    if not _file(WAITS[state], job_id).exists():
+        print(
+            f"job {job_id} is held, suspended or can never run: {said}; release it or cancel it, else it is cancelled "
+            f"and counts as failed in {least_s / 3600:g} hours",
+            file=sys.stderr,
+        )
+    found = _after(WAITS[state], job_id, f"it was held for too long: {said}", UNREADABLE_POLLS, least_s)
+    if found == FAILED:
+        cancel([job_id])  # it must not begin when its run has been started anew
+    return found
 
 
 def cancel(job_ids: Iterable[str]) -> None:
@@ -193,7 +243,7 @@ def _submitted(line: list[str]) -> str:
 def _asked(line: list[str]) -> tuple[int | None, str, str]:
     """(exit code, output, errors) of a scheduler's command; exit code None if it did not finish."""
     try:
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=ANSWER_S)
+        done = commands.run(line, ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, "", str(error)
     return done.returncode, done.stdout, done.stderr
@@ -218,16 +268,21 @@ def _own_exit_code(folder: Path) -> int | None:
         return None
 
 
-def _grace_file(job_id: str) -> Path:
-    return FOLDER / f"{_short(job_id)}.grace"
+def _file(name: str, job_id: str) -> Path:
+    """Where it is kept since when a job has been in a state that must end."""
+    return FOLDER / f"{_short(job_id)}.{name}"
 
 
-def _forget_grace(job_id: str) -> None:
-    _grace_file(job_id).unlink(missing_ok=True)
+def _forget(name: str, job_id: str) -> None:
+    for file in _places(name, job_id):
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
-def _unreadable_file(job_id: str) -> Path:
-    return FOLDER / f"{_short(job_id)}.unreadable"
+def _places(name: str, job_id: str) -> tuple[Path, Path]:
+    """`_file`, and what takes its place where that cannot be written."""
+    here = hashlib.sha256(str(FOLDER.absolute()).encode()).hexdigest()[:12]
+    return _file(name, job_id), Path(tempfile.gettempdir(), f"study-{os.getuid()}-{here}-{_short(job_id)}.{name}")
 
 
 def _grace_s() -> float:
@@ -236,17 +291,32 @@ def _grace_s() -> float:
 
 def _after_grace(job_id: str, why: str) -> str:
     """``failed`` after enough polls and seconds without any information; ``running`` until then."""
-    return _after(_grace_file(job_id), job_id, why, GRACE_POLLS, _grace_s())
+    return _after("grace", job_id, why, GRACE_POLLS, _grace_s())
 
 
-def _after(file: Path, job_id: str, why: str, polls: int, least_s: float) -> str:
-    """``failed`` after more polls than that and as many seconds, whose times are kept in ``file``; else ``running``."""
-    known = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
-    times = [*(each for each in known if TIME.fullmatch(each)), repr(time.time())]
-    file.parent.mkdir(exist_ok=True)
-    write_text(file, " ".join(times))
+def _after(name: str, job_id: str, why: str, polls: int, least_s: float) -> str:
+    """``failed`` after more polls than that and as many seconds, whose times are kept in a file; else ``running``.
+
+    Raises:
+        OSError: the file can be written nowhere.
+    """
+    usual, other = _places(name, job_id)
+    try:
+        times = _noted(usual)
+    except OSError:
+        times = _noted(other)
     seconds = float(times[-1]) - float(times[0])
     if len(times) <= polls or seconds < least_s:
         return RUNNING
     print(f"job {job_id} counts as failed: {why}", file=sys.stderr)
     return FAILED
+
+
+def _noted(file: Path) -> list[str]:
+    """The times of all polls until now, this one too, which is added to the file."""
+    known = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
+    times = [*(each for each in known if TIME.fullmatch(each)), repr(time.time())]
+    kept = times if len(times) <= MOST_TIMES else [times[0], *times[-MOST_TIMES + 1 :]]
+    file.parent.mkdir(exist_ok=True)
+    write_text(file, " ".join(kept))
+    return kept

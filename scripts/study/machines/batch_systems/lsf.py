@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
 STATES = {
-    **dict.fromkeys(["PEND", "RUN", "PROV", "WAIT", "PSUSP", "USUSP", "SSUSP", "FWD_PEND"], State.RUNNING),
-    "UNKWN": State.RUNNING,  # the batch node cannot be reached; the job may continue
+    **dict.fromkeys(["PEND", "RUN", "PROV", "WAIT", "FWD_PEND"], State.RUNNING),
+    **dict.fromkeys(["PSUSP", "USUSP", "SSUSP"], State.HELD),
+    "UNKWN": State.UNREACHABLE,  # the job may continue
     "DONE": State.SUCCESS,
     "EXIT": State.FAILED,
     "ZOMBI": State.FAILED,
 }
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a site's wrapper
 
 
 @BATCH_SYSTEMS.register("lsf")
@@ -38,9 +40,9 @@ class Lsf(Scheduler):
 
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """A job that LSF has removed is reported on either stream, with exit code 255 or, in older releases, 0."""
-        word = (output.strip().splitlines() or [""])[-1].strip()  # after what a site prints
-        if exit_code == 0 and word in STATES:
-            return STATES[word]
+        words = [word for line in output.splitlines() if (word := COLOUR.sub("", line).strip()) in STATES]
+        if exit_code == 0 and words:  # among what a site prints
+            return STATES[words[-1]]
         return State.FORGOTTEN if re.search(r"Job <\d+> is not found", output + errors) else State.UNREADABLE
 
     def cancel_line(self, job_ids: Sequence[str]) -> list[str]:

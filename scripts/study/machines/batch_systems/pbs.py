@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, Scheduler, State
 
 JOB_ID = re.compile(r"\d+\.[A-Za-z0-9.-]+")  # Snakemake puts it on the command line that asks for the job's state
-# PBS Professional's Reference Guide, table of job states: queued, running, held, waiting, in transit, exiting,
-# suspended, suspended by keyboard use, begun (array). M, moved to another server, never changes here: not readable.
-ACTIVE = set("QRHWTESUB")
+# PBS Professional's Reference Guide, table of job states: queued, running, waiting, in transit, exiting, begun (array).
+# M, moved to another server, never changes here: not readable.
+ACTIVE = set("QRWTEB")
+HELD = set("HSU")  # held, suspended, suspended by keyboard use
+NEVER = re.compile(r"^\s*comment = .*Can Never Run", re.M | re.I)  # of a queued job, from the scheduler
 ENDED = set("FXC")  # finished, expired (subjob); Torque: completed
 # A server whose job_history_enable is off refuses -x (PBSE_JOBHISTNOTSET).
 NO_HISTORY = re.compile(r"not configured to maintain job history|illegal option|invalid option", re.I)
@@ -43,6 +45,8 @@ class Pbs(Scheduler):
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """``job_state`` and, for an ended job, ``Exit_status``; a server without history forgets ended jobs."""
         state = re.search(r"^\s*job_state = (\w)", output, re.M)
+        if exit_code == 0 and state and (state[1] in HELD or (state[1] == "Q" and NEVER.search(output))):
+            return State.HELD
         if exit_code == 0 and state and state[1] in ACTIVE:
             return State.RUNNING
         if exit_code == 0 and state and state[1] in ENDED:

@@ -1,0 +1,91 @@
+"""Every wait has an end: the calls that wait, found in the code, and what ends each."""
+
+import ast
+
+from study.core.paths import ROOT
+
+SCRIPTS = ROOT / "scripts"
+# By the end of a call's name.
+WAITING = {
+    "sleep", "_sleep", "wait", "waitid", "waitpid", "communicate", "select.select", "signal.pause", "result", "accept",
+    "recv", "readline", "stdin.read", "subprocess.run", "commands.run", "check_call", "check_output", "urlopen",
+    "retrieve", "wait_for", "thread.join", "reader.join", "copy.join",
+}  # fmt: skip
+# What ends the waits of each function, ``module:function``.
+ENDS = {
+    "a limit of its own": """
+        core.commands:end core.commands:run core.provenance:_git data.download:fetch data.loader_timing:_in_new_process
+        data.read_test:_fio instruments.calibration:measure instruments.power.telemetry:_answer
+        instruments.power.telemetry:_end launch.launch:_outlast_guards launch.own_name:_works launch.processes:_end
+        launch.run_directory:alone_in launch.supervision:_end launch.supervision:_wait launch.supervision:execute
+        machines.batch_systems.jobs:_asked machines.batch_systems.jobs:_submitted machines.guard:_guarded
+        machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped machines.host_check:check
+        machines.host_check:_conversation machines.host_check:_conversation.read machines.laboratory:set_rate
+        machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
+        machines.queues:_slurm_says machines.remote:_is_running machines.slurm_plugin:Mended._held_too_long
+        machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run machines.slurm_plugin:_squeue
+    """,
+    "the run's limits, which study.launch.supervision holds": """
+        launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
+        instruments.power.telemetry:sampled training.channel:Channel.__init__ training.channel:Channel.ask
+        training.channel:Channel.asked training.channel:Channel.gather training.channel:_connected
+        training.checkpoints:Writer.close training.ensemble.buffer:Queue.get training.ensemble.buffer:Queue.put
+        training.ensemble.consumption:_await training.ensemble.halving:Halving._await_decision
+        training.ensemble.ring:_waiting training.ensemble.sharing.base:ByMessages.agree
+        training.ensemble.simulated:Accelerator.compute training.ensemble.simulated:Accelerator.finish
+        training.ensemble.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin training.twin:Twin.evaluate
+    """,
+    "the end of ssh, which notices a lost host": "machines.remote:main",
+    "the end of the process that started this one": """
+        instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before launch.held_ports:main
+        machines.machine_lock:main machines.probe:main
+    """,
+    "work of this process, which is finite": """
+        data.text_table:Stream.blocks.next_block data.text_table:fill
+    """,
+    "none: it reads a file": """
+        data.conversion:_readable data.loaders:dask data.table_faults:hint data.text_table:column_names
+        instruments.heartbeats:_bytes_read
+    """,
+}
+
+
+def waits():
+    """{module:function} of every waiting call in the library."""
+    found = set()
+    for path in sorted((SCRIPTS / "study").rglob("*.py")):
+        module = ".".join(path.relative_to(SCRIPTS / "study").with_suffix("").parts)
+        found |= {f"{module}:{function}" for function in _in(ast.parse(path.read_text(encoding="utf-8")), "")}
+    return found
+
+
+def _in(node, function):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _in(child, f"{function}.{child.name}" if function else child.name)
+            continue
+        name = f".{ast.unparse(child.func)}" if isinstance(child, ast.Call) else ""
+        if any(name.endswith((f".{each}", f"_{each}")) for each in WAITING):
+            yield function or "<module>"
+        yield from _in(child, function)
+
+
+def test_every_wait_has_an_end():
+    named = [place for text in ENDS.values() for place in text.split()]
+    assert len(set(named)) == len(named), "named twice"
+    assert sorted(waits() - set(named)) == [], "say what ends each, in ENDS"
+    assert sorted(set(named) - waits()) == [], "no longer there"
+
+
+def test_programs_have_a_limit():
+    """`subprocess.run` waits for all that a program starts; `study.core.commands.run` does not."""
+    found = [
+        f"{path.name}: {ast.unparse(call)[:60]}"
+        for path in sorted((SCRIPTS / "study").rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) == "subprocess.run"
+        and "timeout" not in {each.arg for each in call.keywords}
+        and path.name != "probe.py"  # imports no other module; whoever starts it ends it
+    ]
+    assert found == []
