@@ -55,8 +55,11 @@ if not paths.is_same(paths.ROOT, FOLDER):
 
 if workflow.is_main_process:
     # Put back the file in which a profile names its machine, also for the jobs' own Snakemake.
-    hidden = profile_files.hidden(sys.argv[1:], os.environ, workflow.config_settings.configfiles)
-    config.update(profile_files.values(hidden, workflow.config_settings.overwrite_config))
+    try:
+        hidden = profile_files.hidden(sys.argv[1:], os.environ, workflow.config_settings.configfiles)
+        config.update(profile_files.values(hidden, workflow.config_settings.overwrite_config))
+    except StudyError as error:
+        raise WorkflowError(str(error)) from None
     workflow.config_settings.configfiles[:0] = hidden
 
 try:

@@ -17,7 +17,7 @@ import pytest
 from study.core import files, locks
 from study.core.errors import StudyError
 from study.launch import own_name, run_directory
-from study.machines import machine_lock, remote, slurm_plugin
+from study.machines import machine_lock, probe, remote, slurm_plugin
 
 HOLD = """
 import sys, time
@@ -143,6 +143,12 @@ def test_the_lock_of_a_listed_host_is_held_there(elsewhere, tmp_path, monkeypatc
         assert again.reason is None, "it is free again"
 
 
+def kill(processes):
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory):
     """A real sshd of this host, named ``there``: the folder with its files, among them ssh's ``config``."""
@@ -172,8 +178,7 @@ def sshd(tmp_path_factory):
         yield folder
     finally:
         subprocess.run(["ssh", "-F", folder / "config", "-O", "exit", "there"], capture_output=True)
-        for process in psutil.Process(daemon.pid).children(recursive=True):
-            process.kill()
+        kill(psutil.Process(daemon.pid).children(recursive=True))
         daemon.kill()
         daemon.wait()
 
@@ -189,8 +194,7 @@ def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch,
             assert locks.attempt(file.fileno()) is locks.Lock.TAKEN
         note = json.loads((sshd / "locks" / machine_lock.NAME).read_text())
         assert note["purpose"] == f"mine, started on {socket.gethostname()}"
-        for process in daemon.children(recursive=True):
-            process.kill()  # the link is lost
+        kill(daemon.children(recursive=True))  # the link is lost
         with machine_lock.alone("after it", 10) as again:
             ours(f"{held.host}: held; free {again.waited_s:.1f} s after the link was lost")
             assert (held.reason, again.reason) == (None, None)
@@ -217,8 +221,7 @@ def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, t
         assert f"{remote.LOST} there" in said
     finally:
         process.kill()
-        for each in sessions:
-            each.kill()
+        kill(sessions)
 
 
 @pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP", "EINVAL", "EIO", "EBADF"])
@@ -252,24 +255,50 @@ def test_a_lock_that_another_process_holds_is_not_missing(tmp_path):
 def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch, ours):
     name = "gpu-4711.invalid"
     monkeypatch.setattr(socket, "gethostname", lambda: name)
-    monkeypatch.setattr(own_name, "resolves", lambda _: False)
+    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
     try:
         with own_name.made_known() as before:
             found = subprocess.run([*before, "getent", "hosts", name], capture_output=True, text=True).stdout
     except StudyError as error:  # where nothing may be mounted
         found = str(error)
-        assert f"{name}, does not resolve, and Gloo needs it: add '127.0.0.1 {name}' to /etc/hosts" in found
+        assert (
+            f"{name}, does not resolve to an address of this host, and Gloo needs it: put '127.0.0.1 {name}' into"
+            in found
+        )
     else:
         assert found.startswith("127.0.0.1")
     ours(found.strip())
 
 
 def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
-    monkeypatch.setattr(own_name, "resolves", lambda _: False)
+    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
     monkeypatch.setattr(own_name, "_works", lambda _: False)
-    words = "does not resolve, and Gloo needs it: add '127.0.0.1"
+    words = "does not resolve to an address of this host, and Gloo needs it: put '127.0.0.1"
     with pytest.raises(StudyError, match=words), own_name.made_known():
         pass
+
+
+@pytest.mark.case("hostname-of-another-address", source="pytorch/pytorch#20380, our own", right="loopback, or one line")
+@pytest.mark.parametrize(("address", "is_own"), [("203.0.113.7", False), ("2001:db8::7", False), ("0.0.0.0", False),
+                                                 ("127.0.1.1", True)])  # fmt: skip
+def test_a_name_of_an_address_that_this_host_does_not_have_is_not_its_own(monkeypatch, ours, address, is_own):
+    found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    ours(f"own: {probe.is_own_name('name')}")
+    assert probe.is_own_name("name") is is_own
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+def test_an_old_entry_of_the_own_name_does_not_count(monkeypatch, tmp_path):
+    old = tmp_path / "hosts"
+    old.write_text("127.0.0.1 localhost\n203.0.113.7 here here.example.org  # the network at home\n")
+    monkeypatch.setattr(own_name, "HOSTS", old)
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
+    monkeypatch.setattr(own_name, "_works", lambda _: True)
+    with own_name.made_known() as before:
+        (hosts,) = [word.split("--bind ")[1].split()[0] for word in before if "--bind" in word]
+        assert Path(hosts).read_text() == "127.0.0.1 localhost\n127.0.0.1 localhost here\n"
 
 
 def test_a_name_that_resolves_changes_no_launch_line(monkeypatch):

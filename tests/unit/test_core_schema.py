@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 import pytest
 import yaml
 from hypothesis import given, settings
+from snakemake.cli import parse_config
 
-from study.core import checked, core_schema
+from study.core import checked, configuration, core_schema
 from study.core.errors import StudyError
 from study.core.files import parsed_json, read_json, write_json
 
@@ -123,6 +124,64 @@ def test_what_earlier_versions_wrote_is_read_back(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "earlier.yaml"
     file.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     assert checked.load_yaml(file, earlier=True) == content
+
+
+@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@given(text=PIECES)
+def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):
+    """Texts are taken as they were typed, whatever Snakemake makes of them; others as in a file."""
+    made = parse_config([f"account={text}", f"keep_versions={text}"])
+    typed = [f"account={text}", f"keep_versions={text}"]
+    found = configuration.as_meant({"account": made["account"]}, [], typed[:1], made)
+    assert found == {"account": text.strip("'\"")}
+    file = tmp_path_factory.getbasetemp() / "config.yaml"
+    file.write_text(f"keep_versions: {text}\n", encoding="utf-8")
+    if not is_plain(text):
+        return
+    outcomes = []
+    for read in (
+        lambda: configuration.as_meant({"keep_versions": made["keep_versions"]}, [], typed[1:], made)["keep_versions"],
+        lambda: checked.load_yaml(file)["keep_versions"],
+    ):
+        try:
+            outcomes.append(repr(read()))
+        except StudyError as error:
+            outcomes.append(str(error).partition("keep_versions: ")[2])
+    assert outcomes[0] == outcomes[1]
+
+
+INVISIBLE = {
+    "epochs: 10\u00a0": "line 1: epochs: 10<U+00A0> has an invisible character (U+00A0); write a blank, or put",
+    "epochs:\u00a010": "line 1: epochs:<U+00A0>10 has an invisible character (U+00A0)",
+    "\u00a0epochs: 10": "line 1: <U+00A0>epochs has an invisible character (U+00A0)",
+    "study: laptop\u200b": "line 1: study: laptop<U+200B> has an invisible character (U+200B)",
+    "a: x\n \u00a0b": "has an invisible character (U+00A0)",
+}
+
+
+@pytest.mark.parametrize("text", INVISIBLE)
+def test_blanks_that_are_none_are_refused(tmp_path, text):
+    (tmp_path / "a.yaml").write_text(f"{text}\n", encoding="utf-8")
+    with pytest.raises(StudyError, match=re.escape(INVISIBLE[text])):
+        checked.load_yaml(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("text", ["«\u00a0mot\u00a0»", "'10\u00a0'", "5\u00a0%"])
+def test_blanks_that_belong_to_a_text_are_read(tmp_path, text):
+    (tmp_path / "a.yaml").write_text(f"key: {text}\n", encoding="utf-8")
+    assert checked.load_yaml(tmp_path / "a.yaml") == {"key": text.strip("'")}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("epochs: 3\n".encode("utf-16"), "is text in UTF-16.*iconv"),
+     (b"a: 1\nb: caf\xe9\n", "see line 2; save it as UTF-8"),
+     (b"\x1f\x8b\x08\0\0\0\0\0\0\3", "is .*gzip")],
+)  # fmt: skip
+def test_a_file_in_another_encoding_is_named(tmp_path, content, words):
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(StudyError, match=words):
+        checked.load_yaml(tmp_path / "a.yaml")
 
 
 REFUSED = {

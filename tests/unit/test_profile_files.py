@@ -19,6 +19,7 @@ THETA = ROOT / "profiles" / "theta" / "machine.yaml"
         ("-n --profile theta", {}, [THETA], []),
         ("-n --profile local --configfile my.yaml", {}, ["my.yaml"], []),
         ("-n --configfile my.yaml", {}, ["my.yaml"], []),
+        ("-n --profile local --workflow-profile profiles/theta --configfile my.yaml", {}, ["my.yaml"], [THETA]),
         ("-n --profile none --configfile my.yaml", {}, ["my.yaml"], []),
     ],
 )

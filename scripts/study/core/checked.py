@@ -15,6 +15,7 @@ from jsonschema.exceptions import ValidationError
 
 from study.core import core_schema
 from study.core.errors import StudyError
+from study.core.file_kinds import kind_of
 from study.core.files import read_json
 from study.core.paths import CONFIG, ROOT, within
 
@@ -86,6 +87,10 @@ def read(path: Path, earlier: bool = False) -> tuple[Any, yaml.Node | None]:
         tree, content = _parsed(text, path, earlier)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        kind, line = kind_of(path), error.object[: error.start].count(b"\n") + 1
+        what = f"{kind.name}; {kind.remedy}" if kind else f"not text in UTF-8, see line {line}; save it as UTF-8"
+        raise StudyError(f"{shown(path)}: is {what}") from None
     except (yaml.YAMLError, *NOT_READ) as error:  # ValueError also for text that is not UTF-8
         raise StudyError(f"{shown(path)}: {_parser_words(error)}") from None
     except RecursionError:
@@ -350,6 +355,8 @@ def _refuse_unclear(node: yaml.Node | None, path: Path, place: tuple[str | int, 
 def _refuse_as_key(key: yaml.Node, seen: set[str], where: str) -> None:
     if not isinstance(key, yaml.ScalarNode):
         raise StudyError(f"{where}a key must be a plain name")
+    if not key.style and (found := core_schema.MISPLACED.search(key.value)):
+        raise StudyError(f"{where}{core_schema.invisible(found[0], key.value)}")
     if key.tag not in (core_schema.TEXT, core_schema.MERGE):
         raise StudyError(f"{where}the key {core_schema.short(key.value)} is not a text; put it in quotes")
     if key.value in seen:

@@ -17,6 +17,9 @@ TAG = "tag:yaml.org,2002:"
 NULL, BOOL, INT, FLOAT, TEXT, MERGE = (TAG + kind for kind in ("null", "bool", "int", "float", "str", "merge"))
 AMBIGUOUS = TAG + "ambiguous"
 DIGITS, LINE_ENDS = "0123456789", "[\x85\u2028\u2029\ufeff]"
+# Blanks that are none in YAML, and characters without a width; editors and web pages put them in the place of blanks.
+INVISIBLE = "[\u00a0\u1680\u180e\u2000-\u200f\u202f\u205f\u2060\u3000\ufeff]"
+MISPLACED = re.compile(f"(?:^|(?<=[ :])){INVISIBLE}|{INVISIBLE}$")
 # {tag: regular expression} of the plain scalars that are no texts.
 CORE: Mapping[str, str] = {
     NULL: r"~|null|Null|NULL|",
@@ -126,6 +129,8 @@ def fault(node: yaml.Node) -> str | None:
     if not isinstance(node, yaml.ScalarNode):
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
         return None if node.tag == TAG + kind else _foreign(node.tag)
+    if not node.style and (found := MISPLACED.search(node.value)):
+        return invisible(found[0], node.value)
     if node.tag in (TEXT, MERGE):
         return None
     if node.tag not in (*CORE, AMBIGUOUS):
@@ -138,6 +143,12 @@ def fault(node: yaml.Node) -> str | None:
     if node.tag == FLOAT and not _fits_a_float(node.value):
         return f"{short(node.value)} is too large or too small for a number of 64 bits"
     return None
+
+
+def invisible(character: str, text: str) -> str:
+    """Why a plain scalar with an invisible character at its begin, its end or after a blank or colon is refused."""
+    shown = short(text.replace(character, f"<U+{ord(character):04X}>"))
+    return f"{shown} has an invisible character (U+{ord(character):04X}); write a blank, or put the text in quotes"
 
 
 def short(text: str) -> str:

@@ -1,4 +1,7 @@
-"""A host whose own name does not resolve, such as many containers: Gloo looks it up and crashes (exit code 139).
+"""A host whose own name does not lead to it: Gloo looks it up and crashes.
+
+In many containers the name does not resolve (exit code 139). On a laptop in another network, or with an old entry in
+``/etc/hosts``, it resolves to an address that the host does not have (exit code 134).
 
 Where this user may, the ranks get an ``/etc/hosts`` of their own, in which the name is loopback. It is mounted in a
 namespace that only they see (unshare(1), mount_namespaces(7)). Elsewhere the run is refused before it starts.
@@ -15,42 +18,36 @@ from tempfile import TemporaryDirectory
 
 from study.core import commands
 from study.core.errors import StudyError
+from study.machines import probe
 
 HOSTS = Path("/etc/hosts")
 ADDRESS = "127.0.0.1"
 ANSWER_S = 30
 
 
-def resolves(name: str) -> bool:
-    """Whether this host finds an address of that name."""
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def made_known() -> Iterator[list[str]]:
-    """What goes before a command whose processes look up this host's own name; nothing where it resolves.
+    """What goes before a command whose processes look up this host's own name; nothing where it leads to this host.
 
     Raises:
-        StudyError: it does not resolve, and this user may not mount anything.
+        StudyError: it does not, and this user may not mount anything.
     """
     name = socket.gethostname()
-    if resolves(name):
+    if probe.is_own_name(name):
         yield []
         return
     with TemporaryDirectory(prefix="study-hosts-") as folder:
         hosts = Path(folder) / "hosts"
-        known = HOSTS.read_text(errors="replace") if HOSTS.exists() else ""
-        hosts.write_text(f"{known.rstrip()}\n{ADDRESS} localhost {name}\n")
+        known = HOSTS.read_text(errors="replace").splitlines() if HOSTS.exists() else []
+        others = [line for line in known if name not in line.partition("#")[0].split()]
+        hosts.write_text("\n".join([*others, f"{ADDRESS} localhost {name}", ""]))
         hosts.chmod(0o644)
         before = _with_hosts(hosts)
         if not _works([*before, "getent", "hosts", name]):
             raise StudyError(
-                f"this host's own name, {name}, does not resolve, and Gloo needs it: add '{ADDRESS} {name}' to "
-                f"{HOSTS}, or start the container with that entry (docker run --add-host {name}:{ADDRESS})"
+                f"this host's own name, {name}, does not resolve to an address of this host, and Gloo needs it: put "
+                f"'{ADDRESS} {name}' into {HOSTS}, or "
+                f"start the container with that entry (docker run --add-host {name}:{ADDRESS})"
             )
         yield before
 
@@ -63,6 +60,6 @@ def _with_hosts(hosts: Path) -> list[str]:
 
 def _works(line: list[str]) -> bool:
     try:
-        return commands.run(line, ANSWER_S).returncode == 0
+        return commands.run(line, ANSWER_S).stdout.startswith(f"{ADDRESS} ")
     except (OSError, subprocess.TimeoutExpired):
         return False

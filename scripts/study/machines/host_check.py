@@ -120,7 +120,7 @@ def is_here(host: str) -> bool:
         addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    own = {address for _, (address, _) in probe.interfaces()}
+    own = {"::1", *(address for _, (address, _) in probe.interfaces())}
     return any(str(address).startswith("127.") or address in own for address in addresses)
 
 
@@ -226,7 +226,8 @@ def _problems(name: str, found: Facts | str, here: Facts) -> Iterator[str]:
         return
     if not found["resolves"]:
         own = found["hostname"]
-        yield f"{name}: its own name, {own}, does not resolve there; add it to /etc/hosts on {name}"
+        why = "does not resolve there, or to an address that it does not have"
+        yield f"{name}: its own name, {own}, {why}; correct it in /etc/hosts on {name}"
     if not found["sees_token"]:
         yield f"{name}: does not see the results folder; it must be on a file system that all hosts share"
     commits = {found["commit"], here["commit"]} - {""}  # empty where git is not installed

@@ -131,7 +131,8 @@ def _taken(purpose: str, limit_s: float) -> Held:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             return _without(f"{file}: {error.strerror}", str(file))
-        of_file, of_name, sockets = locks.attempt(descriptor), locks.Lock.TAKEN, []
+        of_file, of_name = locks.attempt(descriptor), locks.Lock.TAKEN
+        sockets: list[socket.socket] = []
         is_file = _is_the_file(descriptor, file)
         if is_file and of_file is not locks.Lock.TAKEN:
             of_name, sockets = locks.claim(_name(), _as_note(limit_s))

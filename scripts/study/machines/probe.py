@@ -40,7 +40,7 @@ def answer(request: dict) -> dict:
     reached = os.environ.get("SSH_CONNECTION", "").split()  # addresses and ports of both ends
     return {
         "hostname": name,
-        "resolves": _resolves(name),
+        "resolves": is_own_name(name),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "cpu": _cpu_model(),
         **_core_facts(),
@@ -64,9 +64,20 @@ def _core_facts() -> dict:
     return cores.facts()
 
 
-def _resolves(name: str) -> bool:
+def is_own_name(name: str) -> bool:
+    """Whether a name leads to an address of this host: Gloo binds to the first one that it can."""
     try:
-        socket.getaddrinfo(name, None)
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    address = next((address for family, _, _, _, address in found if _can_bind(family, address)), ("0.0.0.0",))  # noqa: S104
+    return address[0] not in ("0.0.0.0", "::")  # noqa: S104  a name that stands for no address
+
+
+def _can_bind(family: int, address: tuple) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as one:
+            one.bind(address)
     except OSError:
         return False
     return True

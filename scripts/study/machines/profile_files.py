@@ -27,17 +27,26 @@ def hidden(arguments: Sequence[str], variables: Mapping[str, str], given: Iterab
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--profile", default=variables.get("SNAKEMAKE_PROFILE", ""))
-    name = parser.parse_known_args(arguments)[0].profile
-    places = [Path(name), Path("profiles", name)] if name else []
-    with contextlib.suppress(RuntimeError):  # a user without a home
-        places += [Path.home() / ".config" / "snakemake" / name] if name else []
-    profile = next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
-    if profile is None:
-        return []
-    named = checked.load(profile, PROFILE).get("configfile", [])
-    files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
+    parser.add_argument("--workflow-profile", default="")
+    asked = parser.parse_known_args(arguments)[0]
+    files: list[Path] = []
+    for name in (asked.profile, asked.workflow_profile):  # the second goes over the first, key by key
+        if profile := _file_of(name):
+            named = checked.load(profile, PROFILE).get("configfile")
+            if named is not None:
+                files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
     others = list(given)
     return [file for file in files if file not in others and not any(is_same(file, other) for other in others)]
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of the profile of this name, or in this folder; None without one."""
+    if not name:
+        return None
+    places = [Path(name), Path("profiles", name)]
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        places.append(Path.home() / ".config" / "snakemake" / name)
+    return next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
 
 
 def values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:

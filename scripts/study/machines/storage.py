@@ -21,7 +21,8 @@ def folders(machine: dict[str, Any]) -> dict[str, str]:
 def data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -> str:
     """The folder from which a run with ``storage: NAME`` and ``lustre_stripes: N`` reads.
 
-    usual: ``data_dir`` of the configuration. Raises `StudyError` if the machine has no such storage.
+    usual: ``data_dir`` of the configuration. Raises `StudyError` if the machine has no such storage, or one with braces
+    in its path.
     """
     known = folders(machine)
     if name != DEFAULT and name not in known:
@@ -30,6 +31,9 @@ def data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -
             f"storage: {name!r} is not under storage in config/machines/{machine['name']}.yaml; known: {told}"
         )
     folder = usual if name == DEFAULT else known[name]
+    if name != DEFAULT and set("{}") & set(UNSET.sub("", folder)):
+        why = "Snakemake takes braces for its own; set its variables to folders without them"
+        raise StudyError(f"storage: {name}: {folder} in config/machines/{machine['name']}.yaml: {why}")
     return f"{folder}/{STRIPED}{stripes}" if stripes else folder
 
 
