@@ -82,6 +82,7 @@ try:
     ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
     OF_FINDINGS = sources.of_findings(STUDY)
+    sources.check_further(STUDY)
     plan.check_files(STUDY)
     plan.check_storage(STUDY, MACHINE)
     mechanisms.declared()

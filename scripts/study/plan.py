@@ -164,8 +164,6 @@ def _without_verdict(study: Study) -> list[str]:
         )
     if study.screening_blocks and (why := tuner.unanswerable(study)):
         lines.append(why)
-    if study.screening_blocks and not compared:
-        lines.append("screening_blocks is for make tune, and no grid has tuning: leave it out")
     return [f"  Warning: {line}" for line in lines]
 
 

@@ -57,6 +57,9 @@ tables: [scaling]
 def planned(**changed):
     content = yaml.safe_load(STUDY)
     content["runs"][0] |= changed
+    named, lists = changed.get("members"), content.pop("members")
+    if named is not None:
+        content["members"] = {named: lists[named]} if named in lists else lists
     return expand("test", content, "test.yaml").runs
 
 

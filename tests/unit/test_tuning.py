@@ -105,7 +105,6 @@ def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
       "8 screening and 2 held-out blocks at most, and make tune needs 3 of each: set repeats to 11 or more in the "
       "grids with tuning, or screening_blocks to 3"),
      ({"repeats": 10, "screening_blocks": 12}, "10 screening and 0 held-out blocks at most"),
-     ({"screening_blocks": 3, "tuning": None}, "no grid has tuning: leave it out"),
      ({"repeats": 6, "epochs": 1}, "3 arms of tuning with one epoch a rank")],
 )  # fmt: skip
 def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words):
@@ -116,6 +115,13 @@ def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words
     content = {**copy.deepcopy(STUDY), "runs": [grid], **blocks}
     told = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {})
     assert words is None and "Warning" not in told or words is not None and f"{words}" in told
+
+
+def test_screening_blocks_without_arms_are_refused():
+    grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
+    content = {**copy.deepcopy(STUDY), "runs": [grid], "screening_blocks": 3}
+    with pytest.raises(StudyError, match="screening_blocks: is for make tune, and no grid has tuning; leave it out"):
+        expansion.expand("test", content, "test.yaml")
 
 
 @pytest.mark.parametrize(("blocks", "words"), [(4, "2 screening and 2 held-out blocks at most"), (5, "3 screening"),

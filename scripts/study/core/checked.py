@@ -166,6 +166,11 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
         raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{said}")
 
 
+def as_written(value: Any) -> str:
+    """A value as YAML has it, in a message."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def shown(path: str | Path) -> str:
     """``path`` as in messages: relative to the repository, or to the folder one works in, if it is inside."""
     inside = (within(path, folder) for folder in (ROOT, Path.cwd()))

@@ -25,6 +25,8 @@ SET = {
     "PYTHONNOUSERSITE": "1",  # no packages of the user's home
     "KERAS_HOME": os.devnull,  # holds no keras.json, which would set the layout, number type and epsilon of models
 }
+# Of each rank, by the run itself: `study.launch.variables`, so that a machine's file cannot set them.
+OF_RUNS = (*SET, "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "STUDY_")
 # Begins of names of variables that a site needs to run at all. They are kept, and the record shows them.
 RECORDED = ("LD_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "MV2_", "HDF5_")
 ALWAYS_TOLD = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: records of earlier versions tell none

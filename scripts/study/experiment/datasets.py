@@ -41,6 +41,8 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     benchmark = models.get(name, spec)
     _check_source(definition["source"], benchmark, name, place)
     checked.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
+    if "momentum" in spec and spec["optimizer"] != "sgd":
+        raise StudyError(f"{_file_of(name)}: momentum: optimizer: {spec['optimizer']} does not take it; leave it out")
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
     _check_read(definition, place)

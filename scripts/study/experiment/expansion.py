@@ -57,6 +57,7 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
     _refuse_two_targets(used, where)
+    _refuse_unused(content, runs, used, where)
     if not used:
         raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
     return Study(
@@ -87,6 +88,21 @@ def _refuse_two_targets(used: list[Dataset], where: str) -> None:
             )
 
 
+def _refuse_unused(content: dict[str, Any], runs: tuple[PlannedRun, ...], used: list[Dataset], where: str) -> None:
+    """Raise `StudyError` for a dataset or a list of members that nothing uses: a grid may mean it and use another."""
+    keys = {each.key for each in used}
+    for name in content["datasets"]:
+        if used and name not in keys:
+            why = f"no grid or loading measurement uses it; give one dataset: {name}, or leave it out"
+            raise StudyError(f"{where}: datasets.{name}: {why}")
+    named = {name for grid in content["runs"] for name in _several(grid.get("members", []))}
+    for name in content.get("members", {}):
+        if runs and name not in named:
+            raise StudyError(f"{where}: members.{name}: no grid uses it; give one members: {name}, or leave it out")
+    if "screening_blocks" in content and not any(run.arms for run in runs):
+        raise StudyError(f"{where}: screening_blocks: is for make tune, and no grid has tuning; leave it out")
+
+
 def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
     """The further results; raises `StudyError` if a machine or study does not exist. The studies are not expanded."""
     for index, entry in enumerate(entries):
@@ -105,7 +121,12 @@ def _runs(
     runs: dict[tuple, PlannedRun] = {}
     parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
-        for run in _grid_runs(grid, datasets, members, f"{where}: runs[{index}]"):
+        found = list(_grid_runs(grid, datasets, members, place := f"{where}: runs[{index}]"))
+        feasibility.refuse_idle(found, (name for name in grid if name in PARAMETERS), place)
+        for name, changes in grid.get("tuning", {}).items():
+            of_arm = [run for run in found if run.arms and run.arms[0].name == name]
+            feasibility.refuse_idle(of_arm, changes, f"{place}.tuning.{name}")
+        for run in found:
             runs[run.key] = _merged(runs[run.key], run) if run.key in runs else run
             if "part" in grid:
                 parts.setdefault(grid["part"], {})[run.key] = run

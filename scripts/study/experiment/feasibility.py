@@ -1,7 +1,9 @@
 """Refuse points that cannot run, or that would differ from the papers' method, before anything is submitted."""
 
 import math
+from collections.abc import Iterable
 
+from study.core import checked
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
@@ -16,6 +18,25 @@ def check(run: PlannedRun, place: str) -> None:
         reason = parameter.refuse(run) if parameter.refuse else None
         if reason:
             raise StudyError(f"{place}.{name}: {reason}")
+
+
+def refuse_idle(runs: Iterable[PlannedRun], keys: Iterable[str], place: str) -> None:
+    """Raise `StudyError` for one of ``keys`` that has no effect in any run with another value than the default.
+
+    Args:
+        runs: of a grid, or of one of its arms.
+        keys: that the grid or the arm gives.
+        place: of it, for messages.
+    """
+    runs = list(runs)
+    for parameter in (PARAMETERS[name] for name in keys):
+        changed = [run for run in runs if run[parameter.name] != parameter.default]
+        if parameter.idle is None or not changed:
+            continue
+        reasons = [parameter.idle(run) for run in changed]
+        if all(reasons):
+            value = checked.as_written(changed[0][parameter.name])
+            raise StudyError(f"{place}.{parameter.name}: {value} has no effect: {reasons[0]}; leave it out")
 
 
 def _check_epochs(run: PlannedRun, place: str) -> None:

@@ -154,6 +154,8 @@ class Parameter:
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         refuse_on: from a `PlannedRun` and a machine's file to the reason why the machine cannot have its value, or
             None. Such a run can be planned, but not started there.
+        idle: from a `PlannedRun` to the reason why another value than the default has no effect in it, or None. A grid
+            or an arm in which that holds for all runs with such a value is refused; a sweep may contain such runs.
         is_repeat: whether runs that differ in it are repeats of one point.
         observes: whether runs with another value than the default give no timings: they are observed more closely, or
             only emulate what is timed.
@@ -168,6 +170,7 @@ class Parameter:
     label: str = ""
     refuse: Refusal | None = None
     refuse_on: RefusalOn | None = None
+    idle: Refusal | None = None
     is_repeat: bool = False
     observes: bool = False
 

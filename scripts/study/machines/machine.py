@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from study.core import checked, configuration
-from study.core.environment import SET
+from study.core.environment import OF_RUNS
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
 from study.machines import host_file, launchers
@@ -31,6 +31,7 @@ def load(name: str) -> dict[str, Any]:
         _check_memory_mode(content)
         _check_power_model(content.get("power_model"))
         _check_environment(content.get("environment", {}))
+        _check_idle(content, _own_keys(name))
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
@@ -76,12 +77,34 @@ def _check_queue(queue: dict[str, Any]) -> None:
 def _check_environment(environment: dict[str, str]) -> None:
     """Refuse variables by which a run would be another than its record says: traced, tuned, with foreign packages."""
     for variable in environment:
-        if variable in (*SET, "PYTHONPATH", "PYTHONHOME"):
+        if variable in ("PYTHONPATH", "PYTHONHOME"):
             why = "ranks use this Python's own packages and settings only; leave it out"
             raise StudyError(f"environment: {variable}: {why}")
+        if variable.startswith(OF_RUNS):
+            raise StudyError(f"environment: {variable}: has no effect: each run sets it itself; leave it out")
         for prefix, key in (("HOROVOD_TIMELINE", "trace"), ("HOROVOD_AUTOTUNE", "autotune")):
             if variable.startswith(prefix):
                 raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")
+
+
+def _own_keys(name: str) -> set[str]:
+    """The keys of a machine's own file, without those of its base."""
+    return set(checked.load(configuration.files("machines")[name], {"type": "object"}))
+
+
+def _check_idle(content: dict[str, Any], own: set[str]) -> None:
+    """Refuse keys of a machine's own file that have no effect beside its other keys. own: those of the file itself."""
+    reads = bool(content["power_sensors"] or "power_model" in content)
+    idle = {
+        "nodes": "hosts" in content and "each host is a node of its own",
+        "ranks_per_node": "hosts" in content and "hosts say how many ranks each has",
+        "sampling_hz": not reads and "there are no power_sensors and no power_model to sample",
+        "stall_limit_s": content.get("stall_limit_s", 0) >= content["time_limit_s"]
+        and f"a run is ended before, after time_limit_s: {content['time_limit_s']}",
+    }
+    for key, why in idle.items():
+        if why and key in own:
+            raise StudyError(f"{key}: {content[key]:g} has no effect: {why}; leave it out")
 
 
 def declared(name: str) -> dict[str, Any] | None:

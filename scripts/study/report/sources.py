@@ -73,6 +73,18 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Source
     return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else (), further)
 
 
+def check_further(study: Study) -> None:
+    """Raise `StudyError` for further results that no table or figure of the study shows."""
+    tables = (TABLES[name].reads_further for name in study.tables if name in TABLES)
+    figures = (KINDS[kind].reads_further for name in study.figures if (kind := describe(name).kind) in KINDS)
+    if study.further and not any((*tables, *figures)):
+        able = sorted(name for name, kind in TABLES.items() if kind.reads_further)
+        raise StudyError(
+            f"config/studies/{study.name}.yaml: further_results: no table or figure of the study shows them; add one, "
+            f"such as the table {able[0]}, or leave further_results out"
+        )
+
+
 def of_findings(study: Study) -> Sources:
     """The `Sources` of all findings of a study; raises `StudyError` for an unknown one, or one without runs for it."""
     used: dict[str, PlannedRun] = {}

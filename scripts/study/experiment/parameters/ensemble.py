@@ -192,6 +192,11 @@ def _simulated_samples_per_s(run: PlannedRun) -> str | None:
     return None
 
 
+def _untrained(run: PlannedRun) -> str | None:
+    is_input_only = run["measure"] == "peak_throughput"
+    return "with measure: peak_throughput nothing computes" if is_input_only else None
+
+
 def _on_member_lag(run: PlannedRun) -> str | None:
     if run["on_member_lag"] == "read_alone" and run["input_sharing"] == "duplicated":
         return "read_alone: with input_sharing: duplicated every member reads alone anyway; use wait"
@@ -368,6 +373,7 @@ declare(
         "nothing is trained; such a run gives rates and times of the input only.",
         default="measured",
         observes=True,
+        idle=_untrained,
     )
 )
 
@@ -380,6 +386,7 @@ declare(
         unit="samples/s",
         label="simulated rate (samples/s)",
         refuse=_simulated_samples_per_s,
+        idle=_untrained,
     )
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from study.core.wording import counted
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import at_default, declare, not_stated_by, of_all_papers
+from study.experiment.parameters.registry import at_default, declare, idle_alone, not_stated_by, of_all_papers
 from study.machines import launchers
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ declare(
         unit="MiB",
         papers=NO_VALUE,
         label="fusion threshold (MiB)",
+        idle=idle_alone,
     )
 )
 
@@ -96,6 +97,7 @@ declare(
         unit="ms",
         papers=NO_VALUE,
         label="cycle time (ms)",
+        idle=idle_alone,
     )
 )
 
@@ -110,6 +112,7 @@ declare(
         papers=NO_VALUE,
         label="response cache (tensors)",
         refuse=_cache,
+        idle=idle_alone,
     )
 )
 
@@ -146,6 +149,7 @@ declare(
         default="none",
         papers=of_all_papers("none"),
         refuse=_compression,
+        idle=idle_alone,
     )
 )
 

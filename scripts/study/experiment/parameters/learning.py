@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Choice, Count, Number, Parameter
-from study.experiment.parameters.registry import declare, of_all_papers
+from study.experiment.parameters.registry import (
+    declare,
+    first_reason,
+    idle_in_one_rank,
+    idle_untrained,
+    of_all_papers,
+)
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -63,6 +69,18 @@ def _plateau(run: PlannedRun) -> str | None:
     return None
 
 
+def _never_on_a_plateau(run: PlannedRun) -> str | None:
+    epochs, run_epochs = run["plateau_epochs"], run.epochs_per_rank
+    return f"no plateau of {epochs} epochs fits in {run_epochs} epochs of a rank" if epochs >= run_epochs else None
+
+
+def _never_reduced(run: PlannedRun) -> str | None:
+    epochs = run["decay_epochs"]
+    if run["learning_rate_decay"] == "step" and epochs >= run.epochs_per_rank:
+        return f"the first reduction would be after {epochs} epochs, and a rank trains {run.epochs_per_rank}"
+    return None
+
+
 declare(
     Parameter(
         "learning_rate_scaling",
@@ -80,6 +98,7 @@ declare(
         "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
         default=0.0,
         papers={"icpp2019": 0.0, "sc18": 0.0},
+        idle=idle_untrained,
     )
 )
 
@@ -92,6 +111,7 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="warm-up epochs",
         refuse=_warmup,
+        idle=first_reason(idle_in_one_rank, idle_untrained),
     )
 )
 
@@ -106,6 +126,7 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="epochs to a reduction on a plateau",
         refuse=_plateau,
+        idle=first_reason(_never_on_a_plateau, idle_untrained),
     )
 )
 
@@ -118,6 +139,7 @@ declare(
         default="none",
         papers={"icpp2019": "none", "sc18": "none"},
         refuse=_by_layer,
+        idle=idle_untrained,
     )
 )
 
@@ -144,6 +166,7 @@ declare(
         default="none",
         papers=of_all_papers("none"),
         refuse=_decay,
+        idle=first_reason(_never_reduced, idle_untrained),
     )
 )
 

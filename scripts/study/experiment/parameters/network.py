@@ -1,7 +1,7 @@
 """Keys of the network between the hosts."""
 
 from study.experiment.parameter import Count, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameters.registry import declare, idle_alone
 
 declare(
     Parameter(
@@ -12,5 +12,6 @@ declare(
         unit="Mbit/s",
         papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
         label="link rate (Mbit/s)",
+        idle=idle_alone,
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from study.core.wording import counted
 from study.experiment.parameter import Count, Flag, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
@@ -80,6 +81,18 @@ def _gradient_noise(run: PlannedRun) -> str | None:
     return None
 
 
+def _never_written(run: PlannedRun) -> str | None:
+    every, epochs = run["checkpoint_epochs"], run.epochs_per_rank
+    return f"none is written: a rank trains {counted(epochs, 'epoch')}" if every > epochs else None
+
+
+def _never_measured(run: PlannedRun) -> str | None:
+    if run.trained_ranks == 1:
+        return "it compares the gradients of two ranks or more"
+    every, steps = run["gradient_noise_every"], run.steps
+    return f"the run has {counted(steps, 'step')}" if steps is not None and every > steps else None
+
+
 declare(
     Parameter(
         "straggler_loads",
@@ -100,6 +113,7 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="epochs between checkpoints",
         refuse=_checkpoints,
+        idle=_never_written,
     )
 )
 
@@ -160,6 +174,7 @@ declare(
         papers={"icpp2019": 0, "sc18": 0},
         label="steps between measurements of the gradient noise",
         refuse=_gradient_noise,
+        idle=_never_measured,
     )
 )
 

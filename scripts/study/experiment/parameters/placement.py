@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from study.data.loaders import LOADERS
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.registry import declare, of_all_papers
 
@@ -34,6 +35,13 @@ def _communication_cores_on(run: PlannedRun, machine: Mapping[str, Any]) -> str 
 def _stripes_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if run["lustre_stripes"] and machine.get("file_system") != "lustre":
         return f"{machine['name']} has no file_system: lustre in its file; use 0"
+    return None
+
+
+def _own_files(run: PlannedRun) -> str | None:
+    reads = LOADERS[run["loader"]].reads if run["loader"] in LOADERS else None
+    if run.dataset.definition["source"] == "path" and reads == "raw":
+        return f"loader: {run['loader']} reads your own files from where they are"
     return None
 
 
@@ -73,5 +81,6 @@ declare(
         papers=of_all_papers(0),
         label="Lustre stripes",
         refuse_on=_stripes_on,
+        idle=_own_files,
     )
 )

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from study.core.registry import Registry
-from study.experiment.parameter import NOT_STATED, Parameter
+from study.experiment.parameter import NOT_STATED, Parameter, Refusal
 
 PARAMETERS: Registry[Parameter] = Registry("grid key")
 
@@ -27,6 +27,28 @@ def not_stated_by(*papers: str) -> dict[str, str]:
 def at_default(run: Any, name: str) -> bool:
     """Whether a run (``run[key]`` is a key's value) has a key's default value."""
     return run[name] == PARAMETERS[name].default
+
+
+def idle_alone(run: Any) -> str | None:
+    """Why a key of the communication has no effect in a run, or None."""
+    return "one rank has no communication" if run.gpus == 1 and not run["servers"] else None
+
+
+def idle_in_one_rank(run: Any) -> str | None:
+    """Why a key of how ranks train together has no effect in a run, or None; each member of an ensemble is asked it."""
+    return "one rank trains alone" if run.trained_ranks == 1 and run["ensemble"] == 1 else None
+
+
+def idle_untrained(run: Any) -> str | None:
+    """Why a key of the learning rate or of the model's computation has no effect in a run, or None."""
+    if run["measure"] == "peak_throughput":
+        return "with measure: peak_throughput nothing is trained"
+    return "with compute: simulated nothing is trained" if run["compute"] == "simulated" else None
+
+
+def first_reason(*reasons: Refusal) -> Refusal:
+    """A function from a run to the first of these functions' reasons."""
+    return lambda run: next((why for each in reasons if (why := each(run))), None)
 
 
 def observing() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import declare, of_all_papers
+from study.experiment.parameters.registry import declare, idle_untrained, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -88,6 +88,7 @@ declare(
         papers=of_all_papers("channels_last"),
         refuse=_data_format,
         refuse_on=_data_format_on,
+        idle=idle_untrained,
     )
 )
 
@@ -100,6 +101,7 @@ declare(
         default="float32",
         papers=of_all_papers("float32"),
         refuse=_precision,
+        idle=idle_untrained,
     )
 )
 
@@ -111,6 +113,7 @@ declare(
         default=False,
         papers=of_all_papers(False),
         label="XLA",
+        idle=idle_untrained,
     )
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.registry import declare
+from study.experiment.parameters.registry import declare, idle_in_one_rank
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -81,5 +81,6 @@ declare(
         "Required with scaling: batch, which refuses none.",
         default="none",
         refuse=_batch_scaling,
+        idle=idle_in_one_rank,
     )
 )
