@@ -7,6 +7,7 @@ from examples import define, expand
 
 from study.core import cores
 from study.records import record
+from study.training import binding
 
 V1 = "30 23 0:28 {root} {mount} rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "30 23 0:28 {root} {mount} rw - cgroup2 cgroup2 rw\n"
@@ -73,6 +74,36 @@ def test_two_hyper_threads_are_one_core(host, ours):
     ours(f"{facts['cores_allowed']} CPUs of {facts['physical_cores_allowed']} core")
     assert (facts["cores_allowed"], facts["physical_cores_allowed"]) == (2, 1)
     assert oversubscribed(facts)
+
+
+@pytest.mark.case("hyper-threads-side-by-side", source="open-mpi/hwloc, our own", right="CPUs 0 and 2")
+def test_ranks_get_cores_of_their_own_where_hyper_threads_are_neighbours(host, tmp_path, ours):
+    host("0::/", V2, {}, cpus=range(4), siblings={0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"})
+    of_ranks = [binding.own_cores(cores.by_core(2, tmp_path), 1, rank, 2) for rank in (0, 1)]
+    ours(f"two ranks of one core: {of_ranks}")
+    assert of_ranks == [[0], [2]]
+    assert cores.by_core(4, tmp_path) == [0, 1, 2, 3], "with more threads than cores, those of a core stay together"
+
+
+@pytest.mark.case("no-topology", source="google/gvisor, our own", right="logical CPUs")
+def test_without_a_topology_logical_cpus_count(host, tmp_path):
+    facts = host("0::/", V2, {}, cpus=range(3), siblings={0: "0"})
+    assert facts["physical_cores_allowed"] is None
+    assert cores.by_core(2, tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.case("removed-group", source="kernel cgroup-v2.rst ((deleted) paths), our own", right="1 core")
+def test_the_quota_of_a_parent_holds_though_the_group_is_gone(host, ours):
+    facts = host("0::/user/job (deleted)", V2, {"user/cpu.max": "100000 100000"})
+    ours(f"{facts['cpu_quota_cores']} core")
+    assert facts["cpu_quota_cores"] == 1
+
+
+@pytest.mark.case("memory-high", source="systemd MemoryHigh=, our own", right="256 MB")
+def test_the_memory_above_which_processes_are_slowed_down_is_the_limit(host, ours):
+    facts = host("0::/a", V2, {"a/memory.max": "512000000", "a/memory.high": "256000000"})
+    ours(f"{facts['memory_limit_mb']:g} MB")
+    assert facts["memory_limit_mb"] == 256
 
 
 @pytest.mark.case("memory-limit", source="our own", right="512 MB")

@@ -1,16 +1,20 @@
 """Waits that must end, states of batch systems, and jobs that are over."""
 
+import json
 import subprocess
 import time
 
 import pytest
+from examples import expand
 
 from study.core import commands
 from study.core.errors import StudyError
+from study.experiment import inputs
 from study.launch import variables
-from study.machines import host_file, job_variables, machine, queues, slurm_plugin
+from study.machines import host_file, hosts, job_variables, machine, queues, slurm_plugin
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import State
+from study.prediction import mechanisms
 
 NO_HISTORY = (36, "", "qstat: PBS is not configured to maintain job history 4711.pbs01\n")
 UNKNOWN = (153, "", "qstat: Unknown Job Id 4711.pbs01\n")
@@ -227,6 +231,27 @@ def test_queue_rules_that_say_two_things_or_none_are_refused(ours, queue, words)
     with pytest.raises(StudyError, match=words) as error:
         machine._check_queue(queue)
     ours(f"refused: {error.value}")
+
+
+@pytest.mark.case("hosts-in-order", source="open-mpi/ompi#11136, our own", right="ranks fill the hosts as listed")
+def test_the_order_of_hosts_outlives_the_run_s_definition(monkeypatch, ours):
+    slots = {"z": 1, "a": 2, "m": 1}
+    there = {**machine.load("local"), "hosts": slots, "nodes": 3, "ranks_per_node": 2}
+    definition = inputs.define(expand(gpus=2)[0], there, "data")
+    text = json.dumps(inputs.handed_over(definition), sort_keys=True)  # as the rules pass it on
+    found = hosts.placement(2, dict(inputs.taken_over(json.loads(text)).machine["hosts"]))
+    ours(found)
+    assert found == {"z": 1, "a": 1} and list(found) == ["z", "a"]
+
+
+@pytest.mark.case("range-of-versions-descending", source="our own", right="refused: no version is in it")
+@pytest.mark.parametrize(("versions", "is_right"), [("2.18 to 2.15", False), ("2.15 to 2.9", False), ("0.28", True),
+                                                    ("2.15 to 2.18", True), ("2 to 2.18", True)])  # fmt: skip
+def test_a_range_of_versions_begins_with_the_first(ours, versions, is_right):
+    content = {"versions": {"tensorflow": versions}, "quantities": {}}
+    found = list(mechanisms._problems(content))
+    ours(found)
+    assert (found == []) is is_right
 
 
 STALE = {"SLURM_JOB_ID": "123456", "SLURM_JOB_END_TIME": "1000", "SLURM_NODELIST": "n[1-4]", "PMI_RANK": "0",

@@ -93,7 +93,6 @@ NOT_FUZZED = {
     **dict.fromkeys(
         (
             "study.core.cores:_read",
-            "study.core.cores:physical",
             "study.core.locks:note_of",
             "study.core.provenance:_cpu_model",
             "study.core.provenance:boot_id",

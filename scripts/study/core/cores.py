@@ -4,8 +4,9 @@ A process on eight cores may be allowed the CPU time of half a core (a container
 threads or processes, and the check for oversubscription, comes from here and never from `os.cpu_count`.
 
 Sources: sched_setaffinity(2) (the affinity is already within the cpuset of the control group); the kernel's
-Documentation/admin-guide/cgroup-v2.rst (``cpu.max``, ``memory.max``), Documentation/scheduler/sched-bwc.rst
-(``cpu.cfs_quota_us``), Documentation/admin-guide/cgroup-v1/memory.rst, cgroups(7) and proc_pid_mountinfo(5).
+Documentation/admin-guide/cgroup-v2.rst (``cpu.max``, ``memory.max``, ``memory.high``),
+Documentation/scheduler/sched-bwc.rst (``cpu.cfs_quota_us``), Documentation/admin-guide/cgroup-v1/memory.rst, cgroups(7)
+and proc_pid_mountinfo(5).
 
 Imports nothing of the study, so that a rank can call it before its other imports, whose processor time counts too, and
 so that `study.machines.probe` can load it by its path on another host.
@@ -37,13 +38,14 @@ usable_at_start: float | None = None  # `usable` of this process before `limit` 
 def limit(variables: Mapping[str, str] = os.environ) -> None:
     """Keep this process, and threads and processes that it starts later, on the first cores that it may use.
 
-    The number is in the environment; without it, no core is withheld. With fewer cores than that, all of them stay.
+    The number is in the environment; without it, no core is withheld. With fewer cores than that, their hyper-threads
+    count too; with fewer of those, all of them stay.
     """
     global limited, usable_at_start
     usable_at_start = usable()
     number = int(variables.get(VARIABLE, 0))
     if number:
-        cores = allowed()[:number]
+        cores = by_core(number)[:number]
         os.sched_setaffinity(0, cores)
         limited = Limited(frozenset(cores), time.process_time())
 
@@ -53,19 +55,32 @@ def allowed() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def by_core(number: int, root: Path = ROOT) -> list[int]:
+    """The `allowed` logical CPUs in the order in which ``number`` of them are given away.
+
+    If there are as many physical cores, one of each core: on many hosts CPUs 0 and 1 are two hyper-threads of one core.
+    Else all of them, hyper-threads of one core together.
+    """
+    of_core: dict[str, list[int]] = {}
+    for cpu in allowed():
+        of_core.setdefault(_siblings(cpu, root) or str(cpu), []).append(cpu)
+    if number <= len(of_core):
+        return [cpus[0] for cpus in of_core.values()]
+    return [cpu for cpus in of_core.values() for cpu in cpus]
+
+
+def _siblings(cpu: int, root: Path) -> str:
+    """The logical CPUs of one core, as the kernel lists them; empty where it does not say."""
+    return _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+
+
 def physical(root: Path = ROOT) -> int | None:
     """The number of cores to which the `allowed` logical CPUs belong; None where the kernel does not say.
 
     Two hyper-threads of one core share its units, so they are one core.
     """
-    siblings = set()
-    for number in allowed():
-        try:
-            folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
-            siblings.add((folder / "thread_siblings_list").read_text().strip())
-        except OSError:
-            return None
-    return len(siblings)
+    siblings = {_siblings(cpu, root) for cpu in allowed()}
+    return None if "" in siblings else len(siblings)
 
 
 def quota(root: Path = ROOT) -> float | None:
@@ -131,9 +146,9 @@ def _share(folder: Path) -> float | None:
 
 
 def _bytes(folder: Path) -> int | None:
-    """A group's limit of memory; None without one."""
-    text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
-    return int(text) if text.isdigit() and int(text) < UNLIMITED_BYTES else None
+    """A group's limit of memory; None without one. Above ``memory.high`` the kernel slows its processes down."""
+    texts = (_read(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes"))
+    return min((int(text) for text in texts if text.isdigit() and int(text) < UNLIMITED_BYTES), default=None)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
@@ -156,7 +171,8 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
             continue
         mount = root / _unescaped(fields[4]).lstrip("/")
         group = mount / _below(paths[name], _unescaped(fields[3]))
-        group = group if group.is_dir() else mount
+        while group != mount and not group.is_dir():  # another's view of the path, or a group that was removed
+            group = group.parent
         yield from (each for each in (group, *group.parents) if each.is_relative_to(mount))
 
 

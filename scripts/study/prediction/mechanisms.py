@@ -65,6 +65,10 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
     for name in content["versions"]:
         if name not in PACKAGES:
             yield f"versions.{name}: runs do not record its version{checked.nearest(name, PACKAGES)}"
+    for name, versions in content["versions"].items():
+        first, *last = ([int(number) for number in end.split(".")] for end in versions.split(" to "))
+        if last and last[0][: len(first)] < first[: len(last[0])]:
+            yield f"versions.{name}: {versions}: no version is in it; give the first one first"
     for quantity, mechanisms in content["quantities"].items():
         key = f"quantities.{quantity}"
         meant = [name for name, mechanism in MECHANISMS.items() if quantity in mechanism.quantities]

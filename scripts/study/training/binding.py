@@ -31,8 +31,8 @@ def bind(run: RunDefinition, communicator: Communicator) -> dict[str, list[int]]
     if binding == "numa":
         own_by_kind = {"compute": numa_node(allowed, local, ranks)}
     else:
-        _check_quota(run.machine["cores_per_rank"] * ranks)
-        own = own_cores(allowed, run.machine["cores_per_rank"], local, ranks)
+        _check_quota(needed := run.machine["cores_per_rank"] * ranks)
+        own = own_cores(cores.by_core(needed), run.machine["cores_per_rank"], local, ranks)
         left = len(own) - run["communication_cores"]
         own_by_kind = {"compute": own[:left], "communication": own[left:]}
         own_by_kind = {kind: numbers for kind, numbers in own_by_kind.items() if numbers}
