@@ -360,10 +360,32 @@ def test_the_study_declares_how_many_blocks_pick(tuned):
 
 def test_a_difference_of_the_loss_and_of_the_baseline_from_itself_is_told(tuned):
     study, runs = tuned({"arrays": 1.2, "same": 1.1})
+    runs.loc[runs["input_pipeline"] == "keras_arrays", "test_loss"] -= 0.1 + 0.001 * runs["block"]
+    answer, told = answer_of(study, runs)
+    assert "the test loss of arrays differs by -0.1050" in told
+    assert "the baseline differs from itself (same) by +" in told
+    assert answer.verdict == tuner.TURN, "its gain is larger than that"
+
+
+def test_a_faster_arm_that_learns_less_is_not_turned(tuned):
+    study, runs = tuned({"arrays": 1.2, "same": 1.0})
     runs.loc[runs["input_pipeline"] == "keras_arrays", "test_loss"] += 0.1 + 0.001 * runs["block"]
-    told = answer_of(study, runs)[1]
-    assert "the test loss of arrays differs by 0.1050" in told
-    assert "careful: the baseline differs from itself (same) by +" in told
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.KEEP
+    assert "but its test loss is higher by 0.1050" in told
+
+
+def test_a_difference_of_less_than_a_percent_of_the_loss_is_that_of_another_order_of_sums(tuned):
+    study, runs = tuned({"arrays": 1.2, "same": 1.0})
+    runs.loc[runs["input_pipeline"] == "keras_arrays", "test_loss"] *= 1.005
+    assert answer_of(study, runs)[0].verdict == tuner.TURN
+
+
+def test_a_gain_no_larger_than_the_difference_of_the_baseline_from_itself_is_not_turned(tuned):
+    study, runs = tuned({"arrays": 1.1, "same": 1.1})
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.KEEP and answer.confirmed.verdict == arms.NO_DIFFERENCE
+    assert "no difference shown: arrays" in told and "but the baseline differs from itself by up to" in told
 
 
 def test_the_next_stage_has_the_screening_blocks_then_the_pick_and_the_control(tuned):

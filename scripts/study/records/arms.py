@@ -6,7 +6,7 @@ steps, without the first epoch, which builds the graph, and without validation.
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ POWER = 0.8
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
 SPEED, SENT = "steady_samples_per_s", "tcp_sent_mb_per_epoch"
 LOSS = "test_loss"
+LEAST_LOSS = 0.01  # relative: a smaller difference of losses is that of another order of floating-point operations
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Compared:
         loss: difference of the test loss within blocks, arm - baseline.
         p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks.
         p_holm: adjusted over the arms of the baseline.
+        artefact: by which ratio (above 1) the baseline differs from itself, at most, where the A/A arms show that it
+            does; else 1. A smaller difference is not the arm's.
         detectable: the ratio (above 1) that this test finds with `POWER`, see `smallest_detectable`.
     """
 
@@ -57,6 +60,7 @@ class Compared:
     p: float
     whole: pairing.Ratio | None = None
     p_holm: float = math.nan
+    artefact: float = 1.0
     detectable: float = math.nan
 
     @property
@@ -71,16 +75,33 @@ class Compared:
         return self.whole is not None and self.whole.low > 1
 
     @property
+    def learns_less(self) -> bool:
+        """Whether the arm's test loss is higher, by the 95 % interval of the difference and by more than `LEAST_LOSS`.
+
+        The difference is relative to the baseline's mean loss.
+        """
+        usual = self.baseline.loc[self.baseline["status"] == "ok", LOSS].astype(float).abs().mean()
+        return bool(self.loss.mean > self.loss.ci95 and self.loss.mean > LEAST_LOSS * usual)
+
+    @property
     def is_control(self) -> bool:
         """Whether the arm is the baseline again (A/A)."""
         return set(self.switches) == {"control"}
 
     @property
+    def is_artefact(self) -> bool:
+        """Whether the difference may be one by which the baseline differs from itself."""
+        return self.speed.low <= self.artefact and self.speed.high >= 1 / self.artefact
+
+    @property
     def verdict(self) -> str | None:
-        """By the adjusted p; None without a test, and where the faster one failed more often."""
+        """By the adjusted p; None without a test, and where the faster one failed more often.
+
+        No difference is shown by one that is not larger than those of the baseline from itself.
+        """
         if math.isnan(self.p_holm):
             return None
-        if self.p_holm >= ERROR:
+        if self.p_holm >= ERROR or (self.artefact > 1 and self.is_artefact):
             return NO_DIFFERENCE
         if self.survivors:
             return None
@@ -174,10 +195,21 @@ def _tested(arms: list[Compared]) -> list[Compared]:
     """The arms of one baseline, with what depends on how many they are."""
     adjusted = holm([arm.p for arm in arms])
     tests = sum(not math.isnan(arm.p) for arm in arms)
+    own = artefact(arm for arm in arms if arm.is_control)
     return [
-        dataclasses.replace(arm, p_holm=p, detectable=_detectable(arm, tests))
+        dataclasses.replace(arm, p_holm=p, detectable=_detectable(arm, tests), artefact=1.0 if arm.is_control else own)
         for arm, p in zip(arms, adjusted, strict=True)
     ]
+
+
+def artefact(controls: Iterable[Compared]) -> float:
+    """By which ratio (1 or above) A/A arms differ from their baseline, at most; 1 if none is shown to differ.
+
+    It is the far end of the interval of each control whose own test, of all controls together, finds a difference.
+    """
+    tested = [each for each in controls if not math.isnan(each.p)]
+    differ = [each.speed for each in tested if each.p * len(tested) < ERROR]
+    return max([1.0, *(max(each.high, 1 / each.low) for each in differ)])
 
 
 def _detectable(arm: Compared, tests: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import LogSample, ratio_of_means, student, summarize
+from study.core.statistics import LogSample, ratio_of_means, sample_of_logarithms, student
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
@@ -29,11 +29,13 @@ class Ratio:
     Args:
         blocks: number of blocks in which both have a value.
         ratio: geometric mean of the blocks' ratios; NaN without a block.
-        low, high: its 95 % interval (Student's t on the logarithms); NaN with fewer than two blocks, or unpaired.
+        low, high: its 95 % interval (Student's t on the logarithms, of as many blocks as they are worth); NaN with
+            fewer than two blocks, or unpaired.
         pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the ratio
             includes the drift of the machine.
         deviation: standard deviation of the logarithms of the blocks' ratios; NaN where there is no interval.
         left_out: {block: why it is not compared}, see `study.records.comparable`.
+        worth: how many independent blocks they are worth, see `study.core.statistics.independent_number`.
     """
 
     blocks: int
@@ -43,11 +45,12 @@ class Ratio:
     pairing: str | None
     deviation: float = math.nan
     left_out: dict[Any, str] = field(default_factory=dict)
+    worth: float = math.nan
 
     @property
     def sample(self) -> LogSample:
         """The blocks' ratios by their logarithms, for a test."""
-        return LogSample(self.blocks, math.log(self.ratio), self.deviation)
+        return LogSample(self.worth, math.log(self.ratio), self.deviation)
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,11 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     if used[0].empty:
         return Ratio(0, math.nan, math.nan, math.nan, None, left_out=why)
     logarithms = _without_rounding(np.log(used[0][measure].astype(float) / used[1][measure].astype(float)), 1.0)
-    sample = summarize(logarithms)
+    sample = sample_of_logarithms(logarithms)
     if not _interleaved(used):
-        return Ratio(len(logarithms), math.exp(sample.mean), math.nan, math.nan, UNPAIRED, left_out=why)
-    low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
-    deviation = float(logarithms.std(ddof=1)) if len(logarithms) > 1 else math.nan
-    return Ratio(len(logarithms), math.exp(sample.mean), math.exp(low), math.exp(high), PAIRED, deviation, why)
+        return Ratio(len(logarithms), sample.middle, math.nan, math.nan, UNPAIRED, left_out=why)
+    low, high = sample.interval(ERROR) if len(logarithms) > 1 else (math.nan, math.nan)
+    return Ratio(len(logarithms), sample.middle, low, high, PAIRED, sample.deviation, why, sample.n)
 
 
 def difference(

@@ -68,7 +68,8 @@ class Answer:
         """By the held-out blocks only.
 
         An arm whose runs failed there is not turned, as it is not picked if they do. Neither is one whose steps are
-        faster but whose runs take longer.
+        faster but whose runs take longer, or that learns less; nor one whose gain is no larger than the difference of
+        the baseline from itself.
         """
         if not self.screened:
             return NOT_ENOUGH
@@ -78,7 +79,7 @@ class Answer:
             return KEEP
         if self.confirmed is None or self.confirmed.verdict is None:
             return NOT_ENOUGH
-        return TURN if self.confirmed.verdict == arms.FASTER else KEEP
+        return TURN if self.confirmed.verdict == arms.FASTER and not self.confirmed.learns_less else KEEP
 
 
 def split(study: Study, baseline: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -173,7 +174,8 @@ def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame) -> Answer:
     if missing := _without_record(later, runs):
         return dataclasses.replace(answer, missing=missing)
     confirmed = _compared(runs, name, held_out, {answer.pick.arm})
-    return dataclasses.replace(answer, confirmed=confirmed[0] if confirmed else None)
+    own = arms.artefact(answer.controls)
+    return dataclasses.replace(answer, confirmed=dataclasses.replace(confirmed[0], artefact=own) if confirmed else None)
 
 
 def _without_record(planned: list[PlannedRun], runs: pd.DataFrame) -> list[PlannedRun]:

@@ -13,6 +13,7 @@ only in ``one`` and ``other``:
 ``contradiction`` where the paper contradicts itself, and ``not_compared`` why no run has the number.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import pandas as pd
 
 from study.core.statistics import summarize
 from study.instruments.power.readings import MODELLED
-from study.records import pairing
+from study.records import comparable, pairing
 from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
 from study.records.tidy import QUALITY
@@ -45,21 +46,25 @@ OF_RATIO: dict[str, Callable[[float, float], float]] = {
 SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
-         "interval_high", "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest",
-         "published_highest", "stated", "paper_section", "contradiction", "oversubscribed", "missing"]  # fmt: skip
+         "interval_high", "pairing", "repeats", "repeats_failed", "series", NOT_STATED, "published_value",
+         "published_lowest", "published_highest", "stated", "paper_section", "contradiction", "oversubscribed",
+         "missing"]  # fmt: skip
 OPTIONAL = ("machine", "oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats",
-            "series", NOT_STATED, "contradiction")  # fmt: skip
+            "repeats_failed", "series", NOT_STATED, "contradiction")  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
-    "pairing": None, "repeats": None, "series": None, "workload_difference": None, "code_is_current": True,
-    "oversubscribed": False, "power_source": None, "records": None, "missing": None,
+    "pairing": None, "repeats": None, "repeats_failed": None, "series": None, "workload_difference": None,
+    "code_is_current": True, "oversubscribed": False, "power_source": None, "records": None, "missing": None,
     NOT_STATED: None, "machine": None,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Found:
-    """A claim's number from the runs of one experiment, with its 95 % interval (NaN without repeats)."""
+    """A claim's number from the runs of one experiment, with its 95 % interval (NaN without repeats, and of survivors).
+
+    failed: how many further repeats failed.
+    """
 
     value: float
     low: float
@@ -67,6 +72,7 @@ class Found:
     repeats: int
     runs: pd.DataFrame
     pairing: str | None = None
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ def recomputed(file: str, runs: pd.DataFrame, side: Side) -> pd.DataFrame:
     table = published(file)
     declared = table.astype(object).where(table.notna(), None)
     rows = [_row(claim, runs, side) for _, claim in declared.iterrows()]
-    return pd.DataFrame(rows).astype({"repeats": "Int64", "series": "Int64"})
+    return pd.DataFrame(rows).astype(dict.fromkeys(("repeats", "repeats_failed", "series"), "Int64"))
 
 
 def remarks(frame: pd.DataFrame) -> list[str]:
@@ -126,6 +132,7 @@ def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]
         "interval_high": math.nan if several else found[0].high,
         "pairing": "; ".join(sorted({each.pairing for each in found if each.pairing})) or None,
         "repeats": min(each.repeats for each in found),
+        "repeats_failed": sum(each.failed for each in found),
         "series": len(found) if several else None,
         "workload_difference": _differences(used, side),
         "machine": "; ".join(sorted(used["machine"].unique())),
@@ -154,14 +161,15 @@ def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
         return
     network = {"benchmark": claim["benchmark"]} if claim["benchmark"] else {}
     writes = runs["checkpoint_epochs"].ne(0) if measure in OF_CHECKPOINTS else runs["checkpoint_epochs"].eq(0)
-    known = (runs["status"] == "ok") & runs[measure].notna() & writes
-    good = selected(runs[known], {**network, **values(claim["at"])})
+    tried = writes & ((runs["status"] != "ok") | runs[measure].notna())
+    given = selected(runs[tried], {**network, **values(claim["at"])})
     one, other = values(claim["one"]), values(claim["other"])
-    first, second = selected(good, one), selected(good, other)
+    first, second = selected(given, one), selected(given, other)
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
-    same = [name for name in (*IDENTITY, *WORKLOAD) if name in good and name not in axes]
+    same = [name for name in (*IDENTITY, *WORKLOAD) if name in given and name not in axes]
     if "step" in measure and not axes & {"benchmark", "batch_size"}:  # of as many samples
-        same += [name for name in ("batch_size_per_rank",) if name in good]
+        same += [name for name in ("batch_size_per_rank",) if name in given]
+    first, second = (_with_workload(each, same) for each in (first, second))
     others = dict(list(second.groupby(same, dropna=False, sort=False))) if one else {}
     for key, group in first.groupby(same, dropna=False, sort=False):
         if not one:
@@ -180,28 +188,56 @@ def _of_equal_datasets(one: pd.DataFrame, other: pd.DataFrame) -> Iterator[tuple
         yield one[one["dataset"] == dataset], other[other["dataset"] == dataset]
 
 
-def _of_one(form: str, group: pd.DataFrame, measure: str) -> Iterator[Found]:
+def _with_workload(rows: pd.DataFrame, same: list[str]) -> pd.DataFrame:
+    """The rows, in which failed runs have the workload of their point's successful ones, which only these know."""
+    unknown = [name for name in same if name in (*WORKLOAD, "batch_size_per_rank")]
+    keys = [name for name in same if name not in unknown]
+    if rows.empty or not unknown or not keys:
+        return rows
+    first = rows.groupby(keys, dropna=False)[unknown].transform("first")
+    return rows.assign(**{name: rows[name].where(rows["status"] == "ok", first[name]) for name in unknown})
+
+
+def _good(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["status"] == "ok"]
+
+
+def _of_one(form: str, given: pd.DataFrame, measure: str) -> Iterator[Found]:
+    group, failed = _good(given), int((given["status"] != "ok").sum())
     sample = summarize(group[measure])
-    if form in SCALE:
+    if form in SCALE and sample.n:
         mean, half = SCALE[form] * sample.mean, SCALE[form] * sample.ci95
-        yield Found(mean, mean - half, mean + half, sample.n, group)
+        yield Found(mean, mean - half, mean + half, sample.n, group, failed=failed)
     elif sample.n > 1:  # spread_pct: one run has none
         spread = 100 * (group[measure].max() / group[measure].min() - 1)
-        yield Found(float(spread), math.nan, math.nan, sample.n, group)
+        yield Found(float(spread), math.nan, math.nan, sample.n, group, failed=failed)
 
 
 def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
-    both = pd.concat([one, other])
-    if form == "difference":
-        if not has_no_mean(both, measure):
-            yield _difference(one, other, both, measure)
+    found, both = _compared(form, _good(one), _good(other), measure), pd.concat([one, other])
+    if found is None:
         return
+    arms, more_is_better, best = {"one": one, "other": other}, comparable.better(measure), None
+    if more_is_better:
+        best = "one" if (_good(one)[measure].mean() - _good(other)[measure].mean()) * more_is_better > 0 else "other"
+    if comparable.survivors_only(arms, best, [measure]):
+        found = dataclasses.replace(found, low=math.nan, high=math.nan)
+    yield dataclasses.replace(found, failed=int((both["status"] != "ok").sum()))
+
+
+def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Found | None:
+    """The number of two sets of successful runs; None if they have none."""
+    both = pd.concat([one, other])
+    if one.empty or other.empty or (form == "difference" and has_no_mean(both, measure)):
+        return None
+    if form == "difference":
+        return _difference(one, other, both, measure)
     ratio = pairing.ratio(one, other, measure)
     if not ratio.blocks:
-        return
+        return None
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
     value, low, high = (OF_RATIO[form](each, ranks) for each in (ratio.ratio, ratio.low, ratio.high))
-    yield Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
+    return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
 
 
 def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found:

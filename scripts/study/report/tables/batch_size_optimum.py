@@ -115,7 +115,7 @@ def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Ser
     found = [pairing.between(runs, records, best["records"], measure, judged=True) for records in series["records"]]
     if not certain:
         return found
-    freedoms = [each.blocks - 1 for each in certain]
+    freedoms = [each.worth - 1 for each in certain]
     common = sum(n * each.deviation**2 for n, each in zip(freedoms, certain, strict=True)) / sum(freedoms)
     wide = all_pairs(len(known), 2 * sum(freedoms) / len(known), 2 * pairing.ERROR)
     return [_widened(each, wide, common) for each in found]
@@ -125,7 +125,7 @@ def _widened(ratio: pairing.Ratio, quantile: float, variance: float) -> pairing.
     """The ratio with another interval. variance: of the logarithms, at least."""
     if math.isnan(ratio.deviation) or math.isnan(ratio.low):  # the latter of survivors
         return ratio
-    half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.blocks)
+    half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.worth)
     return dataclasses.replace(ratio, low=ratio.ratio * math.exp(-half), high=ratio.ratio * math.exp(half))
 
 

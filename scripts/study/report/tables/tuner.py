@@ -10,7 +10,7 @@ from study.core.statistics import Sample
 from study.core.wording import counted, significant
 from study.experiment.study import Study
 from study.records import arms, tuner
-from study.records.arms import SLOWER, Compared
+from study.records.arms import FASTER, SLOWER, Compared
 from study.records.names import join_records
 from study.records.pairing import UNPAIRED, Ratio
 from study.records.tuner import Answer
@@ -70,12 +70,8 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     """The answer for one baseline, in words. found: all answers of the study, from which the baseline is told apart."""
     lines = [f"{_place(answer, found)}: {_verdict(answer)}"]
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
-    if answer.confirmed and answer.confirmed.verdict and _excludes_zero(answer.confirmed.loss):
-        loss = answer.confirmed.loss
-        mean, low, high = (
-            text(each, limits=(0,)) for each in (loss.mean, loss.mean - loss.ci95, loss.mean + loss.ci95)
-        )
-        lines.append(f"the test loss of {answer.confirmed.arm} differs by {mean} (95 % interval {low} to {high})")
+    if answer.confirmed and answer.verdict == tuner.TURN and _excludes_zero(answer.confirmed.loss):
+        lines.append(f"the test loss of {answer.confirmed.arm} differs by {_loss(answer.confirmed.loss)}")
     if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.unlike(answer.confirmed)):
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
@@ -85,8 +81,8 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(
-                f"careful: the baseline differs from itself ({control.arm}) by {_gain(control)}; one in twenty such "
-                "intervals does so by chance"
+                f"the baseline differs from itself ({control.arm}) by {_gain(control)}; one in twenty such intervals "
+                "does so by chance. A gain must be larger than that"
             )
     return lines
 
@@ -134,8 +130,15 @@ def _verdict(answer: Answer) -> str:
         p = significant(held_out.p, (arms.ERROR,), 2)
         return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {p}"
     has = f"has {_gain(held_out)} in {blocks}"
+    if held_out.verdict == FASTER:
+        return f"{tuner.KEEP}: {pick.arm} ({told}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
+    if held_out.p_holm < arms.ERROR:
+        return (
+            f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}) {has}, but the baseline differs from itself by up "
+            f"to {100 * (held_out.artefact - 1):.2g} %"
+        )
     return (
         f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
         f"screening blocks, {has}; a gain below {100 * (held_out.detectable - 1):.2g} % would probably not have been "
@@ -152,6 +155,13 @@ def _change(ratio: Ratio) -> str:
     changes = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
     value, low, high = (significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
+
+
+def _loss(difference: Sample) -> str:
+    """``0.16 (95 % interval 0.12 to 0.2)``."""
+    mean, half = difference.mean, difference.ci95
+    middle, low, high = (text(each, limits=(0,)) for each in (mean, mean - half, mean + half))
+    return f"{middle} (95 % interval {low} to {high})"
 
 
 def _is_crowded(arm: Compared) -> bool:

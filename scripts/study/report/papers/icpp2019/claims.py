@@ -50,11 +50,11 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     runs = runs.assign(**{name: derive(runs) for name, derive in DERIVED.items()})
     table = in_the_papers_way(points(runs, list(MEASURES)))
     rows = [row for _, claim in _paper().iterrows() for row in _rows(claim, table, runs)]
-    frame = pd.DataFrame(rows).astype({"gpus": "Int64", "batch_size": "Int64", "repeats": "Int64"})
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(("gpus", "batch_size", "repeats", "repeats_failed"), "Int64"))
     shown = ["machine", "benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
              "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
-             "repeats", "pairing", NOT_STATED, "published_machine", "published_low", "published_high", "paper_section",
-             "note", "missing"]  # fmt: skip
+             "repeats", "repeats_failed", "pairing", NOT_STATED, "published_machine", "published_low", "published_high",
+             "paper_section", "note", "missing"]  # fmt: skip
     caption = (
         "the paper's claims, computed from this study's runs by the same formulas (docs/method.md): reductions are "
         "100 x (read_csv - chunked) / read_csv of runtime, energy per GPU without start-up, or broadcast; loading "
@@ -143,6 +143,7 @@ def _numbers(found: Found) -> dict[str, Any]:
         "load_share_pct": found.load_share_pct,
         "pairing": found.pairing,
         "repeats": repeats,
+        "repeats_failed": int(used["repeats_failed"].sum()) if len(used) else None,
         NOT_STATED: not_stated((row for _, row in good.iterrows()), PAPER),
         "measured_gpus": ", ".join(map(str, sorted(used["gpus"].unique()))) if len(used) else None,
         "workload_difference": f"{used['benchmark'].iloc[0]}: {'; or '.join(difference)}" if difference else None,

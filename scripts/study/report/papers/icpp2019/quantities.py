@@ -117,7 +117,9 @@ def _both_loaders(case: Case, measure: str, of: Callable[[float], float]) -> Fou
     """
     base, optimized = (case.asked(measure, loader).set_index("gpus") for loader in (BASE, OPTIMIZED))
     ratios = {
-        gpus: pairing.between(case.runs, optimized.loc[gpus, "records"], base.loc[gpus, "records"], measure)
+        gpus: pairing.between(
+            case.runs, optimized.loc[gpus, "records"], base.loc[gpus, "records"], measure, judged=True
+        )
         for gpus in base.index.intersection(optimized.index)
     }
     ratios = {gpus: ratio for gpus, ratio in ratios.items() if ratio.blocks}
@@ -266,7 +268,10 @@ def epochs_per_rank_needed(case: Case) -> Found:
 
 @quantity("accuracy_gain")
 def accuracy_gain(case: Case) -> Found:
-    """Best accuracy on the claim's number of ranks or more, less the best on fewer; with the interval of both means."""
+    """Best accuracy on the claim's number of ranks or more, less the best on fewer.
+
+    The interval is that of both means; there is none where one of them was chosen as the best of several.
+    """
     accuracy = GROWTH_SIGN if case.claim["benchmark"] == "p1b3" else "accuracy"
     known = case.of(accuracy)
     many = known["gpus"] >= case.claim["gpus"]
@@ -274,7 +279,8 @@ def accuracy_gain(case: Case) -> Found:
         return Found()
     more, fewer = (known.loc[part[accuracy].idxmax()] for part in (known[many], known[~many]))
     gain = more[accuracy] - fewer[accuracy]
-    half = math.hypot(more[ci95_name(accuracy)], fewer[ci95_name(accuracy)])
+    was_chosen = many.sum() > 1 or (~many).sum() > 1
+    half = math.nan if was_chosen else math.hypot(more[ci95_name(accuracy)], fewer[ci95_name(accuracy)])
     return Found(gain, gain, gain - half, gain + half, known)
 
 

@@ -22,8 +22,8 @@ FILE = "pittman2018_claims.csv"
 LABELS = ("quantity", "benchmark", "at", "unit", "follows_from", "not_published", "stated", "contradiction")
 SIDE = Side(PAPER, number, workload_difference, "the paper's networks", LABELS)
 SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
-         "interval_high", "pairing", "repeats", "series", NOT_STATED, "published_value", "published_lowest",
-         "published_highest", "follows_from", "not_published", "stated", "paper_section", "contradiction",
+         "interval_high", "pairing", "repeats", "repeats_failed", "series", NOT_STATED, "published_value",
+         "published_lowest", "published_highest", "follows_from", "not_published", "stated", "paper_section", "contradiction",
          "missing"]  # fmt: skip
 
 

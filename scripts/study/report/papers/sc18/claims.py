@@ -30,12 +30,12 @@ from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, not_stated,
 FILE = "sc18_claims.csv"
 FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
 SHOWN = ["quantity", "measure", "at", "unit", "machine", "value", "lowest", "highest", "interval_low", "interval_high",
-         "pairing", "repeats", NOT_STATED, "published_value", "published_lowest", "published_highest", "stated",
-         "source", "paper_section", "contradiction", "missing"]  # fmt: skip
+         "pairing", "repeats", "repeats_failed", NOT_STATED, "published_value", "published_lowest", "published_highest",
+         "stated", "source", "paper_section", "contradiction", "missing"]  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
-    "pairing": None, "repeats": None, "missing": None, "workload_difference": None, "code_is_current": True,
-    "records": None, NOT_STATED: None, "machine": None,
+    "pairing": None, "repeats": None, "repeats_failed": None, "missing": None, "workload_difference": None,
+    "code_is_current": True, "records": None, NOT_STATED: None, "machine": None,
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """
     ours = {name: _in_the_papers_way(source.ours(runs)) for name, source in SOURCES.items()}
     rows = [_row(claim, ours, runs) for _, claim in _declared().iterrows()]
-    frame = pd.DataFrame(rows).astype({"repeats": "Int64"})
+    frame = pd.DataFrame(rows).astype({"repeats": "Int64", "repeats_failed": "Int64"})
     caption = (
         "numbers that follow from the paper's tables: published_value from the published tables, value from this "
         "study's runs, by the same formula; lowest and highest: over several points; interval: 95 %, of a ratio over "
@@ -68,8 +68,8 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
-    optional = ("machine", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", NOT_STATED,
-                "contradiction")  # fmt: skip
+    optional = ("machine", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats",
+                "repeats_failed", NOT_STATED, "contradiction")  # fmt: skip
     return Table("sc18_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
 
 
@@ -125,6 +125,7 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
     measured = {"value": value, "lowest": lowest, "highest": highest, **_interval(claim, pairs, source, runs)}
     origin = {
         "repeats": int(repeats),
+        "repeats_failed": sum(int(pairs[name].sum()) for name in pairs if name.startswith("repeats_failed")),
         "workload_difference": _difference(pairs, claim),
         "machine": "; ".join(sorted({*pairs["machine"], *pairs.get("machine_other", ())})),
         "oversubscribed": bool(crowded),
@@ -212,7 +213,7 @@ def _interval(claim: pd.Series, pairs: pd.DataFrame, source: Source, runs: pd.Da
     if claim["form"] not in ("ratio", "change_pct", "difference_pct") or column is None or len(pairs) > 1:
         return {}
     pair = pairs.iloc[0]
-    found = pairing.between(runs, pair["records"], pair["records_other"], column)
+    found = pairing.between(runs, pair["records"], pair["records_other"], column, judged=True)
     low, high = found.low, found.high
     if claim["form"] != "ratio":
         low, high = 100 * (low - 1), 100 * (high - 1)
