@@ -37,7 +37,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
-from study.records import gathered, read_tests, references, versions
+from study.records import gathered, noise_of_runs, read_tests, references, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -226,8 +226,11 @@ def as_json(value):
 
 if workflow.is_main_process:
     # It reads and fits finished runs, which takes seconds: only where somebody plans.
-    expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE) if workflow.output_settings.dryrun else ()
-    print(plan.summary(STUDY, MACHINE, PACKED, expected, CHOSEN), file=sys.stderr)
+    expected, noise = (), noise_of_runs.ASSUMED
+    if workflow.output_settings.dryrun:
+        expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE)
+        noise = noise_of_runs.of_finished(STUDY, RESULTS)
+    print(plan.summary(STUDY, MACHINE, PACKED, expected, CHOSEN, noise), file=sys.stderr)
 
 
 onstart:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from study.core import paths
 from study.core.errors import exit_with_message
+from study.core.wording import counted
 from study.experiment.expansion import load_planned
+from study.records import looks
 from study.records.gathered import gather
 from study.report.tables import TABLES
 
@@ -21,11 +23,17 @@ def main() -> None:
     arguments = parser.parse_args()
     study, kind = load_planned(arguments.study), TABLES[arguments.table]
     results = paths.machine_folder(Path(arguments.csv).parent)
-    rows = gather(
+    runs, loading = gather(
         study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
     )
-    table = kind.make(*rows)
-    table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}")
+    folder, of = Path(paths.study_folder(results, study.name)), f"table_{arguments.table}"
+    earlier = looks.read(folder, of) if kind.verdicts else {}
+    runs, late = looks.first_runs(runs, earlier)
+    table = kind.make(runs, loading)
+    told = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
+    table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *told])
+    if kind.verdicts and (seen := looks.seen(runs, table.judged(kind.verdicts), earlier)) != earlier:
+        looks.write(folder, of, seen)
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 
 

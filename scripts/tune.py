@@ -12,7 +12,7 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records import tuner
+from study.records import arms, looks, noise_of_runs, tuner
 from study.records.tidy import current_code, recorded, runs_frame
 from study.report.tables.tuner import sentences, tuner_table
 from study.report.tables.tuning import is_compared
@@ -37,17 +37,22 @@ def main() -> None:
     results = Path(arguments.results_dir) / chosen["name"]
     done, left = recorded(filter(is_compared, study.runs), results)
     runs = runs_frame(done, current_code(study.benchmarks), results)
+    of_study = Path(paths.study_folder(results, study.name))
+    earlier = looks.read(of_study, "tuner")
     if arguments.needed:
-        print("\n".join(paths.record(results, run.directory) for run in tuner.needed(study, runs)))
+        print("\n".join(paths.record(results, run.directory) for run in tuner.needed(study, runs, earlier)))
         return
-    found = tuner.answers(study, runs)
-    folder = arguments.output or Path(paths.study_folder(results, study.name)) / "tuner"
+    found = tuner.answers(study, runs, earlier)
+    if (seen := tuner.seen(found, runs, earlier)) != earlier:
+        looks.write(of_study, "tuner", seen)
+    folder = arguments.output or of_study / "tuner"
     table = tuner_table(study, found)
     table.write_to(folder)
     print(f"Study {study.name} on {chosen['name']}, steady throughput against the baseline's.")
     for line in [line for answer in found for line in sentences(answer, found)]:
         print(f"- {line}")
-    print("\n".join(f"- {line}" for line in tuner.power(study)))
+    noise = noise_of_runs.within_blocks(arms.measured(runs), arms.SPEED) if len(runs) else noise_of_runs.ASSUMED
+    print("\n".join(f"- {line}" for line in tuner.power(study, noise)))
     if left:
         missing = counted(len(left), "run")
         print(f"- {missing} of baselines and arms without a record yet; --needed lists those of the next stage")

@@ -1,7 +1,6 @@
 """The plan of a study on a machine, shown before anything starts."""
 
 import collections
-import math
 import os
 import re
 import shlex
@@ -19,14 +18,15 @@ from study.core.files import (
     replaced_since_read,
     was_changed,
 )
-from study.core.statistics import LogSample, smallest_detectable
+from study.core.statistics import planned_difference
 from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.machines import laboratory, launchers, packing, queues, storage
 from study.machines.machine import submit_program
-from study.records import check, tuner
+from study.records import check, noise_of_runs, tuner
+from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 
@@ -34,13 +34,18 @@ Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.
 
 
 def summary(
-    study: Study, machine: Machine, components: dict[str, int], expected: Iterable[str] = (), chosen: str = ""
+    study: Study,
+    machine: Machine,
+    components: dict[str, int],
+    expected: Iterable[str] = (),
+    chosen: str = "",
+    noise: Noise = noise_of_runs.ASSUMED,
 ) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
     components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
     `study.machines.packing`. expected: lines of `study.prediction.forecast`. chosen: who chose the study, such as
-    "--config chose it".
+    "--config chose it". noise: for the power of its comparisons.
     """
     lines = [f"Study {study.name} on machine {machine['name']}: {counted(len(study.runs), 'run')}. {study.description}"]
     if chosen:
@@ -64,7 +69,7 @@ def summary(
     lines += _batch_jobs(study, machine, components)
     lines += _too_long(study, machine, components)
     lines += _without_verdict(study)
-    lines += [f"  {line}" for line in [*tuner.power(study), *_power_of_findings(study)]]
+    lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise)]]
     lines += expected
     refusals = refused(study, machine, components)
     if refusals:
@@ -167,15 +172,14 @@ def _without_verdict(study: Study) -> list[str]:
     return [f"  Warning: {line}" for line in lines]
 
 
-def _power_of_findings(study: Study) -> list[str]:
-    """Which difference the findings of the study see with 80 % probability, before there are runs."""
+def _power_of_findings(study: Study, noise: Noise) -> list[str]:
+    """Which difference the findings of the study see with 80 % probability."""
     blocks = min((run.repeat for run in _last_repeats(study)), default=0)
     if not study.findings or blocks < LEAST_BLOCKS:
         return []
-    noise = tuner.ASSUMED_NOISE
-    least = smallest_detectable(LogSample(blocks, 0.0, math.sqrt(2) * noise), 0.05)
+    least = planned_difference(noise.deviation, blocks, 0.05)
     return [
-        f"findings: with {blocks} blocks, if runs of a block differ by {100 * noise:g} % (assumed), a difference of "
+        f"findings: with {blocks} blocks, if runs of a block differ by {noise.words}, a difference of "
         f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats added later change no verdict"
     ]
 

@@ -13,7 +13,8 @@ STUDIES = 20_000  # that are simulated for the power of a test
 SEED = 2022
 LEAST_SERIES = 5  # measurements from which on it can be seen that each resembles the one before
 RESEMBLING = 0.1  # error of the test for that
-MOST_RESEMBLING = 0.9  # correlation with the one before; more cannot be told from a few measurements
+MOST_RESEMBLING = 0.7  # correlation with the one before; more cannot be told from a few measurements
+LEAST_WORTH = 3
 LARGEST_LOGARITHM = 700  # of a number that a float can hold
 
 
@@ -82,7 +83,7 @@ def independent_number(series: Sequence[float] | np.ndarray) -> Any:
     """How many independent measurements a series of them is worth: all of them, unless each resembles the one before.
 
     Whether it does is tested by von Neumann's ratio, with the error `RESEMBLING`. Then n is n (1 - r) / (1 + r), with
-    the correlation r of neighbours, whose bias in a short series is removed. Never more than n, or less than 2.
+    the correlation r of neighbours, whose bias in a short series is removed. Never more than n, or less than 3.
 
     series: in the order of time, shape (..., n); the result has the shape (...).
 
@@ -100,7 +101,7 @@ def independent_number(series: Sequence[float] | np.ndarray) -> Any:
     limit = 2 - 2 * student(math.inf, RESEMBLING) * math.sqrt((n - 2) / (n**2 - 1))
     biased = (centred[..., 1:] * centred[..., :-1]).sum(axis=-1) / known
     r = np.clip(biased + (1 + 3 * biased) / n, 0, MOST_RESEMBLING)
-    return np.where((ratio < limit) & (squares > 0), np.maximum(n * (1 - r) / (1 + r), 2), n)
+    return np.where((ratio < limit) & (squares > 0), np.maximum(n * (1 - r) / (1 + r), LEAST_WORTH), n)
 
 
 def exact(value: float) -> LogSample:

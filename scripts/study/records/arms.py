@@ -23,6 +23,7 @@ from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, 
 ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
 POWER = 0.8
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
+LEAST_SHARE = 0.5  # of the blocks that both have: fewer that can be compared are a choice
 SPEED, SENT = "steady_samples_per_s", "tcp_sent_mb_per_epoch"
 LOSS = "test_loss"
 LEAST_LOSS = 0.01  # relative: a smaller difference of losses is that of another order of floating-point operations
@@ -42,7 +43,7 @@ class Compared:
         whole: ratio of the duration of whole runs, arm / baseline, with the first epoch; None where it is unknown.
         sent: ratio of the bytes that a rank sent per epoch over TCP.
         loss: difference of the test loss within blocks, arm - baseline.
-        p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks.
+        p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks, and below `LEAST_SHARE` of those that both have.
         p_holm: adjusted over the arms of the baseline.
         artefact: by which ratio (above 1) the baseline differs from itself, at most, where the A/A arms show that it
             does; else 1. A smaller difference is not the arm's.
@@ -137,12 +138,12 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
     """
     return {
         (machine, baseline): _tested([arm for arm in _arms(group) if names is None or arm.arm in names])
-        for (machine, baseline), group in _comparisons(_measured(runs))
+        for (machine, baseline), group in _comparisons(measured(runs))
     }
 
 
-def _measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what is compared."""
+def measured(runs: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table of runs with what is compared, `SPEED` and `SENT`."""
     runs = with_lost_as_failed(runs)
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
     return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.disturbed(runs))
@@ -177,10 +178,11 @@ def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared
     whole = list(sessions[sessions == 1].index)
     one, other = (each[each["block"].isin(whole)] for each in (runs, baseline))
     speed = pairing.ratio(one, other, SPEED)
+    of_all = len(set(one["block"]) & set(other["block"]))
     return Compared(
         name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
         pairing.ratio(one, other, SENT).ratio, _difference(one, other),
-        p_value(speed.sample) if speed.blocks >= LEAST_BLOCKS else math.nan,
+        p_value(speed.sample) if speed.blocks >= max(LEAST_BLOCKS, LEAST_SHARE * of_all) else math.nan,
         pairing.ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ import pandas as pd
 from study.core import checked, code_version, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
+from study.core.wording import counted
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
@@ -41,6 +42,7 @@ UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
+LEAST_SHARE = 0.5  # of the finished repeats: fewer that have a value are a choice
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
 
@@ -258,10 +260,15 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     if calibrated:
         versions = good["calibration_version"].unique().tolist()
         values = values / good["calibration_s"].astype(float)
+    problem, reason = _problem(good, quantity, versions), None
+    if problem is None and len(good) < LEAST_SHARE * len(finished):
+        problem = NOT_ENOUGH
+        reason = f"{len(finished) - len(good)} of {counted(len(finished), 'finished run')} have no value"
     return dataclasses.replace(
         empty,
         values=values.tolist(),
-        problem=_problem(good, quantity, versions),
+        problem=problem,
+        reason=reason,
         calibration=versions[0] if versions else None,
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),

@@ -25,6 +25,7 @@ from study.core.environment import RANKS_GO_ON, tells
 from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.experiment import autotuning
+from study.experiment.parameters import PARAMETERS
 from study.launch.variables import SWITCHES
 from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
@@ -37,7 +38,12 @@ ALIKE = {
     "memory_mode": "several memory modes",
     "job_options": "several options of batch jobs",
     "data_checksum": "several versions of the data",
+    "system": "several operating systems, versions of Python or table parsers",
+    "hardware": "several kinds of processors or GPUs, or numbers of cores",
+    "inputs_crc32": "several orders or values of the samples",
 }
+# Keys that say how samples reach the model; whatever they are, the model gets the same ones.
+INPUT_KEYS = ("loader", "staging", "storage", "input_pipeline", "map_parallel_calls", "prefetch_batches")
 # The keys that make one of these another: the arm itself, if it differs in one. A machine is all that it has.
 FREED_BY = {
     "training_code": ("benchmark",),
@@ -46,6 +52,9 @@ FREED_BY = {
     "memory_mode": ("machine",),
     "job_options": ("machine", "gpus"),
     "data_checksum": ("benchmark", "dataset"),
+    "system": ("machine", "hosts"),
+    "hardware": ("machine", "hosts", "gpus"),
+    "inputs_crc32": (*(name for name in PARAMETERS if name not in INPUT_KEYS), "block"),
 }
 # Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.
 SET_BY = {
@@ -59,6 +68,14 @@ SET_BY = {
 OF_FOLDER = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE_LOG")  # files in the run's own directory
 STEERING = "several settings of the environment"
 HOSTS = "runs on different hosts, which did not take turns"
+PAGE_CACHE = "runs that read their files from storage, and others from the page cache"
+COLD = 0.5  # of the bytes that a run asked for while loading: so many from storage, and it counts as cold
+WITH_LOADING = {
+    "load_s",
+    "stage_s",
+    "runtime_s",
+    "launch_to_target_s",
+}  # quantities that loading is part of, and energies
 AT_ONCE = "runs that were on one host at the same time"
 OVERLAPPED = "another run was on its host at the same time"
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
@@ -86,10 +103,10 @@ def differences(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     ]
 
 
-def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> dict[Any, str]:
+def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: Collection[str] = ()) -> dict[Any, str]:
     """{block: why it cannot be compared}, of blocks that all arms have. arms: rows with the blocks as index, in order.
 
-    free: as for `unlike`.
+    free: as for `unlike`. columns: of the quantity that is compared.
     """
     rows = pd.concat(arms).rename_axis(_BLOCK).reset_index()
     if "record" in rows:
@@ -98,6 +115,8 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> dict[A
     for block, runs in rows.groupby(_BLOCK):
         if disturbed(runs).any():
             found.setdefault(block, f"its block has {AT_ONCE}")
+        if _includes_loading(columns) and _read_unlike(runs):
+            found.setdefault(block, f"its block has {PAGE_CACHE}")
     if "machine" in rows and rows["machine"].nunique() > 1:
         return found
     for block in _on_other_hosts([each[~each.index.isin(list(found))] for each in arms]):
@@ -106,6 +125,23 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> dict[A
 
 
 _BLOCK = "block_compared"
+
+
+def _includes_loading(columns: Collection[str]) -> bool:
+    """Whether a quantity depends on where the files were read from."""
+    return any(name in WITH_LOADING or name.endswith(("_j", "_js")) for name in columns)
+
+
+def _read_unlike(runs: pd.DataFrame) -> bool:
+    """Whether some runs found their files in the page cache, and others did not: the first run warms it for the next.
+
+    It is unknown of mapped files, whose pages are read later.
+    """
+    if not {"storage_read_mb", "shared_read_mb"} <= set(runs):
+        return False
+    asked, stored = (runs[name].astype(float) for name in ("shared_read_mb", "storage_read_mb"))
+    known = (asked > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
+    return (stored[known] > COLD * asked[known]).nunique() > 1
 
 
 def _several(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:

@@ -1,5 +1,7 @@
 """The runs of the first verdicts of a study: repeats that are added after a verdict was seen do not change it.
 
+Findings, checks, tables with verdicts and `make tune` note them, each in a file of its own.
+
 Whoever adds repeats until a verdict suits finds differences that are none: in 24 % instead of 5 % of the studies, with
 looks at 3 to 20 blocks. So a verdict is that of the runs with which it was first given, as long as these exist. Runs
 that are trained again are new runs, and give a new verdict.
@@ -7,14 +9,14 @@ that are trained again are new runs, and give a new verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from study.core import checked
 from study.core.files import write_json
-from study.experiment import identity
+from study.experiment import identity, schemas
 
 FOLDER = "first_verdicts"  # in a study's results
 Looks = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
@@ -41,6 +43,34 @@ def write(folder: Path, of: str, looks: Looks) -> None:
 def digest(run: pd.Series) -> str:
     """Equal for the same run, also in a later look. run: a row of the tidy table of runs."""
     return identity.fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
+
+
+def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
+    """The runs without those that were added to a point after it had a verdict, and how many these are.
+
+    runs: rows of the tidy table. earlier: of `seen`.
+    """
+    if runs.empty or not earlier:
+        return runs, 0
+    late = pd.Series(False, index=runs.index)
+    for point, rows in _points(runs):
+        digests = rows.apply(digest, axis=1)
+        if stands(first := earlier.get(point), list(digests)):
+            late[rows.index] = ~digests.isin(set(first or ()))
+    return runs[~late], int(late.sum())
+
+
+def seen(runs: pd.DataFrame, records: Collection[str], earlier: Looks) -> dict[str, list[str]]:
+    """The first verdicts of points, after those that were made of ``records``: {point: digests of its runs}."""
+    judged = runs[runs["record"].isin(set(records))] if len(runs) else runs
+    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, rows in _points(judged)}}
+
+
+def _points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(a digest of a point's keys, its repeats)."""
+    keys = [name for name in ("machine", *schemas.separating()) if name in runs]
+    for values, rows in runs.groupby(keys, dropna=False, sort=False) if len(runs) else ():
+        yield identity.fingerprint(dict(zip(keys, map(str, values), strict=True)))[:DIGITS], rows
 
 
 def stands(first: list[str] | None, now: list[str]) -> bool:

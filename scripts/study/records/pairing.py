@@ -85,7 +85,7 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     """
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Ratio(0, math.nan, math.nan, math.nan, None)
-    used, why = _alike([_good(one, measure), _good(other, measure)], free)
+    used, why = _alike([_good(one, measure), _good(other, measure)], free, [measure])
     if used[0].empty:
         return Ratio(0, math.nan, math.nan, math.nan, None, left_out=why)
     logarithms = _without_rounding(np.log(used[0][measure].astype(float) / used[1][measure].astype(float)), 1.0)
@@ -187,11 +187,13 @@ def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     return good.drop_duplicates("block").set_index("block")
 
 
-def _alike(arms: Sequence[pd.DataFrame], free: Collection[str] = ()) -> tuple[list[pd.DataFrame], dict[Any, str]]:
+def _alike(
+    arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: Collection[str] = ()
+) -> tuple[list[pd.DataFrame], dict[Any, str]]:
     """The blocks of all arms that can be compared, and why the others cannot. arms: rows by block."""
     common = sorted(set.intersection(*(set(each.index) for each in arms)))
     used = [each.loc[common] for each in arms]
-    why = comparable.left_out(used, free) if common else {}
+    why = comparable.left_out(used, free, columns) if common else {}
     return [each[~each.index.isin(list(why))] for each in used], why
 
 

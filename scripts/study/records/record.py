@@ -50,6 +50,21 @@ def schema() -> dict[str, Any]:
     return found
 
 
+def _system(provenance: dict[str, Any]) -> str:
+    """The software below the packages: ``Python 3.11.7, Linux-6.1.0-x86_64, table parser compiled``."""
+    parts = {"Python": provenance.get("python"), "": provenance["host"].get("system"),
+             "table parser": provenance.get("table_parser")}  # fmt: skip
+    return ", ".join(f"{name} {value}".strip() for name, value in parts.items() if value)
+
+
+def _hardware(provenance: dict[str, Any]) -> str:
+    """Each kind of host that had ranks, and the launching host's GPUs: ``Xeon, 2 cores; 4 x V100``."""
+    hosts = provenance.get("hosts") or [provenance["host"]]
+    kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {cores.worth(host):g} cores" for host in hosts)
+    names = [gpu["name"] for gpu in (provenance.get("gpus") or {}).get("found") or ()]
+    return "; ".join([*sorted(kinds), *(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))])
+
+
 def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any]:
     """The run record of a run's directory, as a dict that fits ``config/schemas/record.schema.yaml``.
 
@@ -118,6 +133,8 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
             "oversubscribed": _oversubscribed(run, provenance, metrics),
             "timed_alone": (provenance.get("timed_alone") or {}).get("held"),
             "cpu_quota_cores": provenance["host"].get("cpu_quota_cores"),
+            "system": _system(provenance),
+            "hardware": _hardware(provenance),
             "started_wall_ns": outcome["started_wall_ns"],
             "started_monotonic_ns": outcome.get("started_monotonic_ns"),
             "boot_id": outcome.get("boot_id") or provenance["host"].get("boot_id"),

@@ -143,7 +143,7 @@ def _run_row(
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
         "timed_alone": provenance.get("timed_alone"),
-        "cpu_quota_cores": provenance.get("cpu_quota_cores"),
+        **{name: provenance.get(name) for name in ("cpu_quota_cores", "system", "hardware")},
         "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
         "git_commit": provenance["git_commit"],

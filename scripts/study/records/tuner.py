@@ -6,7 +6,7 @@ are is declared in the study, before anything runs.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ import pandas as pd
 from study.core.statistics import smallest_gain
 from study.core.wording import counted
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
-from study.records import arms, pairing
+from study.records import arms, looks, pairing
 from study.records.arms import Compared
+from study.records.noise_of_runs import ASSUMED, Noise
 
-ASSUMED_NOISE = 0.02  # of a run within its block, for the power of a design before there are runs
 TURN, KEEP, NOT_ENOUGH = "turn", "keep the defaults", "not enough blocks"
 
 
@@ -34,6 +34,9 @@ class Answer:
         left_out: {arm: why it cannot be picked}.
         confirmed: the pick in the held-out blocks; None if the pick is the baseline, or is not known yet.
         controls: the baseline against itself in the held-out blocks.
+        name: of the baseline's point.
+        family: the records of its runs and its arms', by which its first verdict is noted.
+        added: how many further ones were added after its first verdict; they have no part in the answer.
         missing: the runs of the current stage without a record; as long as there are any, there is no pick or no
             confirmation, since who looks before the end and then stops finds differences that are none.
     """
@@ -47,6 +50,9 @@ class Answer:
     confirmed: Compared | None
     controls: list[Compared]
     missing: list[PlannedRun]
+    name: str = ""
+    family: tuple[str, ...] = ()
+    added: int = 0
 
     @property
     def pick(self) -> Compared | None:
@@ -82,9 +88,12 @@ class Answer:
         return TURN if self.confirmed.verdict == arms.FASTER and not self.confirmed.learns_less else KEEP
 
 
-def split(study: Study, baseline: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The numbers of the screening blocks and of the held-out blocks of a baseline, by its point's name."""
-    blocks = sorted({run.repeat for run in study.runs if run.point == baseline})
+def split(study: Study, baseline: str, only: Collection[int] | None = None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers of the screening blocks and of the held-out blocks of a baseline, by its point's name.
+
+    only: the blocks of an earlier verdict, which stands.
+    """
+    blocks = sorted({run.repeat for run in study.runs if run.point == baseline and (not only or run.repeat in only)})
     number = study.screening_blocks or -(-len(blocks) // 2)
     return tuple(blocks[:number]), tuple(blocks[number:])
 
@@ -104,11 +113,8 @@ def unanswerable(study: Study) -> str | None:
     )
 
 
-def power(study: Study, noise: float = ASSUMED_NOISE) -> list[str]:
-    """Which gain the design finds with `arms.POWER`: a line for each number of arms and blocks of its baselines.
-
-    noise: standard deviation of the logarithm of one run's throughput within its block.
-    """
+def power(study: Study, noise: Noise = ASSUMED) -> list[str]:
+    """Which gain the design finds with `arms.POWER`: a line for each number of arms and blocks of its baselines."""
     designs = []
     for name in _baselines(study):
         numbers = tuple(map(len, split(study, name)))
@@ -118,25 +124,44 @@ def power(study: Study, noise: float = ASSUMED_NOISE) -> list[str]:
             designs.append((len(own), *numbers))
     return [
         f"make tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
-        f"differ by {100 * noise:g} % (assumed), a gain of "
-        f"{100 * (smallest_gain(noise, number, screening, held_out, arms.ERROR, arms.POWER) - 1):.2g} % is picked and "
-        f"confirmed with probability {arms.POWER}; it grows with that noise"
+        f"differ by {noise.words}, a gain of "
+        f"{100 * (smallest_gain(noise.deviation, number, screening, held_out, arms.ERROR, arms.POWER) - 1):.2g} % is "
+        f"picked and confirmed with probability {arms.POWER}; it grows with that noise"
         for number, screening, held_out in dict.fromkeys(designs)
     ]
 
 
-def answers(study: Study, runs: pd.DataFrame) -> list[Answer]:
-    """One per baseline of the study. runs: rows of the tidy table of the runs that have a record."""
-    return [_answer(study, first, runs) for first in _baselines(study).values()]
+def answers(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Answer]:
+    """One per baseline of the study.
+
+    runs: rows of the tidy table of the runs that have a record. earlier: of `seen`. A verdict stands if repeats were
+    added since, see `study.records.looks`.
+    """
+    return [_answer(study, first, runs, (earlier or {}).get(name)) for name, first in _baselines(study).items()]
 
 
-def needed(study: Study, runs: pd.DataFrame) -> list[PlannedRun]:
+def needed(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[PlannedRun]:
     """The runs of the stage that comes next: of each baseline those that its `Answer` has as missing.
 
-    runs: as for `answers`.
+    runs, earlier: as for `answers`.
     """
-    missing = [run for answer in answers(study, runs) for run in answer.missing]
+    missing = [run for answer in answers(study, runs, earlier) for run in answer.missing]
     return list({run.directory: run for run in missing}.values())
+
+
+def seen(found: Iterable[Answer], runs: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+    """The runs of the first verdict of each baseline, after these answers. runs, earlier: as for `answers`."""
+    ended = {each.name: set(each.family) for each in found if each.verdict != NOT_ENOUGH and not each.missing}
+    digests = {row["record"]: looks.digest(row) for _, row in runs.iterrows()}
+    return {**earlier, **{name: [digests[each] for each in digests if each in of] for name, of in ended.items()}}
+
+
+def _first_blocks(family: pd.DataFrame, first: list[str] | None) -> set[int] | None:
+    """The blocks of the first verdict, if all its runs are still there; else None. family: rows of the tidy table."""
+    if not first or family.empty:
+        return None
+    known = {looks.digest(row): int(row["block"]) for _, row in family.iterrows()}
+    return {known[each] for each in first} if set(first) <= set(known) else None
 
 
 def _is_control(arm: Arm) -> bool:
@@ -148,16 +173,21 @@ def _baselines(study: Study) -> dict[str, PlannedRun]:
     return {run.point: run for run in study.runs if any(arm.name == BASELINE for arm in run.arms) and run.repeat == 1}
 
 
-def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame) -> Answer:
+def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame, earlier: list[str] | None) -> Answer:
     name = first.point
-    screening, held_out = split(study, name)
     family = [(run, arm) for run in study.runs for arm in run.arms if arm.baseline == name]
+    records = {f"runs/{run.directory}/record.json" for run, _ in family}
+    there = runs[runs["record"].isin(records)] if len(runs) else runs
+    blocks = _first_blocks(there, earlier)
+    screening, held_out = split(study, name, blocks)
+    of_answer = set(there.loc[there["block"].isin((*screening, *held_out)), "record"]) if len(there) else set()
     names = {arm.name for _, arm in family if arm.name != BASELINE}
     controls = {arm.name for _, arm in family if _is_control(arm)}
     answer = Answer(
         first.parameters, len(names - controls), screening, held_out, [], {}, None,
         _compared(runs, name, held_out, controls),
         _without_record([run for run, _ in family if run.repeat in screening], runs),
+        name, tuple(sorted(of_answer)), len(there) - len(of_answer) if blocks else 0,
     )  # fmt: skip
     if answer.missing:
         return answer

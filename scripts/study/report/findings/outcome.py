@@ -22,6 +22,8 @@ from study.report.findings.declaration import Declared, arms, load
 from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
 
 YES, NO, NOT_ENOUGH = "yes", "no", "not_enough_runs"
+ADDED = "added after a verdict was seen"
+LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
 OPPOSITE = "opposite"  # its verdict is `NO`
 VERDICTS = {YES: "Yes", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
@@ -83,10 +85,10 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
     now = pd.concat(used.values())
     if looks.stands(first, [looks.digest(run) for _, run in now.iterrows()]):
         late = [run["record"] for _, run in now.iterrows() if looks.digest(run) not in set(first or ())]
-        why_not = why_not | dict.fromkeys(late, "added after a verdict was seen")
+        why_not = why_not | dict.fromkeys(late, ADDED)
         used = {value: each[~each["record"].isin(late)] for value, each in used.items()}
     found = finding.kind.compare(used)
-    verdict, sentence = _stated(finding, found, _survivors(finding, rows, found))
+    verdict, sentence = _stated(finding, found, _survivors(finding, rows, found) or _few(rows, found, why_not))
     if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
         found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
     return Outcome(
@@ -137,7 +139,7 @@ def _left_out(finding: Declared, arms: dict[Any, pd.DataFrame]) -> dict[str, str
             why = "its block was interrupted: runs of two starts of the workflow"
         reasons |= dict.fromkeys(block["record"], why)
     whole = [each[each["record"].map(reasons).isna()].set_index("block").sort_index() for each in arms.values()]
-    unlike = comparable.left_out(whole) if len(whole[0]) else {}
+    unlike = comparable.left_out(whole, columns=columns) if len(whole[0]) else {}
     reasons |= {record: unlike[block] for each in whole for block, record in each["record"].items() if block in unlike}
     return {record: reason for record, reason in reasons.items() if reason}
 
@@ -155,6 +157,15 @@ def _reason(row: pd.Series, positive: bool, columns: Collection[str]) -> str | N
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
         return "no value"
     return "no positive value" if positive and row[VALUE] <= 0 else None
+
+
+def _few(rows: dict[Any, pd.DataFrame], found: Estimate, why_not: dict[str, str]) -> str | None:
+    """Why the blocks that can be compared are too few of all: what is left of most would be a choice. None if not."""
+    there = [set(each.loc[each["record"].map(why_not).ne(ADDED), "block"]) for each in rows.values()]
+    blocks = len(set.intersection(*there))
+    if found.blocks < LEAST_BLOCKS or found.blocks >= LEAST_SHARE * blocks:
+        return None
+    return f"only {found.blocks} of {blocks} blocks can be compared"
 
 
 def _survivors(finding: Declared, rows: dict[Any, pd.DataFrame], found: Estimate) -> str | None:

@@ -38,6 +38,7 @@ def _several_batch_sizes(study: Study) -> bool:
     uses=kinds.runs(),
     is_there=_several_batch_sizes,
     compares_runs=True,
+    verdicts=("energy_verdict", "runtime_verdict"),
 )
 def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.

@@ -35,6 +35,7 @@ class Kind:
         reads_further: whether it also shows the study's ``further_results``, runs of other machines.
         reads_targets: whether it uses the columns of `study.records.targets`.
         reads_storage: whether it uses the columns of `study.records.read_tests`.
+        verdicts: columns with verdicts, which repeats that are added later do not change, see `study.records.looks`.
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 
@@ -48,6 +49,7 @@ class Kind:
     reads_further: bool
     reads_targets: bool
     reads_storage: bool
+    verdicts: tuple[str, ...]
     make: Make
 
 
@@ -76,6 +78,7 @@ def table(
     reads_further: bool = False,
     reads_targets: bool = False,
     reads_storage: bool = False,
+    verdicts: tuple[str, ...] = (),
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
 
@@ -92,7 +95,7 @@ def table(
             return make(selected(runs, uses), loading)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              reads_further, reads_targets, reads_storage, make_of_used))  # fmt: skip
+                              reads_further, reads_targets, reads_storage, verdicts, make_of_used))  # fmt: skip
         return make_of_used
 
     return register

@@ -12,7 +12,7 @@ import pandas as pd
 from study.core.files import AnyPath, written_with_checksum
 from study.core.wording import as_clear
 from study.experiment.parameters import PARAMETERS
-from study.records.names import SEPARATOR
+from study.records.names import SEPARATOR, split_records
 from study.report import html
 
 NOTHING = "–"
@@ -36,6 +36,12 @@ class Table:
     optional: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     identity: tuple[str, ...] = ()
+
+    def judged(self, verdicts: Iterable[str]) -> list[str]:
+        """The records behind the rows that have a verdict. verdicts: columns."""
+        present = [name for name in verdicts if name in self.frame]
+        rows = self.frame[self.frame[present].notna().any(axis=1)] if present else self.frame.iloc[:0]
+        return [record for text in rows["records"] for record in split_records(text)] if len(rows) else []
 
     def write(self, csv: AnyPath, markdown: AnyPath, latex: AnyPath, html: AnyPath) -> None:
         """Write the four files, each whole or not at all."""

@@ -39,6 +39,7 @@ def compares(study: Study) -> bool:
     uses=kinds.runs(),
     is_there=compares,
     compares_runs=True,
+    verdicts=("test_loss_against_horovod",),
 )
 def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: throughput, bytes per step and test loss; ratio and loss against Horovod's point."""

@@ -78,6 +78,8 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
         lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
     if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
         lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
+    if answer.added:
+        lines.append(f"{counted(answer.added, 'run')} added after this verdict was seen: left out")
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(

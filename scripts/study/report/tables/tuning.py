@@ -50,6 +50,7 @@ def is_compared(run: Any) -> bool:
     needs=NEEDS,
     uses=is_compared,
     compares_runs=True,
+    verdicts=("verdict",),
 )
 def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per arm and baseline; the other keys of a row are the baseline's."""

@@ -1,9 +1,12 @@
 """Figures of arms against their baseline."""
 
+from pathlib import Path
 from typing import Any
 
+from study.core import paths
 from study.core.files import AnyPath
 from study.experiment.study import Study
+from study.records import looks
 from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs
 from study.report.tables.tuning import NEEDS, is_compared
@@ -29,10 +32,12 @@ class Tuning:
         return any(self.uses(description, run) for run in study.runs)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files."""
+        """Draw the figure and write both files, of the runs that its table shows."""
         from study.report.figures import tuning_drawing
 
-        tuning_drawing.write(tuning_drawing.select(description, inputs.runs, inputs.study), svg, pdf)
+        folder = Path(paths.study_folder(inputs.results, inputs.study))
+        runs, _ = looks.first_runs(inputs.runs, looks.read(folder, "table_tuning"))
+        tuning_drawing.write(tuning_drawing.select(description, runs, inputs.study), svg, pdf)
 
 
 KINDS.add("tuning", Tuning())

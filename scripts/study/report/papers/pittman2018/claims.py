@@ -23,8 +23,8 @@ LABELS = ("quantity", "benchmark", "at", "unit", "follows_from", "not_published"
 SIDE = Side(PAPER, number, workload_difference, "the paper's networks", LABELS)
 SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
          "interval_high", "pairing", "repeats", "repeats_failed", "series", NOT_STATED, "published_value",
-         "published_lowest", "published_highest", "follows_from", "not_published", "stated", "paper_section", "contradiction",
-         "missing"]  # fmt: skip
+         "published_lowest", "published_highest", "follows_from", "not_published", "stated", "paper_section",
+         "contradiction", "missing"]  # fmt: skip
 
 
 def of_the_paper(run: Any) -> bool:

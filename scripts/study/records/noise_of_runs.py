@@ -1,0 +1,74 @@
+"""How much runs differ within a block: what the power of a design depends on, assumed before there are runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.core.wording import counted
+from study.experiment import schemas
+from study.experiment.parameters import is_observed
+from study.experiment.study import Study
+from study.records import tidy
+
+LEAST_FREEDOM = 5  # fewer blocks and points leave the noise itself too uncertain
+
+
+@dataclass(frozen=True)
+class Noise:
+    """deviation: standard deviation of the logarithm of one run within its block. runs: it is from; 0 if assumed."""
+
+    deviation: float
+    runs: int = 0
+
+    @property
+    def words(self) -> str:
+        """``2 % (assumed)``."""
+        how = f"measured in {counted(self.runs, 'run')}" if self.runs else "assumed"
+        return f"{100 * self.deviation:.2g} % ({how})"
+
+
+ASSUMED = Noise(0.02)
+
+
+def of_finished(study: Study, folder: str) -> Noise:
+    """The `Noise` of the runtime of a study's finished runs that give timings; assumed if these are too few.
+
+    folder: ``results/<machine>``.
+    """
+    if not study.findings and not any(run.arms for run in study.runs):
+        return ASSUMED
+    done, _ = tidy.recorded((run for run in study.runs if is_observed(run, None)), folder)
+    return within_blocks(tidy.runs_frame(done, tidy.current_code(study.benchmarks), folder)) if done else ASSUMED
+
+
+def within_blocks(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:
+    """The `Noise` of a measure: what is left of its logarithms less the means of each point and of each block.
+
+    Points that have the same blocks are taken together. runs: the tidy table. Assumed if these are too few.
+    """
+    squares, freedom, number = 0.0, 0, 0
+    for values in _tables(runs, measure) if len(runs) else ():
+        rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+        squares += float((rest**2).sum())
+        freedom += (values.shape[0] - 1) * (values.shape[1] - 1)
+        number += values.size
+    return Noise(math.sqrt(squares / freedom), number) if freedom >= LEAST_FREEDOM and squares > 0 else ASSUMED
+
+
+def _tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
+    """The logarithms of the measure: points in rows, blocks in columns."""
+    good = runs[(runs["status"] == "ok") & (runs[measure].astype(float) > 0)]
+    keys = [name for name in ("machine", *schemas.separating()) if name in good]
+    points = [
+        np.log(rows.drop_duplicates("block").set_index("block")[measure].astype(float).sort_index())
+        for _, rows in good.groupby(keys, dropna=False, sort=False)
+    ]
+    for blocks in dict.fromkeys(tuple(each.index) for each in points):
+        alike = [each.to_numpy() for each in points if tuple(each.index) == blocks]
+        if len(alike) > 1 and len(blocks) > 1:
+            yield np.array(alike)
