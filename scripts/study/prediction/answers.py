@@ -13,7 +13,8 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.prediction import settings
 from study.prediction.evidence import Failures, Misfit, failures, misfits
-from study.prediction.model import LEAST_POINTS, Model, Prediction, fit_model, predict
+from study.prediction.model import Model, Prediction, fit_model, predict
+from study.prediction.settings import LEAST_POINTS
 
 FARTHEST_SHOWN = 32  # times the largest measured count
 MOST_ASKED = 128  # ranks that a user is asked to measure first

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from study.prediction.model import LEAST_POINTS, fit_model, predict
+from study.prediction.model import fit_model, predict
+from study.prediction.settings import LEAST_POINTS
 from study.prediction.settings import SERIES
 
 NAIVE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"naive_linear": lambda n: n, "naive_log": np.log2}

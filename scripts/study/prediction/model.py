@@ -15,7 +15,6 @@ Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
 SEED = 2019
 SMALL = 0.01  # of the runtime: errors of smaller parts are relative to this share
 LEAST_OVERHEAD = 0.08  # of the compute time: what mechanisms may be missing that no measurement shows yet
-LEAST_POINTS = 3  # rank counts that a prediction needs
 
 
 @dataclass(frozen=True)

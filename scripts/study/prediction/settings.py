@@ -28,6 +28,10 @@ AGAIN = "delete its folder to run again"
 ACCURACIES = ("accuracy", "test_accuracy")
 PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
 REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
+VERSION = ("training_code", "packages")  # columns
+OTHER_VERSION = "of another version of the code or of its libraries than the runs that are used"
+MISSED = "missed the target"  # the kind of failure of a run that does not reach the target quality of its dataset
+LEAST_POINTS = 3  # rank counts that a prediction needs
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
@@ -39,7 +43,8 @@ class Selection:
         used: rows of the tidy table.
         left_out: {reason: number of runs}.
         problems: a line per contradictory run or point.
-        failed: rows of the failed runs that would have been used. They take part in the recommendation.
+        failed: rows of the failed runs that would have been used, and of those that missed the target quality, which
+            others reached. They take part in the recommendation.
     """
 
     used: pd.DataFrame
@@ -59,15 +64,53 @@ def select(runs: pd.DataFrame) -> Selection:
         rest = rest[~out] if len(rest) else rest
     if rest.empty:
         return Selection(rest, left_out, [])
+    of_others = _of_another_version(rest)
+    if of_others.any():
+        left_out[OTHER_VERSION] = int(of_others.sum())
+        rest = rest[~of_others]
     has_failed = rest["status"] != "ok"
     failed, rest = rest[has_failed], rest[~has_failed]
+    missed = rest[_missed_target(rest)] if len(rest) else rest
     if len(failed):
         left_out[_failures_in_words(failed)] = len(failed)
     if rest.empty:
         return Selection(rest, left_out, [], failed)
     problems = rest.apply(_problem, axis=1)
     good = rest[problems.isna()]
-    return Selection(good, left_out, [*problems.dropna(), *_contradictory(good), *_crowded(good)], failed)
+    told = [*problems.dropna(), *_contradictory(good), *_crowded(good)]
+    counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
+    return Selection(good, left_out, told, counted_as_failed)
+
+
+def _of_another_version(runs: pd.DataFrame) -> pd.Series:
+    """Which runs are not of the version of the code and libraries that their workload is predicted from.
+
+    That is the newest one, by the start of its runs, with `LEAST_POINTS` rank counts; if none has so many, the one with
+    the most. Counts that were measured by different versions would be taken for an effect of the ranks.
+    """
+    out = pd.Series(False, index=runs.index)
+    names = [name for name in VERSION if name in runs]
+    if not names or "started_wall_ns" not in runs:
+        return out
+    for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False):
+        versions = list(group.groupby(names, dropna=False, sort=False))
+        best = max(versions, key=lambda each: (_points(each[1]), each[1]["started_wall_ns"].max()))
+        out |= runs.index.isin(group.index.difference(best[1].index))
+    return out
+
+
+def _points(runs: pd.DataFrame) -> int:
+    """The rank counts that runs were successful on, at most `LEAST_POINTS`: more are not needed."""
+    return min(int(runs.loc[runs["status"] == "ok", "gpus"].nunique()), LEAST_POINTS)
+
+
+def _missed_target(runs: pd.DataFrame) -> pd.Series:
+    """Which runs missed the target quality of their dataset, where others of their workload and series reached it."""
+    if "target_reached" not in runs:
+        return pd.Series(False, index=runs.index)
+    reached = runs["target_reached"].eq(True)
+    others = reached.groupby([runs[name] for name in (*WORKLOAD, *SERIES)], dropna=False).transform("any")
+    return runs["target_reached"].eq(False) & others
 
 
 def _failures_in_words(failed: pd.DataFrame) -> str:

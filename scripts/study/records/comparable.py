@@ -75,7 +75,7 @@ WITH_LOADING = {
     "stage_s",
     "runtime_s",
     "launch_to_target_s",
-}  # quantities that loading is part of, and energies
+}  # loading is part of them
 AT_ONCE = "runs that were on one host at the same time"
 OVERLAPPED = "another run was on its host at the same time"
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off

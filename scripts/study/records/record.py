@@ -60,7 +60,7 @@ def _system(provenance: dict[str, Any]) -> str:
 def _hardware(provenance: dict[str, Any]) -> str:
     """Each kind of host that had ranks, and the launching host's GPUs: ``Xeon, 2 cores; 4 x V100``."""
     hosts = provenance.get("hosts") or [provenance["host"]]
-    kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {cores.worth(host):g} cores" for host in hosts)
+    kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {worth(host):g} cores" for host in hosts)
     names = [gpu["name"] for gpu in (provenance.get("gpus") or {}).get("found") or ()]
     return "; ".join([*sorted(kinds), *(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))])
 
