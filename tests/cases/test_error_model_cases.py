@@ -1,18 +1,40 @@
 """Intervals hold their level: what enters them, how often one looks, and how they are written. All seeds are fixed."""
 
+import copy
+import dataclasses
+import json
 import math
+import sys
+from types import SimpleNamespace
 
+import make_findings
 import numpy as np
 import pandas as pd
 import pytest
+from examples import STUDY
+from scipy import special
 from test_findings import GRID, declared, rows, study_of
+from test_tuning import RUN
 
-from study.core.statistics import all_pairs, picked_and_confirmed, ratio_of_means, student
+from study import plan
+from study.core.statistics import (
+    all_pairs,
+    independent_number,
+    picked_and_confirmed,
+    ratio_of_means,
+    sample_of_logarithms,
+    student,
+)
 from study.core.wording import significant
-from study.records import check, looks, pairing, record
+from study.experiment import expansion
+from study.machines import machine
+from study.records import check, looks, noise_of_runs, pairing, record, tuner
+from study.records.tidy import arms_text
 from study.report.findings import outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
+from study.report.tables import TABLES
 from study.report.tables.layout import Table
+from study.report.tables.tuner import sentences
 
 STUDIES = 400
 LEAST = 0.95 - 4 * math.sqrt(0.05 * 0.95 / STUDIES)  # 4 standard deviations below the level: 0.906
@@ -327,3 +349,198 @@ def test_fieller_without_noise_below_is_student_s_t():
     half = student(2, 0.025) / math.sqrt(3)
     assert found == pytest.approx((2, 2 - half, 2 + half))
     assert all(map(math.isnan, ratio_of_means([1.0, 2.0], [0.0, 0.0], 0.025)))
+
+
+def autocorrelated(rng, rho, shape):
+    noise = rng.standard_normal(shape)
+    values = np.empty(shape)
+    values[:, 0] = noise[:, 0]
+    for place in range(1, shape[1]):
+        values[:, place] = rho * values[:, place - 1] + math.sqrt(1 - rho**2) * noise[:, place]
+    return values
+
+
+def missed(values, truth=0.0):
+    """The share of 95 % intervals of the mean, by as many blocks as they are worth, that miss it; and by t as it is."""
+    n = values.shape[1]
+    found = []
+    for worth in (independent_number(values), np.full(len(values), n)):
+        quantiles = special.stdtrit(worth - 1, 0.975)
+        half = quantiles * values.std(axis=1, ddof=1) / np.sqrt(worth)
+        found.append(float((np.abs(values.mean(axis=1) - truth) > half).mean()))
+    return found
+
+
+@pytest.mark.case("autocorrelated-blocks", source="sharkdp/hyperfine #483", right="t alone misses 25 %")
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.05), (0.3, 0.115), (0.5, 0.13), (0.7, 0.15)])
+def test_blocks_that_resemble_the_one_before_widen_the_interval(rho, most, ours):
+    ours_missed, t_missed = missed(autocorrelated(np.random.default_rng(11), rho, (8000, 20)))
+    ours(f"{100 * ours_missed:.1f} %, t {100 * t_missed:.1f} %")
+    assert ours_missed <= most
+    assert ours_missed <= t_missed
+
+
+@pytest.mark.case("outliers-in-both-arms", source="our own", right="at most 5 %")
+@pytest.mark.parametrize("blocks", [3, 5, 10])
+def test_runs_that_are_delayed_now_and_then_give_no_false_difference(blocks, ours):
+    """One run in ten takes a third longer, whichever arm it is of."""
+    rng = np.random.default_rng(12)
+    one, other = 0.02 * rng.standard_normal((2, 8000, blocks)) + 0.3 * (rng.random((2, 8000, blocks)) < 0.1)
+    share, _ = missed(one - other)
+    ours(f"{100 * share:.1f} %")
+    assert share <= 0.055
+
+
+@pytest.mark.case("lognormal-noise", source="our own", right="at most 5 %")
+def test_skewed_noise_of_both_arms_gives_no_false_difference(ours):
+    rng = np.random.default_rng(13)
+    share, _ = missed(np.exp(0.5 * rng.standard_normal((8000, 6))) - np.exp(0.5 * rng.standard_normal((8000, 6))))
+    ours(f"{100 * share:.1f} %")
+    assert share <= 0.055
+
+
+def test_a_ratio_and_a_slope_count_only_what_their_blocks_are_worth():
+    series = np.array([-3, -2.2, -1.6, -0.9, -0.2, 0.4, 1.2, 1.8, 2.4, 3.1]) / 100
+    values = np.exp(np.stack([series, 0 * series], axis=1))
+    ratio = pairing.ratio(*(arm(values[:, place], place, 2) for place in (0, 1)), VALUE)
+    assert ratio.blocks == 10 and ratio.worth == 3
+    half = student(2, 0.025) * ratio.deviation / math.sqrt(3)
+    assert math.log(ratio.high / ratio.ratio) == pytest.approx(half)
+    found = compared("trend", 100 + 100 * np.stack([0 * series, series], axis=1), [1, 2])
+    assert (found.high - found.low) / 2 == pytest.approx(100 * student(2, 0.025) * series.std(ddof=1) / math.sqrt(3))
+    shuffled = series[[0, 5, 2, 9, 1, 7, 3, 8, 4, 6]]
+    assert float(independent_number(shuffled)) == 10 and float(independent_number(np.full(10, 0.1))) == 10
+
+
+@pytest.mark.case("gains-of-sharing", source="keras-team/keras-tuner #1018", right="at most 5 % of tables")
+def test_a_gain_of_sharing_is_adjusted_over_the_rows_of_its_table(ours):
+    from study.core.statistics import p_value
+    from study.report.tables import sharing
+
+    rng, told, alone = np.random.default_rng(14), 0, 0
+    for _ in range(STUDIES):
+        ps = [p_value(sample_of_logarithms(rng.normal(0, 0.02, 4))) for _ in range(8)]
+        gains = pd.DataFrame({f"{gain}{end}": ps for gain in ("time", "cpu") for end in ("_p", "_gain")})
+        told += bool(sharing._judged(gains)["time_verdict"].ne(sharing.NO_DIFFERENCE).any())
+        alone += min(ps) < 0.05
+    ours(f"{100 * told / STUDIES:.1f} %, unadjusted {100 * alone / STUDIES:.0f} %")
+    assert told / STUDIES <= MOST and alone / STUDIES > 0.2
+
+
+def tuned_study(blocks):
+    content = copy.deepcopy(STUDY)
+    content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv",
+                        "repeats": blocks, "tuning": {"xla": {"xla": True}, "same": {"control": 1}}}]  # fmt: skip
+    return expansion.expand("test", content, "test.yaml")
+
+
+def tuned_runs(study, step):
+    """Rows of the tidy table: ``step(arm, block)`` is the time of a step."""
+    ordered = sorted(study.runs, key=lambda run: run.repeat)
+    return pd.DataFrame([
+        {**RUN, **run.parameters, "block": run.repeat, "arms": arms_text(run), "started_wall_ns": place,
+         "record": f"runs/{run.directory}/record.json", "time_per_step_s": step(run.arms[0].name, run.repeat)}
+        for place, run in enumerate(ordered)
+    ])  # fmt: skip
+
+
+@pytest.mark.case("optional-stopping-of-make-tune", source="our own", right="the first verdict stands")
+def test_blocks_added_to_a_tuner_s_answer_do_not_enter(ours):
+    """Six blocks show no difference; in the four that are added the arm is 20 % faster."""
+    first, more = tuned_study(6), tuned_study(10)
+    noise = {block: 0.004 * (-1) ** block for block in range(1, 11)}
+
+    def step(arm, block):
+        faster = arm == "xla" and block > 6
+        return 0.1 * math.exp((noise[block] if arm == "xla" else 0) - 0.0001 * (arm == "xla")) / (1.2 if faster else 1)
+
+    runs = tuned_runs(first, step)
+    before = tuner.answers(first, runs)
+    assert before[0].verdict == tuner.KEEP
+    noted = tuner.seen(before, runs, {})
+    assert tuner.answers(more, runs, noted)[0].verdict == tuner.KEEP, "also while the added ones are not there yet"
+    assert tuner.needed(more, runs, noted) == []
+    added = tuned_runs(more, step)
+    known = dict(zip(runs["record"], runs["started_wall_ns"], strict=True))
+    added["started_wall_ns"] = [known.get(record, 100 + place) for place, record in enumerate(added["record"])]
+    (after,) = tuner.answers(more, added, noted)
+    (fresh,) = tuner.answers(more, added)
+    ours(f"{after.verdict}; without the note {fresh.verdict}")
+    assert (after.verdict, after.held_out, after.added) == (tuner.KEEP, (4, 5, 6), 12)
+    assert fresh.verdict == tuner.TURN
+    assert "12 runs added after this verdict was seen: left out" in sentences(after)
+
+
+@pytest.mark.case("optional-stopping-of-a-table", source="our own", right="the first verdict stands")
+def test_repeats_added_to_a_table_with_a_verdict_do_not_enter(ours):
+    study = tuned_study(8)
+    runs = tuned_runs(study, lambda arm, block: 0.1 / (1.1 if arm == "xla" and block > 3 else 1) + 0.0001 * block)
+    early = runs[runs["block"] <= 3]
+    table = TABLES["tuning"].make(early, pd.DataFrame())
+    noted = looks.seen(early, table.judged(TABLES["tuning"].verdicts), {})
+    assert len(noted) == 3, "the baseline and two arms"
+    kept, late = looks.first_runs(runs, noted)
+    ours(f"{late} runs left out")
+    assert (set(kept["block"]), late) == ({1, 2, 3}, 15)
+    other = runs.assign(gpus=4, record=runs["record"] + "4")
+    assert looks.first_runs(other, noted)[1] == 0, "other points are new questions"
+    again = runs.assign(started_wall_ns=runs["started_wall_ns"] + 1000)
+    assert looks.first_runs(again, noted)[1] == 0, "runs that were trained again are new ones"
+
+
+@pytest.mark.case("first-verdicts-are-noted", source="our own", right="the file, and the same verdict again")
+def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch, ours):
+    study = study_of({**GRID, "repeats": 6})
+    runs = rows(study, lambda run: 10.0 + (run["loader"] == "chunked" and run.repeat > 3) + 0.01 * run.repeat)
+    study = dataclasses.replace(study, findings=("test",))
+    monkeypatch.setattr(outcome, "load", lambda name: declared())
+    monkeypatch.setattr(make_findings, "load_planned", lambda name: study)
+    monkeypatch.setattr(make_findings.sources, "of_findings", lambda study: SimpleNamespace(runs=study.runs))
+    folder = tmp_path / "local" / "studies" / "test"
+    folder.mkdir(parents=True)
+    files = [f"--{form}={folder}/findings.{form}" for form in ("json", "markdown")]
+    monkeypatch.setattr(sys, "argv", ["make_findings", "--study", "test", *files])
+    sentences_of = []
+    for blocks in (3, 6):
+        there = runs[runs["block"] <= blocks]
+        monkeypatch.setattr(make_findings, "gather", lambda *given, there=there, **more: (there, None))
+        make_findings.main()
+        (found,) = json.loads((folder / "findings.json").read_text())["findings"]
+        sentences_of.append((found["verdict"], found["estimate"], found["blocks"]))
+    ours(f"{sentences_of}")
+    assert len(looks.read(folder, "findings")["test"]) == 6, "three blocks of two arms"
+    assert sentences_of[0] == sentences_of[1] and sentences_of[0][2] == 3
+    assert "6 added after a verdict was seen" in (folder / "findings.markdown").read_text()
+
+
+@pytest.mark.case("power-from-finished-runs", source="our own", right="the noise of the runs, 5 %")
+def test_the_noise_of_finished_runs_is_that_within_their_blocks(ours):
+    """Points differ by factors, the machine drifts by 30 %: neither is noise within a block."""
+    rng = np.random.default_rng(15)
+    drift = np.exp(rng.normal(0, 0.3, 12))
+    runs = pd.DataFrame([
+        {"gpus": gpus, "block": block, "status": "ok",
+         "runtime_s": 100 / gpus * drift[block] * math.exp(rng.normal(0, 0.05))}
+        for gpus in (1, 2, 4, 8) for block in range(12)
+    ])  # fmt: skip
+    found = noise_of_runs.within_blocks(runs)
+    ours(found.words)
+    assert found.deviation == pytest.approx(0.05, rel=0.3) and found.runs == 48
+    assert noise_of_runs.within_blocks(runs[runs["block"] < 2]) == noise_of_runs.ASSUMED
+    assert noise_of_runs.within_blocks(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
+
+
+@pytest.mark.case("power-in-the-plan", source="keras-team/keras-tuner #1018", right="80 % of simulated studies")
+@pytest.mark.parametrize(("blocks", "noise"), [(3, 0.02), (6, 0.05)])
+def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise, ours):
+    study = dataclasses.replace(study_of({**GRID, "repeats": blocks}), findings=("test",))
+    measured = noise_of_runs.Noise(noise, 30)
+    told = plan.summary(study, machine.load("local"), {}, noise=measured)
+    (line,) = [line for line in told.splitlines() if line.startswith("  findings: ")]
+    assert f"with {blocks} blocks, if runs of a block differ by {100 * noise:.0f} % (measured in 30 runs)" in line
+    least = 1 + float(line.split("a difference of ")[1].split(" %")[0]) / 100
+    rng = np.random.default_rng(16)
+    values = math.log(least) + noise * (rng.standard_normal((8000, blocks)) - rng.standard_normal((8000, blocks)))
+    found, _ = missed(values)
+    ours(f"{100 * (least - 1):.2g} %: {100 * found:.0f} % of the studies")
+    assert found == pytest.approx(0.8, abs=0.03)

@@ -158,3 +158,41 @@ def test_an_energy_that_jumps_is_not_extrapolated(ours):
     ours(f"{pick} ranks")
     assert pick in (1, 2, 4)
     assert not math.isnan(table.frame["predicted_energy_job_j"].iloc[0])
+
+
+@pytest.mark.case("counts-of-two-versions", source="airspeed-velocity/asv #509", right="one version is fitted, said")
+def test_counts_of_an_older_version_are_not_taken_for_an_effect_of_the_ranks(ours):
+    """The newer code is twice as fast; up to 4 ranks were measured with the older one, from 8 ranks on with it."""
+    old = runs_of({1: 20.0, 2: 20.0, 4: 20.0}, training_code="old", started_wall_ns=1)
+    new = runs_of({8: 10.0, 16: 10.0, 32: 10.0}, training_code="new", started_wall_ns=2)
+    chosen = settings.select(pd.concat([old, new], ignore_index=True))
+    ours(chosen.left_out)
+    assert set(chosen.used["training_code"]) == {"new"}
+    assert chosen.left_out == {settings.OTHER_VERSION: 6}
+    few = settings.select(pd.concat([old, new[new["gpus"] == 8]], ignore_index=True))
+    assert set(few.used["training_code"]) == {"old"}, "one count of the newer version is too few"
+
+
+@pytest.mark.case("count-that-misses-the-target", source="our own", right="4 ranks; 8 ranks miss it in 2 of 2 runs")
+def test_a_count_that_misses_the_target_is_not_recommended(ours):
+    """The learning rate grows with the ranks; from 8 ranks on training no longer reaches the target quality."""
+    frame = runs_of({1: 10.0, 2: 10.1, 4: 10.2, 8: 10.3})
+    table, pick = recommended(frame.assign(target_reached=frame["gpus"] < 8), 8)
+    ours(f"{pick} ranks")
+    assert pick == 4
+    assert "2 of 2 runs on 8 ranks failed (missed the target 2)" in table.notes[0]
+    assert recommended(frame, 8)[1] > 4
+    assert recommended(frame.assign(target_reached=False), 8)[1] > 4, "a target that no count reaches tells none apart"
+
+
+@pytest.mark.case("misfits-by-chance", source="our own", right="at most 10 % of workloads")
+def test_noise_alone_is_seldom_taken_for_a_misfit(ours):
+    rng, wrong, workloads = np.random.default_rng(17), 0, 20
+    for _ in range(workloads):
+        frame = runs_of({1: 10.0, 2: 10.1, 4: 10.2})
+        frame["time_per_epoch_s"] *= np.exp(rng.normal(0, 0.05, len(frame)))
+        frame["runtime_s"] = frame["epochs_per_rank"] * frame["time_per_epoch_s"] + 15
+        (answer,) = answers(settings.select(frame).used, {}, {"nodes": 128, "ranks_per_node": 4})
+        wrong += bool(answer.misfits)
+    ours(f"{100 * wrong / workloads:.0f} %")
+    assert wrong <= 2

@@ -414,3 +414,94 @@ def test_a_batch_size_that_fails_more_often_is_not_the_lowest(make_run_in, ours)
     assert found["runtime_verdict"].isna().all()
     found = TABLES["batch_size_optimum"].make(runs.assign(status="ok"), pd.DataFrame()).frame
     assert found["runtime_verdict"].tolist() == ["lowest", "higher"]
+
+
+@pytest.mark.case("hardware-changed-in-a-block", source="our own", right="no verdict, the difference named")
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"system": per_arm("Linux 6.1, table parser compiled", "Linux 6.1, table parser fallback")}, "table parsers"),
+        ({"hardware": per_arm("Xeon, 8 cores", "Xeon, 4 cores"), "hosts": per_arm("n1", "n1")}, "numbers of cores"),
+        ({"inputs_crc32": per_arm(1, 2)}, "orders or values of the samples"),
+    ],
+)
+def test_arms_on_other_hardware_systems_or_inputs_have_no_verdict(ours, more, why):
+    found = of_arms(**more)
+    ours(f"{found.verdict}: {found.left_out[0]['reason']}")
+    assert (found.verdict, len(found.left_out)) == ("not_enough_runs", 12)
+    assert why in found.left_out[0]["reason"]
+
+
+@pytest.mark.case("hosts-of-two-kinds-by-turns", source="our own", right="yes")
+def test_hosts_of_two_kinds_that_arms_take_by_turns_are_no_other_arm():
+    def host(run):
+        return "n1" if (run.repeat % 2) == (run["loader"] == "chunked") else "n2"
+
+    found = of_arms(hosts=host, hardware=lambda run: f"CPU of {host(run)}")
+    assert (found.verdict, found.blocks) == ("yes", 6)
+
+
+@pytest.mark.case("warm-cache-for-the-second-arm", source="our own", right="5 blocks: the first one is left out")
+def test_an_arm_that_reads_what_the_other_has_warmed_is_left_out(ours):
+    """The very first run reads from storage and takes twice as long; all later ones find the page cache warm."""
+
+    def is_cold(run):
+        return run.repeat == 1 and run["loader"] == "read_csv"
+
+    read = {"shared_read_mb": lambda run: 600.0, "storage_read_mb": lambda run: 600.0 if is_cold(run) else 0.0}
+    found = of_arms(lambda run: 20.0 if is_cold(run) else 10.0, **read)
+    ours(f"{found.blocks} blocks: {found.left_out[0]['reason']}")
+    assert (found.blocks, found.estimate) == (5, pytest.approx(0))
+    assert "page cache" in found.left_out[0]["reason"]
+    all_cold = of_arms(lambda run: 10.0, **read | {"storage_read_mb": lambda run: 600.0})
+    assert all_cold.blocks == 6, "where every run reads from storage, they are alike"
+
+
+@pytest.mark.case("most-blocks-left-out", source="our own", right="no verdict: 3 of 8 blocks")
+def test_an_estimate_of_fewer_than_half_of_the_blocks_has_no_verdict(ours):
+    """Five of eight blocks lacked cores in one arm; the other three are no fair sample of all."""
+
+    def found(crowded):
+        study = study_of({**GRID, "repeats": 8})
+        runs = rows(study, lambda run: (8.0 if run["loader"] == "chunked" else 10.0) * (1 + 0.001 * run.repeat))
+        planned = sorted(study.runs, key=lambda run: run.repeat)
+        lacks = [run.repeat <= crowded and run["loader"] == "chunked" for run in planned]
+        return outcome.outcome(declared(), study, runs.assign(oversubscribed=lacks))
+
+    ours(found(5).sentence)
+    assert (found(5).verdict, found(5).estimate) == ("not_enough_runs", None)
+    assert "only 3 of 8 blocks can be compared" in found(5).sentence
+    assert found(4).verdict == "yes"
+
+
+@pytest.mark.case("values-missing-in-check", source="our own", right="no verdict: 6 of 10 have no value")
+def test_a_check_of_the_few_runs_that_have_a_value_has_no_verdict(ours):
+    from study.records import check
+
+    frame = pd.DataFrame({"point": "p", "status": "ok", "energy_job_j": [None] * 6 + [1.0, 1.1, 1.05, 1.02],
+                          "record": [f"runs/{place}" for place in range(10)], "started_wall_ns": range(10),
+                          "code": "c", "code_is_current": True, "power_source": "measured"})  # fmt: skip
+    series = check._series(check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame)
+    ours(f"{series.problem}: {series.reason}")
+    assert (series.problem, series.reason) == (check.NOT_ENOUGH, "6 of 10 finished runs have no value")
+    series = check._series(check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame.iloc[2:])
+    assert series.problem is None
+
+
+@pytest.mark.case("claims-of-survivors", source="our own", right="no interval, 3 failed runs told")
+def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors(ours):
+    from study.report.papers import claims
+
+    def arm(seconds, failed):
+        return pd.DataFrame({"block": range(1, 7), "status": ["failed"] * failed + ["ok"] * (6 - failed),
+                             "runtime_s": [None] * failed + [seconds * (1 + 0.01 * each) for each in range(6 - failed)],
+                             "gpus": 1, "session": "s", "failure_kind": "oom", "started_wall_ns": range(6),
+                             "record": [f"{seconds}/{each}" for each in range(6)]})  # fmt: skip
+
+    (found,) = claims._of_two("change_pct", arm(8.0, 3), arm(10.0, 0), "runtime_s")
+    ours(f"{found.value:.0f} %, {found.failed} failed, interval from {found.low}")
+    assert (found.failed, found.repeats) == (3, 3) and math.isnan(found.low)
+    (found,) = claims._of_two("change_pct", arm(8.0, 0), arm(10.0, 3), "runtime_s")
+    assert found.failed == 3 and found.high < 0, "failures of the slower one do not speak for it"
+    (found,) = claims._of_one("value", arm(8.0, 2), "runtime_s")
+    assert (found.failed, found.repeats) == (2, 4)

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from study.prediction.model import fit_model, predict
-from study.prediction.settings import LEAST_POINTS
-from study.prediction.settings import SERIES
+from study.prediction.settings import LEAST_POINTS, SERIES
 
 NAIVE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"naive_linear": lambda n: n, "naive_log": np.log2}
 PARTS = ("mean_epoch_s", "load_s", "other_s")

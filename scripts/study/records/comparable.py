@@ -70,12 +70,7 @@ STEERING = "several settings of the environment"
 HOSTS = "runs on different hosts, which did not take turns"
 PAGE_CACHE = "runs that read their files from storage, and others from the page cache"
 COLD = 0.5  # of the bytes that a run asked for while loading: so many from storage, and it counts as cold
-WITH_LOADING = {
-    "load_s",
-    "stage_s",
-    "runtime_s",
-    "launch_to_target_s",
-}  # loading is part of them
+WITH_LOADING = ("load_s", "stage_s", "runtime_s", "launch_to_target_s")  # quantities; energies include it too
 AT_ONCE = "runs that were on one host at the same time"
 OVERLAPPED = "another run was on its host at the same time"
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
