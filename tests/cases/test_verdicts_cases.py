@@ -505,3 +505,21 @@ def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors(o
     assert found.failed == 3 and found.high < 0, "failures of the slower one do not speak for it"
     (found,) = claims._of_one("value", arm(8.0, 2), "runtime_s")
     assert (found.failed, found.repeats) == (2, 4)
+
+
+@pytest.mark.case("reference-of-another-machine", source="our own", right="no verdict: other hardware")
+def test_a_reference_of_other_hardware_is_not_compared(ours):
+    """Half of the cores were taken away since; a calibration would take that out."""
+    from study.records import check
+
+    def series(values, **more):
+        return check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", **more)
+
+    old = series([10.0, 10.1, 10.2], hardware="Xeon, 8 cores")
+    accepted = {each.key: each for each in check.accept([old], {})}
+    found = check.compare([series([20.0, 20.1, 20.2], hardware="Xeon, 4 cores")], accepted)
+    ours(found["verdict"].iloc[0])
+    assert found["verdict"].tolist() == [check.OTHER_HARDWARE]
+    for same in ("Xeon, 8 cores", None):
+        found = check.compare([series([20.0, 20.1, 20.2], hardware=same)], accepted)
+        assert found["verdict"].tolist() == [check.REGRESSION]

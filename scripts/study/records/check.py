@@ -41,6 +41,7 @@ UNLIKE, AT_ONCE = "runs that are not alike", "runs that shared a host"
 UNLIKE_POWER = "measured and modelled power"
 NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
 OTHER_CALIBRATION = "calibration changed"
+OTHER_HARDWARE = "other hardware"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
 LEAST_SHARE = 0.5  # of the finished repeats: fewer that have a value are a choice
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
@@ -61,6 +62,7 @@ class Series:
         reason: why the records have no value, as far as they say.
         calibration: the version of the calibration that the values are divided by.
         code: the versions of the code that was measured; current: whether it is the present one.
+        hardware: of the runs' hosts; None of loads, and of older runs.
         records: where the values are from.
         runs: a digest of each value's run, in the same order; none of loads, which are measured again as a whole.
     """
@@ -76,6 +78,7 @@ class Series:
     calibration: str | None = None
     code: str | None = None
     current: bool = True
+    hardware: str | None = None
     records: str = ""
     runs: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -272,6 +275,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         calibration=versions[0] if versions else None,
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
+        hardware=next(iter(good["hardware"].dropna()), None) if "hardware" in good else None,
         records=join_records(good["record"]),
         runs=tuple(looks.digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
     )
@@ -338,6 +342,8 @@ def _why_not(series: Series, own: Accepted | None) -> str | None:
         return OTHER_UNIT
     if own.calibration not in (None, series.calibration):
         return OTHER_CALIBRATION
+    if None not in (own.hardware, series.hardware) and own.hardware != series.hardware and not series.calibration:
+        return OTHER_HARDWARE
     return OWN if own.fingerprint == series.fingerprint else None
 
 
@@ -415,6 +421,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             calibration=series.calibration,
             fingerprint=series.fingerprint,
             runs=list(series.runs) or None,
+            hardware=series.hardware,
             code=series.code,
             accepted=date.today().isoformat(),
         )

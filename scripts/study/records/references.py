@@ -28,7 +28,8 @@ class Accepted:
 
     value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. failed: how
     many further repeats failed; None in older files, where none may. runs: a
-    digest of each of these runs, by which they are told from later ones; None for loads, and in older files.
+    digest of each of these runs, by which they are told from later ones; None for loads, and in older files. hardware:
+    of their hosts; None likewise.
     """
 
     quantity: str
@@ -43,6 +44,7 @@ class Accepted:
     calibration: str | None = None
     fingerprint: str | None = None
     runs: list[str] | None = None
+    hardware: str | None = None
     code: str | None = None
     accepted: str | None = None
 

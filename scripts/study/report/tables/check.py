@@ -25,8 +25,8 @@ NOTES = {
     check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
     check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
     check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: snakemake --forcerun train",
-    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes or "
-    "options of batch jobs are no repeats: snakemake --forcerun train",
+    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes, "
+    "options of batch jobs, hardware or operating systems are no repeats: snakemake --forcerun train",
     check.AT_ONCE: "runs that were on one host at the same time took its cores from each other: give each its own "
     "node, then snakemake --forcerun train",
     check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: snakemake "
@@ -36,6 +36,8 @@ NOTES = {
     "with snakemake --forcerun train",
     check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run again, with snakemake "
     "--forcerun train, then accept anew",
+    check.OTHER_HARDWARE: "the accepted value is of other processors, GPUs or numbers of cores: accept anew on these "
+    "hosts, or use relative_to: calibration",
     check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept anew",
 }
 
