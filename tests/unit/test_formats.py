@@ -134,7 +134,15 @@ def test_images_have_a_table_of_their_own():
     """Two repeats of two formats; a table of matrices in the same study keeps its own rows."""
     same = {**LOAD, "benchmark": "lenet", "file": "train", "rows": 100, "columns": 768, "size_mb": 2.0}
     images = [
-        {**same, "loader": name, "repeat": repeat, "load_s": read, "decode_s": decode + repeat, "peak_memory_mb": 200.0}
+        {
+            **same,
+            "loader": name,
+            "repeat": repeat,
+            "load_s": read,
+            "decode_s": decode + repeat,
+            "decoder_s": None if name == "lmdb" else 2.0 * repeat,
+            "peak_memory_mb": 200.0,
+        }
         for name, read, decode in (("tfrecord", 0.5, 3.0), ("lmdb", 0.25, 2.0))
         for repeat in (1, 2)
     ]
@@ -143,6 +151,8 @@ def test_images_have_a_table_of_their_own():
     assert found["format"].tolist() == ["tfrecord", "lmdb"]
     assert found["read_images_per_s"].tolist() == [200, 400]
     assert found["decode_s"].tolist() == [4.5, 3.5]
+    assert found["time_per_image_s"].tolist() == [0.045, 0.035]
+    assert found["decoder_per_image_s"][0] == 0.03 and np.isnan(found["decoder_per_image_s"][1])
     # Student's t with one degree of freedom: 12.706 x standard deviation / square root of 2.
     assert found["decode_ci95_s"].tolist() == pytest.approx([12.706 * 0.5] * 2, rel=1e-4)
     assert set(TABLES["formats"].make(pd.DataFrame(), both).frame["benchmark"]) == {"nt3", "p1b3"}
@@ -151,7 +161,16 @@ def test_images_have_a_table_of_their_own():
 def test_images_that_were_not_loaded_are_in_the_table_of_images():
     """Of one file a format fails and one repeat of another; of the other file nothing was loaded."""
     failed = {"status": "failed", "message": "no room", "load_s": None, "decode_s": None}
-    images = {**LOAD, "benchmark": "lenet", "rows": 100, "columns": 768, "size_mb": 2.0, "load_s": 0.5, "decode_s": 2.0}
+    images = {
+        **LOAD,
+        "benchmark": "lenet",
+        "rows": 100,
+        "columns": 768,
+        "size_mb": 2.0,
+        "load_s": 0.5,
+        "decode_s": 2.0,
+        "decoder_s": 1.0,
+    }
     rows = [
         {**images, "file": "train", "loader": "tfrecord"},
         {**images, "file": "train", "loader": "tfrecord", "repeat": 2, **failed, "load_s": 99.0},

@@ -22,6 +22,7 @@ from study import models
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data.images import codec, conversion, formats, source, synthetic, timing
+from study.data.images import damage as image_damage
 from study.data.images.conversion import Options
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
@@ -380,8 +381,9 @@ def test_the_wait_for_input_is_the_time_for_which_nothing_came():
 
 
 def synthetic_images(**given):
-    default = {"number": 70, "side": 24, "channels": 3, "classes": 7, "noise": 1.0, "record_bytes": None}
-    return synthetic.Images(**{**default, "seed": 1, "split": 1, **given})
+    default = {"number": 70, "height": 24, "width": 24, "channels": 3, "classes": 7, "noise": 1.0,
+               "record_bytes": None, "seed": 1, "split": 1}  # fmt: skip
+    return synthetic.Images(**{**default, **given})
 
 
 def written(path, made):
@@ -404,13 +406,52 @@ def test_synthetic_images(tmp_path):
     assert pixels_of(grey, 1).shape == (7, 24, 24, 1)
 
 
-def test_synthetic_records_have_the_size_that_was_asked_for(tmp_path):
-    """115 kB as ImageNet's on average, filled with comments; and smaller than JPEG at quality 90 gives."""
-    large = written(tmp_path / "a", synthetic_images(number=7, record_bytes=115_000))
-    assert {len(each.content) for each in large} == {115_000}
-    assert pixels_of(large, 3).shape == (7, 24, 24, 3)
-    small = written(tmp_path / "b", synthetic_images(number=7, side=64, record_bytes=4_000))
+def segments(content):
+    """(Markers of a JPEG before its scan, bytes before the coded data)."""
+    position, found = 2, []
+    while True:
+        marker, length = content[position + 1], int.from_bytes(content[position + 2 : position + 4], "big")
+        found.append(marker)
+        position += 2 + length
+        if marker == 0xDA:  # start of scan
+            return found, position
+
+
+def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixels(tmp_path):
+    """As ImageNet's: 500 x 375 pixels and 115 kB, all but the tables in the coded data, and all of these decoded."""
+    made = synthetic_images(number=7, width=500, height=375, record_bytes=115_000)
+    images = written(tmp_path / "a", made)
+    assert all(abs(len(each.content) - 115_000) < 4_000 for each in images), [len(each.content) for each in images]
+    for image in images:
+        markers, header = segments(image.content)
+        assert 0xFE not in markers and header < 700, "no comment"
+        pixels, damage = image_damage.decoded(image.content, 3)
+        assert damage is None and pixels.shape == (375, 500, 3)
+        assert image_damage._left_over(image.content, len(image.content) - 2, 3, 0) == 0, "each byte is of a block"
+    small = written(tmp_path / "b", synthetic_images(number=7, height=64, width=64, record_bytes=4_000))
     assert all(abs(len(each.content) - 4_000) < 400 for each in small), [len(each.content) for each in small]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("noise", [0.0, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(("height", "width"), [(375, 500), (32, 48)])
+def test_sizes_that_the_plan_accepts_are_reached(channels, noise, height, width):
+    least, most = synthetic.reachable_bytes(height, width, channels, noise)
+    made = synthetic_images(height=height, width=width, channels=channels, noise=noise)
+    pixels = made._pixels(0, made._patterns()[0])
+    smallest, largest = (len(codec.encode_jpeg(pixels, quality)) for quality in (1, 100))
+    assert smallest <= least and most <= largest
+
+
+def test_images_of_the_size_of_imagenet_s_are_scaled_and_cut(tmp_path):
+    """The shorter side becomes ``resize``; the first image's middle is the scaled middle of its pixels."""
+    images = written(tmp_path / "a", synthetic_images(number=7, width=50, height=30, noise=0.0))
+    (scaled,) = {codec.fit(codec.decode(each.content, 3), 12).shape for each in images}
+    assert scaled == (12, 12, 3)
+    pixels = codec.decode(images[0].content, 3).numpy().astype(float)
+    middle = pixels[:, 10:40].reshape(6, 5, 6, 5, 3).mean(axis=(1, 3))
+    found = codec.fit(codec.decode(images[0].content, 3), 6).numpy()
+    assert np.abs(found - middle).max() < 6
 
 
 def test_reading_and_decoding_are_timed_apart(converted):
@@ -418,6 +459,8 @@ def test_reading_and_decoding_are_timed_apart(converted):
              for name in FORMATS}  # fmt: skip
     assert len({each["crc32"] for each in found.values()}) == 1
     assert all(each["load_s"] > 0 and each["decode_s"] > 0 for each in found.values())
+    assert found.pop("memory")["decoder_s"] is None
+    assert all(each["decoder_s"] > 0 for each in found.values())
 
 
 SMALL = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 16, "resize": 20,
@@ -491,6 +534,8 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         ({"image_size": 15}, {}, "image_size: 15 is too small: lenet_classic's layers need 16"),
         ({"resize": 12}, {}, "resize: 12 is smaller than image_size, 16"),
         ({"classes": 61}, {}, "60 are fewer than the 61 classes"),
+        ({"record_kb": 115}, {}, "record_kb: 115: a JPEG of 20 x 20 pixels with this noise has"),
+        ({"record_kb": 1, "stored_width": 500, "stored_height": 375}, {}, "give other stored_width and stored_height"),
         ({"source": "synthetic"}, {}, "source: synthetic: lenet_classic trains on images; use image_files"),
         ({}, {"loader": "read_csv"}, "read_csv: lenet_classic trains on images; use tfrecord, lmdb,"),
         ({}, {"staging": "local_copy"}, "images are read while the model trains"),
@@ -518,7 +563,10 @@ def test_tables_refuse_what_is_for_images():
 def test_a_dataset_of_images_has_its_own_name_for_what_it_gives():
     name = expanded()[0].dataset.id
     assert name == "synthetic-60-20x16x16x1-6classes-seed1-resize20"
-    changes = {"seed": 2, "noise": 0.5, "record_kb": 20, "flip": True, "resize": 21, "channels": 3}
+    changes = {"seed": 2, "noise": 0.5, "stored_width": 50, "stored_height": 40, "flip": True, "resize": 21,
+               "channels": 3}  # fmt: skip
     others = [expanded({key: value})[0].dataset.id for key, value in changes.items()]
-    assert len({name, *others}) == 7
+    assert len({name, *others}) == 8
+    large = {"stored_width": 500, "stored_height": 375, "record_kb": 115}
+    assert expanded(large)[0].dataset.id == f"{name}-stored_width500-stored_height375-record_kb115-v2"
     assert expanded({"resize": None})[0].spec["model"]["resize"] == 16, "an image size alone is both"

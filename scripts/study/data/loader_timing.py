@@ -24,7 +24,7 @@ LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
 STORE_MATRIX = ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
 LIMIT_S = 3600  # of one load, or of storing one matrix
-NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None}
+NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None, "decoder_s": None}
 FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
           "crc32": None}  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Any
 from study import models
 from study.core import checked, configuration
 from study.core.errors import StudyError
+from study.data.images import synthetic
 from study.data.images.layouts import FIRST_LABEL
 from study.experiment.study import Dataset
 from study.experiment.target import Target
@@ -57,7 +58,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
             f"{place}.train_samples: {samples} leave no validation sample ({spec['validation_share']:.0%})"
         )
     if benchmark.kind == "images":
-        _check_images(name, benchmark, shape, place)
+        _check_images(name, benchmark, definition, shape, place)
     else:
         _check_width(name, benchmark, shape, place)
     found = _id(key, definition, spec, benchmark)
@@ -120,17 +121,34 @@ def _check_read(definition: dict[str, Any], place: str) -> None:
             )
 
 
-def _check_images(name: str, benchmark: Any, shape: dict[str, int] | None, place: str) -> None:
+def _check_images(
+    name: str, benchmark: Any, definition: dict[str, Any], shape: dict[str, int] | None, place: str
+) -> None:
     model = benchmark.spec["model"]
     size, resize, least = model["image_size"], model["resize"], benchmark.minimum_size
     if size < least:
         raise StudyError(f"{place}.image_size: {size} is too small: {name}'s layers need {least}")
     if resize < size:
         raise StudyError(f"{place}.resize: {resize} is smaller than image_size, {size}")
+    _check_record_size(definition, model, place)
     if shape is not None and shape["train_samples"] < model["classes"]:
         raise StudyError(
             f"{place}.train_samples: {shape['train_samples']} are fewer than the {model['classes']} classes; give "
             "more, or set classes"
+        )
+
+
+def _check_record_size(definition: dict[str, Any], model: dict[str, Any], place: str) -> None:
+    """Raise `StudyError` for synthetic images that no JPEG of their pixels gives this size: nothing is padded."""
+    if "record_kb" not in definition:
+        return
+    height, width = (definition.get(f"stored_{name}", model["resize"]) for name in ("height", "width"))
+    least, most = synthetic.reachable_bytes(height, width, model["channels"], definition.get("noise", 1.0))
+    if not least <= definition["record_kb"] * 1000 <= most:
+        raise StudyError(
+            f"{place}.record_kb: {definition['record_kb']:g}: a JPEG of {width} x {height} pixels with this noise has "
+            f"{least / 1000:.3g} to {most / 1000:.3g} kB; give other stored_width and stored_height (ImageNet's images "
+            "have 500 x 375 pixels and 115 kB), or another record_kb"
         )
 
 
@@ -169,9 +187,13 @@ def _id(key: str, definition: dict[str, Any], spec: dict[str, Any], benchmark: b
 
 
 def _images_id(definition: dict[str, Any], model: dict[str, Any]) -> str:
-    """``synthetic-400-100x28x28x3-10classes-seed1``, and what is not by default."""
-    given = ("resize", "flip", "noise", "record_kb")
+    """``synthetic-400-100x28x28x3-10classes-seed1``, and what is not by default.
+
+    ``v2``: the first version filled records with comments.
+    """
+    given = ("resize", "flip", "noise", "stored_width", "stored_height", "record_kb")
     more = "".join(f"-{name}{definition[name]}" for name in given if name in definition)
+    more += "-v2" if "record_kb" in definition else ""
     return (
         f"synthetic-{definition['train_samples']}-{definition['test_samples']}"
         f"x{model['image_size']}x{model['image_size']}x{model['channels']}-{model['classes']}classes"

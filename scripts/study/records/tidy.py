@@ -339,7 +339,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
 
 
 LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "decode_s", "peak_memory_mb",
+           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "decode_s", "decoder_s", "peak_memory_mb",
            "imported_memory_mb", "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The time to read all images of a folder, and to read and decode them, in one process and with one thread."""
+"""The time to read all images of a folder, to read and decode them, and of the decoder alone; with one thread."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from study.core.errors import StudyError
 from study.data import page_cache
+from study.data.images import codec
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
@@ -23,7 +24,9 @@ BATCH = 128  # images; the batch size of han2019
 
 
 def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds to read, and to read and decode; peak memory before and after (MB); CRC-32 of the decoded pixels.
+    """Seconds to read, to read and decode, and of the decoder alone; peak memory (MB); CRC-32 of the decoded pixels.
+
+    The decoder alone (``decoder_s``) is libjpeg in TensorFlow, of images in memory, without scaling; None of pixels.
 
     Args:
         loader: the format.
@@ -61,6 +64,7 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
     return {
         "load_s": read_s,
         "decode_s": decode_s,
+        "decoder_s": None if images.reader.images.has_pixels else _decoder_alone(images.reader.images, shape, samples),
         "peak_memory_mb": peak_memory_mb(),
         "imported_memory_mb": imported,
         "crc32": checksum,
@@ -74,6 +78,31 @@ def _read(images: Format, samples: int) -> None:
         return
     for first in range(0, samples, BATCH):
         images.read(np.arange(first, min(first + BATCH, samples)))
+
+
+def _decoder_alone(images: Format, shape: Shape, samples: int) -> float:
+    """Seconds in which the decoder takes all images from memory, a batch after the other, and gives nothing on."""
+    import tensorflow as tf
+
+    @tf.function
+    def pixels_in(encoded: Any) -> Any:
+        return tf.map_fn(
+            lambda content: tf.size(codec.decode(content, shape.channels)),
+            encoded,
+            fn_output_signature=tf.int32,
+            parallel_iterations=1,
+        )
+
+    found = 0.0
+    for first in range(0, samples, BATCH):
+        stored = images.read(np.arange(first, min(first + BATCH, samples)))
+        encoded = images.encoded(tf.constant(list(stored), tf.string))
+        if not first:  # the graph is built
+            pixels_in(encoded)
+        begun = time.perf_counter()
+        pixels_in(encoded)
+        found += time.perf_counter() - begun
+    return found
 
 
 def _prepare(images: Format, cache: str) -> None:
