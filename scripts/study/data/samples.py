@@ -71,6 +71,13 @@ class SampleSource(ABC):
         """The same samples, each of which stays in memory once it is read."""
         return self
 
+    def augmented(self, kind: str, light_from: int | None = None) -> SampleSource:
+        """The same samples with another augmentation in training, of samples that have one; see the grid key.
+
+        light_from: the epoch, from 0, from which on it is light; None for never.
+        """
+        return self
+
     def batches(self, batch_size: int, measures: InputMeasures | None = None) -> Any:
         """A ``tf.data.Dataset`` of batches, in the source's own order. Needs `Can.STREAMED`."""
         raise TypeError(f"{type(self).__name__} has no order of its own")

@@ -139,6 +139,7 @@ def _train(
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
         del tables
+        data.train = data.train.augmented(run.parameters.get("augmentation", "light"))
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)

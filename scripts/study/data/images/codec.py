@@ -95,14 +95,20 @@ def augmented(pixels: Any, side: int, flip: bool, seed: int, epoch: Any, positio
         return pixels
 
     def changed(image: Any, position: Any) -> Any:
-        its_seed = tf.stack([tf.constant(seed, tf.int64), epoch * EPOCHS_APART + position])
-        drawn = tf.random.stateless_uniform([3], its_seed)
+        drawn = tf.random.stateless_uniform([3], seed_of(seed, epoch, position))
         corner = tf.cast(drawn[:2] * (room + 1), tf.int32)
         square = tf.slice(image, tf.concat([corner, [0]], 0), [side, side, channels])
         return tf.cond(drawn[2] < 0.5, lambda: tf.reverse(square, [1]), lambda: square) if flip else square
 
     found = tf.TensorSpec((side, side, channels), tf.uint8)
     return tf.map_fn(lambda pair: changed(*pair), (pixels, positions), fn_output_signature=found)
+
+
+def seed_of(seed: int, epoch: Any, position: Any) -> Any:
+    """Two int64 in a tensor, from which the random changes of an image in an epoch follow."""
+    import tensorflow as tf
+
+    return tf.stack([tf.constant(seed, tf.int64), epoch * EPOCHS_APART + position])
 
 
 def as_input(pixels: Any) -> Any:

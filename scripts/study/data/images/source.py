@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.data.images import codec
+from study.data.images import augmentation, codec
 from study.data.images.conversion import decoded
 from study.data.images.formats import Format
 from study.data.samples import Can, SampleSource, tensor
@@ -75,7 +75,8 @@ class Images(SampleSource):
 
     reader: of the format. target: what the model gets. threads: that read and decode at once. order: positions of the
     samples in the file, None for all in their order. seed, flip: of the augmentation in training; without a seed the
-    centre of each image is taken. caches: whether an image stays in memory once it is decoded.
+    centre of each image is taken. augmentation: of training, a value of the grid key. light_from: the epoch, from 0,
+    from which on it is light; None for never. caches: whether an image stays in memory once it is decoded.
     """
 
     reader: Reader
@@ -84,6 +85,8 @@ class Images(SampleSource):
     order: np.ndarray | None = None
     seed: int | None = None
     flip: bool = False
+    augmentation: str = augmentation.LIGHT
+    light_from: int | None = None
     caches: bool = False
     can = Can.RANDOM_ACCESS
     _pixels: list[Any] = field(default_factory=list, compare=False)  # of a format in memory, once it is loaded
@@ -124,6 +127,10 @@ class Images(SampleSource):
         """The same images, in training cut out and mirrored at random. seed: equal on all ranks of a run."""
         return replace(self, seed=seed, flip=flip)
 
+    def augmented(self, kind: str, light_from: int | None = None) -> Images:
+        """The same images with another augmentation in training."""
+        return replace(self, augmentation=kind, light_from=light_from)
+
     def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
         """A function from positions, a tensor, to a batch (x, y) of tensors; without augmentation."""
         gather = self._gatherer(is_training=False)
@@ -131,26 +138,63 @@ class Images(SampleSource):
 
     def gatherer_by_epoch(self) -> Callable[[Any, Any], tuple[Any, Any]]:
         """The same from positions and the epoch, with the augmentation of that epoch."""
-        return self._gatherer(is_training=self.seed is not None)
+        return self._gatherer(is_training=self.seed is not None and self.augmentation != augmentation.NONE)
 
     def _gatherer(self, is_training: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
         import tensorflow as tf
 
         shape, labels = self.target, tf.convert_to_tensor(self.reader.images.index["label"])
         order = None if self.order is None else tf.convert_to_tensor(self.order)
-        stored = self.stored()
+        inputs = self._inputs(is_training)
 
         def gather(chosen: Any, epoch: Any) -> tuple[Any, Any]:
             positions = chosen if order is None else tf.gather(order, chosen)
-            pixels = stored(positions)
-            if is_training:
-                pixels = codec.augmented(pixels, shape.side, self.flip, self.seed or 0, epoch, positions)
-            else:
-                pixels = codec.centre(pixels, shape.side)
-            pixels = tf.ensure_shape(pixels, (None, *self.shape))
-            return codec.as_input(pixels), tf.one_hot(tf.gather(labels, positions), shape.classes)
+            pixels = tf.ensure_shape(inputs(positions, epoch), (None, *self.shape))
+            return pixels, tf.one_hot(tf.gather(labels, positions), shape.classes)
 
         return tf.autograph.experimental.do_not_convert(gather)
+
+    def _inputs(self, is_training: bool) -> Callable[[Any, Any], Any]:
+        """A function from positions in the file and the epoch to what the model gets, float32."""
+        import tensorflow as tf
+
+        side, stored = self.target.side, self.stored()
+
+        def light(positions: Any, epoch: Any) -> Any:
+            cut = codec.augmented(stored(positions), side, self.flip, self.seed or 0, epoch, positions)
+            return codec.as_input(cut)
+
+        if not is_training:
+            return lambda positions, epoch: codec.as_input(codec.centre(stored(positions), side))
+        if self.augmentation == augmentation.LIGHT:
+            return light
+        until = self.light_from
+        if until is None:
+            return self._changed
+        return lambda positions, epoch: tf.cond(
+            epoch < until, lambda: self._changed(positions, epoch), lambda: light(positions, epoch)
+        )
+
+    def _changed(self, positions: Any, epoch: Any) -> Any:
+        """The images at these positions, changed as a whole; see `study.data.images.augmentation`."""
+        import tensorflow as tf
+
+        def change(pair: Any) -> Any:
+            content, position = pair
+            pixels = codec.decode(content, self.target.channels)
+            seed = codec.seed_of(self.seed or 0, epoch, position)
+            return augmentation.changed(pixels, self.augmentation, self.target.side, self.flip, seed)
+
+        return tf.map_fn(
+            change, (self._encoded(positions), positions), fn_output_signature=tf.TensorSpec(self.shape, tf.float32)
+        )
+
+    def _encoded(self, positions: Any) -> Any:
+        """The encoded images at these positions, a string tensor."""
+        import tensorflow as tf
+
+        records = tf.ensure_shape(tf.numpy_function(self.reader.read, [positions], tf.string), (None,))
+        return self.reader.images.encoded(records)
 
     def stored(self) -> Callable[[Any], Any]:
         """A function from positions in the file to pixels, uint8 (images, resize, resize, channels)."""
@@ -166,9 +210,8 @@ class Images(SampleSource):
             return codec.fit(codec.decode(content, shape.channels), shape.resize)
 
         def read(positions: Any) -> Any:
-            records = tf.ensure_shape(tf.numpy_function(self.reader.read, [positions], tf.string), (None,))
             found = tf.TensorSpec((shape.resize, shape.resize, shape.channels), tf.uint8)
-            return tf.map_fn(pixels_of, images.encoded(records), fn_output_signature=found)
+            return tf.map_fn(pixels_of, self._encoded(positions), fn_output_signature=found)
 
         return self._remembering(read) if self.caches else read
 

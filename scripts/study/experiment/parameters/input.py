@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from study.data.images.augmentation import LIGHT, NONE, OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 IMAGE_LOADERS = tuple(FORMATS)
+COLOURS = 3  # channels
 BROADCASTS = ("node_broadcast", "job_broadcast")
 
 
@@ -21,7 +23,7 @@ def _loader(run: PlannedRun) -> str | None:
     of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
     if of_images != (run.kind == "images"):
         fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
-        return f"{run['loader']}: {name} trains on {run.kind}; use {', '.join(fitting[:-1])} or {fitting[-1]}"
+        return f"{run['loader']}: {name} trains on {run.kind}; use {_or(list(fitting))}"
     if run.keeps_lines and Can.IN_MEMORY not in run.source_can:
         return f"{run['loader']}: {name}'s samples are joined from decoded tables; use another loader"
     return None
@@ -88,6 +90,27 @@ def _shuffle_buffer(run: PlannedRun) -> str | None:
     if run["shuffle_buffer_samples"] and not run.spec["shuffle"]:
         return f"{run.dataset.benchmark}'s samples are not shuffled; use 0"
     return _of_tf_data("shuffle_buffer_samples")(run)
+
+
+def _augmentation(run: PlannedRun) -> str | None:
+    if at_default(run, "augmentation"):
+        return None
+    if run.kind != "images":
+        return f"{run.dataset.benchmark} trains on {run.kind}, which have none; leave it out"
+    if run["augmentation"] not in OF_WHOLE_IMAGES:
+        return None
+    if FORMATS[run["loader"]].has_pixels:
+        encoded = [name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels]
+        return f"its boxes are cut from whole images, and loader: {run['loader']} holds squares; use {_or(encoded)}"
+    if run["cache_samples"]:
+        return "its boxes are cut from whole images, and cache_samples keeps squares; use false"
+    if OF_WHOLE_IMAGES[run["augmentation"]].colours and run.spec["model"]["channels"] != COLOURS:
+        return "it changes saturation and hue, which grey images do not have; use scale_and_aspect or light"
+    return None
+
+
+def _or(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 declare(
@@ -199,5 +222,19 @@ declare(
         papers=of_all_papers(0),
         label="shuffle buffer (samples)",
         refuse=_shuffle_buffer,
+    )
+)
+
+declare(
+    Parameter(
+        "augmentation",
+        Choice((NONE, LIGHT, *OF_WHOLE_IMAGES)),
+        "How images change in training, each epoch anew. none: the centre is taken. light: a random place of the image "
+        "scaled to `resize`, half of them mirrored. scale_and_aspect: a random box of 8 to 100 % of the image, width / "
+        "height 0.75 to 1.33, mirrored. slim: TF-Slim's with fast_mode off: a box of 5 to 100 %, one of four ways to "
+        "scale it, mirrored, and brightness, saturation, hue and contrast in one of four orders.",
+        default=LIGHT,
+        papers={"pittman2018": "slim"},
+        refuse=_augmentation,
     )
 )
