@@ -222,6 +222,24 @@ def test_several_networks_have_a_range_and_no_interval(runs_of):
     assert math.isnan(row.interval_low)
 
 
+@pytest.mark.parametrize(
+    ("figure", "quantity", "column", "values"),
+    [
+        ("han2019_figure8", "validation accuracy, 32 workers less 1", "gpus", (32, 1)),
+        ("han2019_figure9", "validation accuracy, 16 servers less 1", "servers", (16, 1)),
+        ("han2019_figure13", "validation accuracy on 16 workers, batch size 8192 less 128", "batch_size", (8192, 128)),
+    ],
+)
+def test_accuracy_is_that_of_the_validation_set(runs_of, figure, quantity, column, values):
+    """In training 1.0 throughout; in validation 0.25 less at the larger value."""
+    server = {**SERVER, "benchmark": "lenet", "loader": "memory", "gpus": 16, "accuracy": [1.0, 1.0]}
+    runs = runs_of(*({**server, column: value, "validation_accuracy": [0.75 - lost, 0.5 - lost]}
+                     for value, lost in zip(values, (0.25, 0.0), strict=True)))  # fmt: skip
+    assert claim(runs, quantity).value == pytest.approx(-0.25)
+    panel = next(panel for panel in drawn(figure, runs).panels if "Accuracy" in panel.title)
+    assert sorted(float(mean) for line in panel.lines for mean in line.mean if mean == mean) == [0.375, 0.625]
+
+
 def test_spread_over_repeats(runs_of):
     runs = runs_of({"benchmark": "lenet", "gpus": 1, "storage": "nvme", "train_s": [100.0, 103.1, 101.0]})
     row = claim(runs, "longest less shortest training time, NVMe")
