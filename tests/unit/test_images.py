@@ -516,6 +516,7 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         "cached": {"cache_samples": True, "prefetch_batches": 0},
         "buffered": {"shuffle_buffer_samples": 10},
         "boxes": {"augmentation": "scale_and_aspect"},
+        "collapsed": {"augmentation": "scale_and_aspect", "learning_rate_decay": "collapsed", "decay_epochs": 1},
     }.items():
         (planned,) = expanded({"flip": True}, input_checksum=True, **point)
         make_images(planned, str(tmp_path / "data"))
@@ -524,8 +525,10 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         rank.run_rank(run, tmp_path / name, phases.now(), lambda with_process_sets: FakeCommunicator())
         metrics = json.loads((tmp_path / name / "metrics.json").read_text())["ranks"][0]
         results[name] = metrics["final_weights_crc32"], tuple(metrics["input_crc32"]), sum(map(len, reads))
-    assert len({each[:2] for name, each in results.items() if name not in ("buffered", "boxes")}) == 1
+    assert len({each[:2] for name, each in results.items() if name not in ("buffered", "boxes", "collapsed")}) == 1
     assert len({results[name][1] for name in ("usual", "buffered", "boxes")}) == 3
+    boxes, light = results["boxes"][1], results["usual"][1]
+    assert results["collapsed"][1] == (boxes[0], light[1]), "in the collapse augmentation is light"
     assert results["usual"][2] - results["cached"][2] == 60, "the second epoch reads no training image"
 
 

@@ -109,6 +109,8 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ),
         ({"warmup": "constant"}, "warmup: constant says how the rate grows in warmup_epochs, which is 0"),
         ({"warmup": "momentum_corrected", "warmup_epochs": 1}, "warmup: nt3's optimizer has no momentum"),
+        ({"warmup": "by_epoch"}, "warmup: by_epoch says how the rate grows in warmup_epochs, which is 0"),
+        ({"batch_norm_momentum": 0.95}, "batch_norm_momentum: nt3 has no batch normalisation; leave it out"),
         ({"learning_rate_decay": "step"}, "decay_epochs: learning_rate_decay: step needs 1 or more"),
         ({"learning_rate_decay": "linear", "decay_epochs": 2}, "decay_epochs: learning_rate_decay: linear does not"),
         ({"learning_rate_decay": "collapsed", "decay_epochs": 2}, "decay_epochs: 2 epochs of collapse leave none of"),
@@ -132,6 +134,7 @@ def test_what_does_not_fit_together_is_refused_with_the_key(point, message):
         ("fusion_threshold_mb", -1, "fusion_threshold_mb: -1 is less than the minimum of 0"),
         ("precision", "mixed_bfloat", "did you mean 'mixed_bfloat16'"),
         ("learning_rate_decay", "cycle", "not one of none, step, linear, cyclic, collapsed"),
+        ("batch_norm_momentum", 1, "batch_norm_momentum: 1 is"),
     ],
 )
 def test_a_mistake_is_told_with_the_nearest_name(key, value, message):
@@ -196,6 +199,7 @@ def momentum_run(warmup="gradual", **point):
 SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
     "gradual": ({"warmup_epochs": 2}, lambda t: 1 + 3 * min(1, (t + 1) / 10)),
     "constant": ({"warmup_epochs": 2, "warmup": "constant"}, lambda t: 1 if t < 10 else 4),
+    "by epoch": ({"warmup_epochs": 3, "warmup": "by_epoch"}, lambda t: 1 + min(3, t // 5)),
     "step": ({"learning_rate_decay": "step", "decay_epochs": 3}, lambda t: 4 * 0.1 ** (t // 15)),
     "linear": ({"learning_rate_decay": "linear"}, lambda t: 4 * (1 - t / 40)),
     "warm and linear": (

@@ -44,16 +44,18 @@ class Count:
 
 @dataclass(frozen=True)
 class Number:
-    """A number, which need not be an integer."""
+    """A number, which need not be an integer. below: what it may not reach; None for no limit."""
 
     least: float = 0.0
+    below: float | None = None
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
-        return {"type": "number", "minimum": self.least}
+        limit = {} if self.below is None else {"exclusiveMaximum": self.below}
+        return {"type": "number", "minimum": self.least, **limit}
 
     def __str__(self) -> str:
-        return f"number, at least {self.least:g}"
+        return f"number, at least {self.least:g}" + ("" if self.below is None else f", below {self.below:g}")
 
 
 @dataclass(frozen=True)

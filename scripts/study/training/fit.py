@@ -99,7 +99,11 @@ def fit(
 
     times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, goes_on, validate)
     plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
-    callbacks = [*learning_rate.schedule(run, ranks, steps, epochs), *_delay(run), times, *plateau]
+    scheduled = [
+        *learning_rate.schedule(run, ranks, steps, epochs),
+        *learning_rate.collapsed_penalty(run, steps, epochs),
+    ]
+    callbacks = [*scheduled, *_delay(run), times, *plateau]
     train = functools.partial(custom_loop.fit, model) if is_custom(run) else functools.partial(model.fit, verbose=0)
     if not rows or goes_on(epochs, rows[-1]["val_loss"]):
         train(**inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks)

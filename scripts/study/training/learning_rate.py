@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from study.experiment.definition import RunDefinition
+from study.training import layer_settings
 from study.training.communicator import Communicator
 
+COLLAPSED_PENALTY = 2.0  # factor of the weight decay in a collapse (PRACE guide to deep learning, 2019, 6.2.7)
 STEP_FACTOR = 0.1  # as Goyal et al. reduce it
 CYCLE_LEAST = 0.25  # of the largest rate; Smith, section 3.3, has a third or a quarter
 PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
@@ -30,11 +32,15 @@ def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
 
     As in Goyal et al. (arXiv:1706.02677, section 2.2). Gradual: it grows linearly, step by step, from the rate of one
     rank to the scaled one, so that large scaled rates do not ruin the first updates. Constant: it is the rate of one
-    rank.
+    rank. By epoch: that of one rank in the first epoch, and larger by an equal amount in each of the next, so that it
+    reaches the scaled one after the warm-up (PRACE guide to deep learning, 2019, section 3.3).
     """
-    first, last = run.learning_rate, scaled(run, size)
-    if run.parameters.get("warmup") == "constant":
+    first, last, kind = run.learning_rate, scaled(run, size), run.parameters.get("warmup")
+    if kind == "constant":
         return first
+    if kind == "by_epoch":
+        epochs = run["warmup_epochs"]
+        return first + (last - first) * (step * epochs // steps) / epochs
     return first + (last - first) * min(1.0, (step + 1) / steps)
 
 
@@ -73,6 +79,13 @@ def decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
     if decay == "collapsed" and steps - done < length:
         return length / steps * ((steps - done) / length) ** 2
     return left
+
+
+def first_collapsed_epoch(run: RunDefinition) -> int | None:
+    """The epoch, from 0, with which the collapse of ``learning_rate_decay: collapsed`` begins; None without one."""
+    if run.parameters.get("learning_rate_decay") != "collapsed":
+        return None
+    return run.derived.epochs_per_rank - run["decay_epochs"]
 
 
 def _warmup_steps(run: RunDefinition, steps_per_epoch: int) -> int:
@@ -120,6 +133,43 @@ def schedule(run: RunDefinition, size: int, steps_per_epoch: int, epochs_before:
             self._step += 1
 
     return [Schedule()]
+
+
+def collapsed_penalty(run: RunDefinition, steps_per_epoch: int, epochs_before: int) -> list[Any]:
+    """Keras callbacks, one or none, that multiply the penalties on the weights in the steps of a collapse.
+
+    Not in validation, so that its loss is one quantity over all epochs.
+    """
+    import tf_keras as keras
+
+    epoch = first_collapsed_epoch(run)
+    if epoch is None:
+        return []
+    first = epoch * steps_per_epoch
+
+    class CollapsedPenalty(keras.callbacks.Callback):
+        """Sets the factor of the penalties before each step and for validation."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._step = epochs_before * steps_per_epoch
+            self._factor: Any = None
+
+        def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+            self._factor = layer_settings.penalty_factor(self.model)
+
+        def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+            if self._step >= first:
+                self._factor.assign(COLLAPSED_PENALTY)
+            self._step += 1
+
+        def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
+            self._factor.assign(1.0)
+
+        def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+            self._factor.assign(1.0)
+
+    return [CollapsedPenalty()]
 
 
 def reductions(losses: Iterable[float], patience: int) -> int:

@@ -37,6 +37,7 @@ from study.training import (
     divergence,
     fit,
     lars,
+    layer_settings,
     learning_rate,
     metric_names,
     own_models,
@@ -139,7 +140,9 @@ def _train(
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
         del tables
-        data.train = data.train.augmented(run.parameters.get("augmentation", "light"))
+        data.train = data.train.augmented(
+            run.parameters.get("augmentation", "light"), learning_rate.first_collapsed_epoch(run)
+        )
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)
@@ -297,6 +300,7 @@ def compile_model(
         model = benchmark.build_model(shape)
         own_models.check(model, run)
         model = data_format.arranged(model, run)
+    layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)
     size = len(members) if members else communicator.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}

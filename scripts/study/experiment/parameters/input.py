@@ -99,6 +99,8 @@ def _augmentation(run: PlannedRun) -> str | None:
         return f"{run.dataset.benchmark} trains on {run.kind}, which have none; leave it out"
     if run["augmentation"] not in OF_WHOLE_IMAGES:
         return None
+    if not run.spec["shuffle"]:
+        return f"{run.dataset.benchmark}'s samples are not shuffled, so no epoch is known from which changes follow"
     if FORMATS[run["loader"]].has_pixels:
         encoded = [name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels]
         return f"its boxes are cut from whole images, and loader: {run['loader']} holds squares; use {_or(encoded)}"

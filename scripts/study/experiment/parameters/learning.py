@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Choice, Count, Number, Parameter
 from study.experiment.parameters.registry import (
+    at_default,
     declare,
     first_reason,
     idle_in_one_rank,
     idle_untrained,
     of_all_papers,
 )
+from study.models import operations
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -81,6 +83,15 @@ def _never_reduced(run: PlannedRun) -> str | None:
     return None
 
 
+def _batch_norm_momentum(run: PlannedRun) -> str | None:
+    name = run.dataset.benchmark
+    if at_default(run, "batch_norm_momentum") or name not in operations.LAYERS:  # a model of others is asked when built
+        return None
+    if any(layer.is_normalised for layer in operations.LAYERS[name](run.spec["model"], 0)):
+        return None
+    return f"{name} has no batch normalisation; leave it out"
+
+
 declare(
     Parameter(
         "learning_rate_scaling",
@@ -146,10 +157,10 @@ declare(
 declare(
     Parameter(
         "warmup",
-        Choice(("gradual", "constant", "momentum_corrected")),
+        Choice(("gradual", "constant", "momentum_corrected", "by_epoch")),
         "How warmup_epochs begin. gradual: the rate grows with each step. constant: it stays that of one rank until "
-        "they end. momentum_corrected: gradual, and the momentum is multiplied by new rate / old rate "
-        "(arXiv:1706.02677, sections 2.2 and 3).",
+        "they end. by_epoch: it grows by an equal amount with each epoch. momentum_corrected: gradual, and the "
+        "momentum is multiplied by new rate / old rate (arXiv:1706.02677, sections 2.2 and 3).",
         default="gradual",
         papers=of_all_papers("gradual"),
         refuse=_warmup_kind,
@@ -162,7 +173,8 @@ declare(
         Choice(("none", "step", "linear", "cyclic", "collapsed")),
         "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
         "cyclic: after the warm-up from a quarter up to the whole rate and back in decay_epochs (arXiv:1506.01186). "
-        "collapsed: linear, and quadratic in the last decay_epochs.",
+        "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
+        "augmentation is light at most (PRACE guide, 6.2.7).",
         default="none",
         papers=of_all_papers("none"),
         refuse=_decay,
@@ -179,5 +191,17 @@ declare(
         unit="epochs",
         papers=of_all_papers(0),
         refuse=_decay_epochs,
+    )
+)
+
+declare(
+    Parameter(
+        "batch_norm_momentum",
+        Number(below=1),
+        "Share of the old value in each update of batch normalisation's moving statistics; 0 for the network's own, "
+        "which is 0.9 in this project's. The PRACE guide has 0.95 (6.2.6).",
+        default=0.0,
+        papers=of_all_papers(0.0),
+        refuse=_batch_norm_momentum,
     )
 )

@@ -1,0 +1,114 @@
+"""What a run changes in the layers of any model: batch normalisation's momentum, and penalties in a collapse."""
+
+import os
+import types
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from examples import define, expand
+from test_images import expanded
+
+from study.core.errors import StudyError
+from study.training import custom_loop, layer_settings, learning_rate
+
+STEPS = 2  # of an epoch: 8 samples in batches of 4
+X = np.random.default_rng(1).standard_normal((8, 3)).astype(np.float32)
+Y = np.eye(2, dtype=np.float32)[np.arange(8) % 2]
+
+
+def nested(has_norm=True):
+    """Layers within a layer: each kind of penalty, and two layers of batch normalisation."""
+    norms = [keras.layers.BatchNormalization(momentum=momentum) for momentum in (0.99, 0.7) if has_norm]
+    penalised = keras.layers.Dense(4, kernel_regularizer=lambda weights: 0.5 * tf.reduce_sum(tf.abs(weights)))
+    last = keras.layers.Dense(2, kernel_regularizer="l2", activation="softmax")
+    inner = keras.Sequential([penalised, *norms[:1]])
+    return keras.Sequential([keras.layers.Input((3,)), inner, *norms[1:], last])
+
+
+def of(**parameters):
+    return types.SimpleNamespace(parameters=parameters, benchmark={"name": "wave"})
+
+
+@pytest.mark.parametrize("momentum", [0.95, 0.5])
+def test_the_momentum_of_batch_normalisation_is_the_key_s(momentum):
+    """One batch: the moving mean is the momentum times the old one, 0, and the rest the batch's."""
+    model = nested()
+    layer_settings.set_batch_norm_momentum(model, of(batch_norm_momentum=momentum))
+    first = model.layers[0].layers[0]
+    expected = (1 - momentum) * first(X).numpy().mean(axis=0)
+    model(X, training=True)
+    assert model.layers[0].layers[1].moving_mean.numpy() == pytest.approx(expected, abs=1e-6)
+    assert model.layers[1].momentum == momentum
+
+
+def test_without_the_key_each_layer_keeps_its_momentum():
+    model = nested()
+    layer_settings.set_batch_norm_momentum(model, of())
+    assert [model.layers[0].layers[1].momentum, model.layers[1].momentum] == [0.99, 0.7]
+
+
+def test_a_model_without_batch_normalisation_is_refused():
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(StudyError, match=r"batch_norm_momentum: the model of benchmark wave has no Keras layer"):
+        layer_settings.set_batch_norm_momentum(model, of(batch_norm_momentum=0.95))
+
+
+def test_the_plan_knows_this_project_s_networks():
+    with pytest.raises(StudyError, match="lenet_classic has no batch normalisation; leave it out"):
+        expanded(batch_norm_momentum=0.95)
+
+
+def penalties(model):
+    """By hand: 0.5 x the absolute values of the inner layer's weights, and 0.01 x the squares of the last one's."""
+    inner, last = model.layers[0].layers[0].kernel.numpy(), model.layers[-1].kernel.numpy()
+    return 0.5 * np.abs(inner).sum() + 0.01 * np.square(last).sum()
+
+
+def collapsing(epochs=4, decay_epochs=2):
+    (run,) = expand(scaling="weak", epochs=epochs, gpus=1, learning_rate_decay="collapsed", decay_epochs=decay_epochs)
+    return define(run)
+
+
+def test_all_penalties_are_multiplied_and_the_factor_is_no_weight():
+    model = nested()
+    before = len(model.weights)
+    factor = layer_settings.penalty_factor(model)
+    assert float(sum(model.losses)) == pytest.approx(penalties(model), rel=1e-5)
+    factor.assign(2.0)
+    assert float(sum(model.losses)) == pytest.approx(2 * penalties(model), rel=1e-5)
+    assert len(model.weights) == before
+
+
+@pytest.mark.parametrize("resumed", [0, 3])
+@pytest.mark.parametrize("loop", ["keras", "custom"])
+def test_a_collapse_doubles_the_penalties_in_its_steps_and_not_in_validation(loop, resumed):
+    """With a learning rate of 0 each loss is a constant: the cross-entropy plus the penalties, once or twice."""
+    run, model = collapsing(), nested(has_norm=False)
+    model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.SGD(0.0))
+    once, entropy = penalties(model), float(keras.losses.CategoricalCrossentropy()(Y, model(X)))
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+    rows = []
+    told = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: rows.append((logs["loss"], logs["val_loss"]))
+    )
+    callbacks = [*learning_rate.collapsed_penalty(run, STEPS, resumed), told]
+    if loop == "custom":
+        custom_loop.prepare(model)
+        custom_loop.fit(model, data, data, resumed, 4, callbacks)
+    else:
+        model.fit(data, validation_data=data, initial_epoch=resumed, epochs=4, callbacks=callbacks, verbose=0)
+    wanted = [(entropy + once * (2 if epoch >= 2 else 1), entropy + once) for epoch in range(resumed, 4)]
+    assert rows == [pytest.approx(each, rel=1e-4) for each in wanted]
+    assert float(sum(model.losses)) == pytest.approx(once, rel=1e-5), "as before"
+
+
+def test_the_collapse_begins_with_its_last_epochs():
+    assert learning_rate.first_collapsed_epoch(collapsing(8, 3)) == 5
+    (run,) = expand(scaling="weak", epochs=8, gpus=1)
+    assert learning_rate.first_collapsed_epoch(define(run)) is None
+    assert learning_rate.collapsed_penalty(define(run), STEPS, 0) == []
