@@ -193,7 +193,12 @@ def test_a_named_machine_s_runs_fill_its_own_claims_only(frame):
     runs = of_machines(frame, {"summit": (100.0, 10.0), "theta": (450.0, 50.0), "local": (3.0, 1.0)})
     speedups = claims_of(runs).xs(("strong", "load_speedup"), level=("scaling", "quantity"))
     found = [(row.Index, row.machine, round(row.low, 9)) for row in speedups.itertuples()]
-    assert sorted(found) == [("summit", "local", 3), ("summit", "summit", 10), ("theta", "local", 3), ("theta", "theta", 9)]
+    assert sorted(found) == [
+        ("summit", "local", 3),
+        ("summit", "summit", 10),
+        ("theta", "local", 3),
+        ("theta", "theta", 9),
+    ]
 
 
 def test_claims_of_the_paper_s_other_machine_say_whose_runs_are_missing(frame):
@@ -210,8 +215,8 @@ def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
     assert (row.low, row.high, row.measured_gpus) == (4.5, 4.5, "24")
     assert (row.machine, row.published_low, row.pairing) == ("theta / summit", 4, "unpaired")
     row = claims_of(both[both.machine == "theta"]).loc[("theta", "strong", "load_theta_over_summit")].iloc[0]
-    assert row.missing == (
-        "runs of nt3, strong scaling, with read_csv on theta and summit, on equal numbers of ranks; here: theta")  # fmt: skip
+    words = "runs of nt3, strong scaling, with read_csv on theta and summit, on equal numbers of ranks; here: theta"
+    assert row.missing == words
 
 
 def test_claims_read_the_results_of_the_paper_s_other_machine():
@@ -670,6 +675,25 @@ def test_claims_of_p1b3(frame):
     failed = found.loc[("failed_pct", "linear")].set_index("gpus")
     assert failed.low[192] == 100
     assert failed.missing[384] == "runs of p1b3, batch scaling, batch_scaling: linear, with read_csv on 384 ranks"
+
+
+def test_either_learning_rate_of_p1b1_is_the_paper_s(frame):
+    """Table 1 has none. The loss grows by 4 % with the unscaled rate and doubles with the scaled one."""
+    runs = [
+        run
+        for scaling in ("linear", "none")
+        for run in expand(benchmark="p1b1", epochs=16, gpus=[2, 4], learning_rate_scaling=scaling, full_size=True)
+    ]
+    table = frame(*zip(runs, [{"loss": loss} for loss in (0.5, 1.0, 0.5, 0.52)], strict=True))
+    table["gpus"] = table.gpus.replace({2: 1, 4: 96})
+    made = TABLES["icpp2019_claims"].make(table, NO_LOADING)
+    found = made.frame[made.frame.quantity == "loss_growth_pct"].set_index("learning_rate_scaling")
+    assert found.low.to_dict() == {"linear": pytest.approx(100), "none": pytest.approx(4)}
+    assert "learning_rate_scaling" in made.markdown()
+    assert found.published_low.isna().all() and "only slightly" in found.note.iloc[0]
+    scaling = PARAMETERS["learning_rate_scaling"]
+    assert scaling.fits("icpp2019", "none", "p1b1") and not scaling.fits("icpp2019", "none", "nt3")
+    assert "(p1b1: `linear` or `none`)" in grid_keys()
 
 
 def test_claims_of_memory_and_growth(frame):

@@ -1,5 +1,6 @@
 """What the rules pass to the steps: the definition of a run, and the files that each step needs."""
 
+import dataclasses
 from typing import Any
 
 from study import models
@@ -10,6 +11,7 @@ from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
+from study.experiment.parameter import OfBenchmarks
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
 from study.machines import hosts, launchers, storage
@@ -196,10 +198,17 @@ def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:
 def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     """The papers' values of each grid key in which a run of the study differs from a paper, for comparing tables."""
     return {
-        name: dict(parameter.papers)
+        name: {paper: _plain(value) for paper, value in parameter.papers.items()}
         for name, parameter in PARAMETERS.items()
-        if any(not parameter.fits(paper, run[name]) for paper in parameter.papers for run in study.runs)
+        if any(
+            not parameter.fits(paper, run[name], run["benchmark"]) for paper in parameter.papers for run in study.runs
+        )
     }
+
+
+def _plain(value: Any) -> Any:
+    """A paper's value of a key, as it can be written."""
+    return dataclasses.asdict(value) if isinstance(value, OfBenchmarks) else value
 
 
 def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:

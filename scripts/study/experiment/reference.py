@@ -1,6 +1,6 @@
 """The reference of the grid keys for the docs, from their declarations."""
 
-from study.experiment.parameter import NOT_STATED, FromBenchmark, FromGrid, Parameter, Required
+from study.experiment.parameter import NOT_STATED, FromBenchmark, FromGrid, OfBenchmarks, Parameter, Required
 from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
@@ -46,7 +46,12 @@ def _default(parameter: Parameter) -> str:
 
 
 def _of_paper(parameter: Parameter, paper: str) -> str:
-    return NOT_STATED if parameter.is_not_stated(paper) else _either(parameter.accepted(paper))
+    if parameter.is_not_stated(paper):
+        return NOT_STATED
+    value = parameter.papers[paper]
+    others = value.other if isinstance(value, OfBenchmarks) else {}
+    of_benchmarks = [f" ({name}: {_either(parameter.accepted(paper, name))})" for name in others]
+    return "".join([_either(parameter.accepted(paper)), *of_benchmarks])
 
 
 def _either(values: tuple[object, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Choice, Count, Number, Parameter
+from study.experiment.parameter import Choice, Count, Number, OfBenchmarks, Parameter
 from study.experiment.parameters.registry import (
     at_default,
     declare,
@@ -98,7 +98,8 @@ declare(
         Choice(("linear", "none")),
         "Whether the learning rate is multiplied by the number of ranks (linear scaling rule).",
         default="linear",
-        papers={"icpp2019": "linear"},
+        # Table 1 has no learning rate of P1B1, so whether it was scaled is not known.
+        papers={"icpp2019": OfBenchmarks("linear", {"p1b1": ("linear", "none")})},
     )
 )
 

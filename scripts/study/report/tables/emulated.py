@@ -6,7 +6,7 @@ import study.report.tables.kinds as kinds
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-QUALITY = ["learning_rate_used", "accuracy", "test_accuracy", "test_growth_sign_accuracy", "test_loss",
+QUALITY = ["learning_rate_used", "loss", "accuracy", "test_accuracy", "test_growth_sign_accuracy", "test_loss",
            "gradient_noise_scale"]  # fmt: skip
 
 
@@ -27,8 +27,8 @@ def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "features", "scaling", "emulated_ranks", "epochs_per_rank", "batch_size_per_rank",
              "learning_rate_scaling", *QUALITY, "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "one rank trains as emulated_ranks ranks do: same samples, averaged gradients and learning rate; accuracy of "
-        "the last epoch's training, and on the test set."
+        "one rank trains as emulated_ranks ranks do: same samples, averaged gradients and learning rate; loss and "
+        "accuracy of the last epoch's training, and on the test set."
     )
     optional = (*optional_columns(shown), *(name for name in QUALITY if "accuracy" in name), "gradient_noise_scale")
     return Table("emulated", caption, table, shown, optional, notes(table, "values"), IDENTITY)

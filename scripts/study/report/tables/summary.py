@@ -155,9 +155,9 @@ def paper_of(file: str) -> str:
 def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
     """Input of `difference`: the grid keys in which a run was not trained in the paper's way, as declared."""
     return {
-        parameter.words: (row[name], parameter.accepted(paper)[0])
+        parameter.words: (row[name], parameter.accepted(paper, row["benchmark"])[0])
         for name, parameter in PARAMETERS.items()
-        if paper in parameter.papers and not parameter.fits(paper, row[name])
+        if paper in parameter.papers and not parameter.fits(paper, row[name], row["benchmark"])
     }
 
 

@@ -26,7 +26,7 @@ DERIVED: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
 }
 GROWTH_SIGN = "validation_growth_sign_accuracy"  # what the paper's accuracy of P1B3 is compared with
 VALUES = ("accuracy", GROWTH_SIGN, "broadcast_s", "load_s", "load_to_train_ratio", "time_per_epoch_s")
-MEASURES = ("runtime_s", "energy_per_gpu_j", "energy_per_gpu_one_hz_j", "load_minus_train_s", *VALUES)
+MEASURES = ("runtime_s", "energy_per_gpu_j", "energy_per_gpu_one_hz_j", "load_minus_train_s", "loss", *VALUES)
 
 
 @dataclass(frozen=True)
@@ -287,13 +287,27 @@ def accuracy_gain(case: Case) -> Found:
 @quantity("time_per_epoch_growth")
 def time_per_epoch_growth(case: Case) -> Found:
     """Time per epoch on the claim's number of ranks / that on one rank, paired within blocks."""
-    known = case.of("time_per_epoch_s")
-    ends = [known[known["gpus"] == gpus] for gpus in (case.claim["gpus"], 1)]
-    if any(end.empty for end in ends):
+    return _growth(case, "time_per_epoch_s", 1, lambda ratio: ratio)
+
+
+@quantity("loss_growth_pct")
+def loss_growth_pct(case: Case) -> Found:
+    """Training loss on the claim's number of ranks / that on the fewest ranks, less 1, %."""
+    known = case.of("loss")
+    fewest = known["gpus"].min() if len(known) else 1
+    return _growth(case, "loss", fewest, lambda ratio: 100 * (ratio - 1))
+
+
+def _growth(case: Case, measure: str, fewest: int, of: Callable[[float], float]) -> Found:
+    """``of`` the ratio of a measure on the claim's number of ranks to that on the fewest, paired within blocks."""
+    known = case.of(measure)
+    ends = [known[known["gpus"] == gpus] for gpus in (case.claim["gpus"], fewest)]
+    if any(end.empty for end in ends) or case.claim["gpus"] == fewest:
         return Found()
     many, one = (end.iloc[0] for end in ends)
-    ratio = pairing.between(case.runs, many["records"], one["records"], "time_per_epoch_s")
-    return Found(ratio.ratio, ratio.ratio, ratio.low, ratio.high, pd.concat(ends), ratio.blocks, ratio.pairing)
+    ratio = pairing.between(case.runs, many["records"], one["records"], measure)
+    value = of(ratio.ratio)
+    return Found(value, value, of(ratio.low), of(ratio.high), pd.concat(ends), ratio.blocks, ratio.pairing)
 
 
 def _share_of_failures(case: Case, kind: str | None) -> Found:
