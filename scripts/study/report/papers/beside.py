@@ -17,6 +17,12 @@ from study.report.tables.summary import (
     with_unmeasured,
 )
 
+# One rule for all papers: power and energy of unequal windows have no ratio.
+WINDOW = (
+    "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
+    "(energy_window_s)"
+)
+
 
 def beside(
     table: pd.DataFrame,

@@ -12,6 +12,7 @@ from study.data.loaders import TRAINING_LOADERS
 from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
+from study.report.papers.beside import WINDOW
 from study.report.papers.icpp2019.workload import file_difference, workload_difference
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
@@ -30,11 +31,11 @@ STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFl
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
-# On Summit the paper read nvidia-smi once a second (section 3): its power is compared with ours at that rate.
+# On Summit the paper read nvidia-smi once a second (section 3): its power is shown beside ours at that rate.
 ONE_HZ = {"power_per_gpu_w": "power_per_gpu_one_hz_w"}
 POWER_IS = (
-    "power and energy are from load to evaluate, without start-up, the paper's energy is probably power x runtime; "
-    "one_hz: power read once a second, as the paper did; ratios are of these"
+    "power and energy are from load to evaluate (energy_window_s), without start-up, the paper's energy is power x the "
+    "time of the whole run; one_hz: power read once a second, as the paper did"
 )
 
 
@@ -97,14 +98,16 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, *ONE_HZ.values()]).sort_values(
+    table = points(runs, [*measures, STEADY, *ONE_HZ.values(), "energy_window_s"]).sort_values(
         ["benchmark", "batch_size", "gpus"], ignore_index=True
     )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, ours=ONE_HZ)
+    table = beside_published(
+        table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, unlike=ONE_HZ
+    )
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
-             *ONE_HZ.values(), "published_power_per_gpu_w", "ratio_power_per_gpu_one_hz_w", *TOLD]  # fmt: skip
+             *ONE_HZ.values(), "published_power_per_gpu_w", "energy_window_s", *TOLD]  # fmt: skip
     caption = (
         f"time per epoch and average power per GPU, strong scaling; {POWER_IS}; published: icpp2019, Table 2 (Summit)."
     )
@@ -210,12 +213,12 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = beside_published(table, file, keys, measures, workload_difference, ours=TABLE_5_ONE_HZ)
+    table = beside_published(table, file, keys, measures, workload_difference, unlike=measures)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
     shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
         ours = TABLE_5_ONE_HZ.get(name)
-        shown += [name, *([ours] if ours else _ends(name)), f"published_{name}", *([f"ratio_{ours}"] if ours else [])]
+        shown += [name, *([ours] if ours else _ends(name)), f"published_{name}"]
     shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
     shown += ["oversubscribed", NOT_STATED]
     caption = (
@@ -308,19 +311,20 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
 def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, "loss", *ONE_HZ.values()])
+    table = points(runs, [*measures, STEADY, "loss", *ONE_HZ.values(), "energy_window_s"])
     order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
-    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, ours=ONE_HZ)
+    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, unlike=ONE_HZ)
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
         shown += ["loss"] if measure == "accuracy" else []
-        ours = ONE_HZ.get(measure, measure)
-        shown += [*([ours] if ours != measure else []), f"published_{measure}", f"ratio_{ours}"]
+        unlike = measure in ONE_HZ
+        shown += [*([ONE_HZ[measure]] if unlike else []), f"published_{measure}"]
+        shown += ["energy_window_s"] if unlike else [f"ratio_{measure}"]
     shown += TOLD
     caption = (
         "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
@@ -337,4 +341,5 @@ def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
     """A finished table of runs."""
     optional, remarks = optional_columns(shown), notes(table, "values")
-    return Table(name, caption, _first(table, shown), shown, optional, remarks, IDENTITY)
+    remarks += [WINDOW] if any(name in table for name in ("power_per_gpu_w", "power_w")) else []
+    return Table(name, caption, _first(table, shown), shown, (*optional, "energy_window_s"), remarks, IDENTITY)

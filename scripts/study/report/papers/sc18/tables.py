@@ -7,16 +7,13 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.records.power import NODE_MEANS
 from study.records.tidy import PROFILE
+from study.report.papers.beside import WINDOW
 from study.report.papers.sc18.points import QUALITY, SOURCES, lookup_mode
 from study.report.papers.sc18.workload import workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, NOT_STATED, beside_published, notes, optional_columns, with_unmeasured
 
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
-WINDOW = (
-    "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
-    "(energy_window_s)"
-)
 UNLIKE = (*NODE_MEANS, "energy_j")
 
 
@@ -146,11 +143,11 @@ def _beside(
     Power and energy have no ratio, see `WINDOW`.
     """
     points, file = SOURCES[source].ours(runs), SOURCES[source].file
-    table = beside_published(lookup_mode(points), file, keys, measures, differences)
+    table = beside_published(lookup_mode(points), file, keys, measures, differences, unlike=UNLIKE)
     if whole:
         table = with_unmeasured(table, file, keys, measures)
     modes = pd.concat([points["memory_mode"], table["memory_mode"].iloc[len(points) :]], ignore_index=True)
-    return table.assign(memory_mode=modes).drop(columns=[f"ratio_{name}" for name in measures if name in UNLIKE])
+    return table.assign(memory_mode=modes)
 
 
 def _of_its_batch_size(row: pd.Series) -> str | None:
