@@ -41,6 +41,7 @@ def run(tmp_path):
         busy=None,
         spoil=lambda row, at: {},
         slots=None,
+        launch=None,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -61,7 +62,12 @@ def run(tmp_path):
         (tmp_path / "metrics.json").unlink(missing_ok=True)
         if whole:
             (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
-        (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}}]))
+        (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}, "boot_id": "b"}]))
+        if launch:
+            began, runtime_s, boot_id = launch
+            outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": 0, "runtime_s": runtime_s}
+            outcome |= {"started_monotonic_ns": int(began * 1e9), "boot_id": boot_id, "files": {}}
+            (tmp_path / "outcome.json").write_text(json.dumps(outcome))
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
         machine |= {"ranks_per_node": ranks_per_node, "hosts": slots}
@@ -80,6 +86,27 @@ def test_a_gpu(run):
     assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000)
     assert power["phases"]["load"]["gpu"]["trapezoid_j"] == pytest.approx(400)
     assert (power["source"], power["reason"]) == ("measured", None)
+
+
+def test_the_whole_run_s_window_begins_with_the_launch(run):
+    """The GPU draws 40 W until load begins at 2 s, then 100 W; the launch is from 1.6 to 20.4 s."""
+    watts = {"spoil": lambda row, at: {"power_w": 40 if at < 2 else 100, "energy_j": ""}}
+    whole = run({("n1", "nvml", "gpu"): 100}, launch=(1.6, 18.8, "b"), **watts)["whole_run"]
+    assert whole["window_s"] == pytest.approx(18.8)
+    assert whole["energy_per_gpu_j"] == pytest.approx(40 * 0.35 + 70 * 0.1 - 0.05 * 40 + 100 * 18.4, rel=2e-3)
+    assert whole["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("launch", "reason"),
+    [((1.6, 18.8, "another"), "ranks ran on other hosts than the launch"),
+     ((0.5, 18.8, "b"), "the sampler does not cover it")],
+)  # fmt: skip
+def test_a_window_that_is_not_covered_has_no_energy(run, launch, reason):
+    power = run({("n1", "nvml", "gpu"): 100}, launch=launch)
+    assert power["whole_run"]["energy_per_gpu_j"] is None
+    assert reason in power["whole_run"]["reason"]
+    assert power["energy_per_gpu_j"] == pytest.approx(1800), "from load to evaluate"
 
 
 def test_utilisation_of_the_gpus_while_they_train(run):

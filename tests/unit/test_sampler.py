@@ -218,6 +218,28 @@ def test_a_host_s_first_rank_alone_samples(tmp_path):
     assert told["devices"][-1]["sensor"] == "modelled"
 
 
+def test_a_rank_whose_host_the_launch_samples_starts_no_sampler(tmp_path):
+    """Readings begin before the ranks and end after them."""
+    machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
+    path, before = tmp_path / "telemetry-00000.csv", time.monotonic_ns()
+    with telemetry.sampled_with_launch(machine, True, tmp_path, dict(os.environ)):
+        begun = time.monotonic_ns()
+        assert not telemetry.has_files_of_ranks(tmp_path)
+        with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
+            (sampling,) = [each for each in psutil.Process().children() if str(path) in each.cmdline()]
+        ended = time.monotonic_ns()
+        assert sampling.is_running()
+        wait_for(lambda: int(rows(path)[-1]["monotonic_ns"]) > ended)
+    assert before < int(rows(path)[0]["monotonic_ns"]) < begun
+    assert not sampling.is_running()
+
+
+def test_the_launch_samples_no_host_without_ranks(tmp_path):
+    machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
+    with telemetry.sampled_with_launch(machine, False, tmp_path, dict(os.environ)):
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_tensorflow_is_not_imported():
     program = "import sys; sys.path.insert(0, sys.argv[1]); import sample_power; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, str(ROOT / "scripts")], capture_output=True, text=True)

@@ -20,6 +20,7 @@ from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
+from study.instruments.power import telemetry
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, queues, remote
 from study.machines.hosts import Links
@@ -153,8 +154,9 @@ def _launch(
 
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
-    began_monotonic_ns = time.monotonic_ns()
-    ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, [lock, *place.descriptors], limits)
+    with telemetry.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
+        began_monotonic_ns = time.monotonic_ns()
+        ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, [lock, *place.descriptors], limits)
     _refuse_unanswered(run, folder, ended.last_lines)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
@@ -170,6 +172,12 @@ def _launch(
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns)
+
+
+def _are_ranks_here(run: RunDefinition) -> bool:
+    """Whether all ranks run on this host: on the only node of a job, or without a batch system."""
+    on_a_node = not launchers.of(run.machine).from_a_service_node
+    return on_a_node and run.derived.nodes == 1 and not run.machine.get("hosts")
 
 
 @dataclass(frozen=True)
@@ -229,7 +237,7 @@ def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) 
     Without its definition the run does not count as launched, so the next job for it is not recorded as lost. Of an
     earlier attempt, the checkpoints and what tells whether they count are kept.
     """
-    launcher, has_begun = launchers.of(run.machine), any((folder / "ranks").iterdir())
+    launcher, has_begun = launchers.of(run.machine), telemetry.has_files_of_ranks(folder / "ranks")
     patterns = [launcher.in_part, None if has_begun else launcher.unanswered]
     told = next((line for line in last_lines for pattern in patterns if pattern and pattern.search(line)), None)
     if told:

@@ -15,9 +15,14 @@ POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w"
 NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
 NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
 PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
-OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j")
-OF_HOST = (*NODE_POWER, "cpu_energy_j", "memory_energy_j", *PHASE_ENERGY, "energy_job_j", "energy_delay_product_js",
-           "samples_per_j")  # fmt: skip
+# The same from the launch of the ranks until their end, the window of the papers; see `_whole_run`.
+WHOLE_RUN = "whole_run_"
+WHOLE_RUN_NODE = [f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "node_energy_j")]
+WHOLE_RUN_POWER = [f"{WHOLE_RUN}{name}_per_gpu{end}" for name, unit in (("power", "_w"), ("energy", "_j"))
+                   for end in (unit, f"_one_hz{unit}")]  # fmt: skip
+OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j", *WHOLE_RUN_POWER, *WHOLE_RUN_NODE)
+OF_HOST = (*NODE_POWER, *WHOLE_RUN_NODE, "cpu_energy_j", "memory_energy_j", *PHASE_ENERGY, "energy_job_j",
+           "energy_delay_product_js", "samples_per_j")  # fmt: skip
 SHARED = "another run was on its host at the same time, whose energy the host's meters count too"
 NO_MEAN = "measured in some repeats, modelled in others: no mean"
 
@@ -46,7 +51,7 @@ def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     of_host_only = shared & runs["gpu_energy_j"].isna()
     found = runs.copy()
-    for names, where in ((OF_HOST, shared), (POWER, of_host_only)):
+    for names, where in ((OF_HOST, shared), ([*POWER, *WHOLE_RUN_POWER], of_host_only)):
         for name in names:
             found[name] = found[name].astype(object).where(~where, None).astype(float)
     known = found["power_reason"].where(found["power_reason"].notna(), "")
@@ -75,6 +80,7 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         "samples_per_j": samples / job if job and samples else None,
         **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
         **_node_power(record),
+        **_whole_run(record),
         **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
         "gpu_utilisation_pct": power.get("gpu_utilisation_pct"),
         "power_gap_s": max(gaps, default=None),
@@ -119,12 +125,33 @@ def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
     """
     power, nodes = record["power"], record["derived"]["nodes"]
     seconds, parts = power.get("energy_window_s"), power["components"]
-
-    def watts(part: dict[str, Any]) -> float | None:
-        joules = part["energy_j"] if part["trapezoid_j"] is None else part["trapezoid_j"]
-        return None if joules is None or not seconds else joules / nodes / seconds
-
     return {
-        **{f"{kind}_power_w": watts(parts[kind]) for kind in ("node", "cpu", "memory")},
+        **{f"{kind}_power_w": _watts(parts[kind], nodes, seconds) for kind in ("node", "cpu", "memory")},
         "node_power_time_j": parts["node"]["trapezoid_j"],
     }
+
+
+def _watts(part: dict[str, Any], nodes: int, seconds: float | None) -> float | None:
+    """Mean power of a part of a node."""
+    joules = part["energy_j"] if part["trapezoid_j"] is None else part["trapezoid_j"]
+    return None if joules is None or not seconds else joules / nodes / seconds
+
+
+def _whole_run(record: dict[str, Any]) -> dict[str, Any]:
+    """Power and energy of the whole run, start-up included: the papers' window. Empty if the sampler did not cover it.
+
+    ``whole_run_node_energy_j`` is the counter's energy of all nodes.
+    """
+    whole = record["power"].get("whole_run") or {}
+    seconds, parts, nodes = whole.get("window_s"), whole.get("components") or {}, record["derived"]["nodes"]
+    found: dict[str, Any] = {"window_s": seconds}
+    for end in ("", "_one_hz"):
+        joules = whole.get(f"energy_per_gpu{end}_j")
+        found[f"energy_per_gpu{end}_j"] = joules
+        found[f"power_per_gpu{end}_w"] = None if joules is None or not seconds else joules / seconds
+    for kind in ("node", "cpu", "memory"):
+        found[f"{kind}_power_w"] = _watts(parts[kind], nodes, seconds) if parts else None
+    found["node_energy_j"] = parts["node"]["energy_j"] if parts else None
+    reason = whole["reason"] if whole else record["power"]["reason"] or "the record is older than this window"
+    found["power_reason"] = reason if found["energy_per_gpu_j"] is None else None
+    return {f"{WHOLE_RUN}{name}": value for name, value in found.items()}

@@ -1,7 +1,8 @@
 """A run's power and energy for the run record, computed from its telemetry and its phases.
 
-The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``, because the sampler
-starts only after the ranks (`study.instruments.power.telemetry`).
+The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``, because on most
+machines the sampler starts only after the ranks. Where it starts with the launch (`study.instruments.power.telemetry`),
+the whole run, start-up included, is a further window.
 """
 
 import itertools
@@ -23,6 +24,8 @@ from study.instruments.power.series import Series, read_series
 
 RUN = "run"
 ONE_BOOT_NS = 10_000  # machines that were booted within so short a time are one, see `telemetry`
+LAUNCH = "launch"  # from the launch of the ranks until all have ended: the run's runtime_s
+ON_OTHER_HOSTS = "ranks ran on other hosts than the launch, whose sampler starts with the ranks"
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 # Of metrics.json, what power needs of it.
 RANKS = {
@@ -58,9 +61,11 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     series = _each_once(read_series(folder / "telemetry.csv"), hosts)
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
+    windows |= _launch_window(folder, {each.host for each in series})
     found, source = _energies(series, windows, folder, machine)
     busy = _gpu_utilisation(series, windows, folder, machine)
-    return _power(found, windows, machine, gpus, source, absent) | {"gpu_utilisation_pct": busy}
+    power = _power(found, windows, machine, gpus, source, absent)
+    return power | {"gpu_utilisation_pct": busy, "whole_run": _whole_run(found, windows, machine, gpus)}
 
 
 def energy_until(
@@ -118,6 +123,35 @@ def energy_of_gpus(
             part = energy.between(series[gpu], *window, machine["sampling_hz"])
             found[rank] = part.best_j, part.reason if part.best_j is None else None
     return found
+
+
+def _launch_window(folder: Path, hosts: set[str]) -> Windows:
+    """{(host, `LAUNCH`): (begin, end)} of the launching host; empty where ranks ran on other hosts than it."""
+    if not (folder / "outcome.json").exists():
+        return {}
+    outcome = checked.load_json(folder / "outcome.json", "outcome")
+    began_ns, boot_id = outcome.get("started_monotonic_ns"), outcome.get("boot_id")
+    boots = {each.get("boot_id") for each in _host_files(folder)}
+    if began_ns is None or boots != {boot_id} or len(hosts) != 1:
+        return {}
+    return {(host, LAUNCH): (began_ns / 1e9, began_ns / 1e9 + outcome["runtime_s"]) for host in hosts}
+
+
+def _whole_run(found: dict[str, Any], windows: Windows, machine: dict[str, Any], ranks: int) -> dict[str, Any]:
+    """The record's ``whole_run``: power and energy of the window `LAUNCH`, or the reason why there are none."""
+    whole = found.get(LAUNCH)
+    if whole is None:
+        return {"window_s": None, "reason": ON_OTHER_HOSTS, "energy_per_gpu_j": None, "energy_per_gpu_one_hz_j": None,
+                "components": None}  # fmt: skip
+    per_gpu, why = _of_the_gpus(whole, machine)
+    one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
+    return {
+        "window_s": _length(windows, LAUNCH),
+        "reason": why,
+        "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
+        "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,
+        "components": whole,
+    }
 
 
 def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, int] | None) -> Windows:

@@ -1,4 +1,4 @@
-"""A rank's side of the sampler: start it, read which devices it found, stop it."""
+"""The sampler as the launch or a rank starts it: start it, read which devices it found, stop it."""
 
 import contextlib
 import json
@@ -27,8 +27,33 @@ WHOLE = re.compile(",".join([NANOSECONDS] * 2 + [NAME] * 4 + [NUMBER] * len(MEAS
 
 
 @contextmanager
+def sampled_with_launch(
+    machine: Mapping[str, Any], are_ranks_here: bool, folder: AnyPath, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """Sample this host's power while the block launches the ranks and waits for their end.
+
+    The first rank of this host then starts no sampler (`sampled`).
+
+    Args:
+        machine: the settings of the run's machine.
+        are_ranks_here: whether all ranks run on this host; otherwise nothing is done.
+        folder: of the ranks' files, without any yet.
+        environment: of the ranks.
+    """
+    if not are_ranks_here or not (machine["power_sensors"] or machine["power_model"]):
+        yield
+        return
+    process = _start(machine, folder, 0, environment)
+    try:
+        yield
+    finally:
+        cast(IO[bytes], process.stdin).close()
+        _end(process)
+
+
+@contextmanager
 def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any, until_last: bool = False) -> Iterator[None]:
-    """Sample this host's power while the block runs; only the first rank of each host does so.
+    """Sample this host's power while the block runs; only the first rank of each host does so, if the launch does not.
 
     machine: the settings of the run's machine. communicator: of the rank. until_last: whether ranks of a host may end
     one after another, or be lost; then the sampler ends with the last of them, and the first one waits for that. All
@@ -38,7 +63,8 @@ def sampled(machine: dict[str, Any], folder: AnyPath, communicator: Any, until_l
     if not (machine["power_sensors"] or machine["power_model"]):
         yield
         return
-    process = _start(machine, folder, communicator.rank) if communicator.local_rank == 0 else None
+    is_first = communicator.local_rank == 0 and not _is_sampled(folder, communicator.rank)
+    process = _start(machine, folder, communicator.rank) if is_first else None
     held, has_ended = _held(process, communicator) if until_last else None, False
     try:
         yield
@@ -63,18 +89,39 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def _start(machine: dict[str, Any], folder: AnyPath, rank: int) -> subprocess.Popen[bytes]:
-    """The sampler, once it has found its devices and written its first readings."""
+def has_files_of_ranks(folder: Path) -> bool:
+    """Whether any process of a run has written into the folder of the ranks' files; the sampler does not count."""
+    return any(not path.name.startswith("telemetry-") for path in folder.iterdir())
+
+
+def _is_sampled(folder: AnyPath, rank: int) -> bool:
+    """Whether the launch has started the sampler of this rank's host (`sampled_with_launch`)."""
+    facts = _files(folder, rank)[1]
+    return facts.exists() and read_json(facts)["boot_id"] == _boot_id()
+
+
+def _files(folder: AnyPath, rank: int) -> tuple[Path, Path]:
+    """The readings of the sampler that this rank starts, and the devices that it found."""
     path = Path(folder) / f"telemetry-{rank:05d}.csv"
+    return path, path.with_suffix(".json")
+
+
+def _start(
+    machine: Mapping[str, Any], folder: AnyPath, rank: int, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """The sampler, once it has found its devices and written its first readings. environment: by default ours."""
+    path, facts = _files(folder, rank)
     line = [sys.executable, str(PROGRAM), "--output", str(path), "--rate-hz", str(machine["sampling_hz"])]
     line += ["--sensor", *machine["power_sensors"]]
     if machine["power_model"]:
         line += ["--model", json.dumps(machine["power_model"])]
     # In its own session: a signal to the ranks' process group must not truncate its last lines.
-    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
+    )
     found = _answer(process)
     identity = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": wall_at_zero_ns()}
-    write_json(path.with_suffix(".json"), {**identity, "rank": rank, **found})
+    write_json(facts, {**identity, "rank": rank, **found})
     return process
 
 

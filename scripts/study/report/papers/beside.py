@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
+from study.records.power import WHOLE_RUN
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
@@ -17,11 +18,18 @@ from study.report.tables.summary import (
     with_unmeasured,
 )
 
-# One rule for all papers: power and energy of unequal windows have no ratio.
+# One rule for all papers: power and energy are compared in equal windows only.
 WINDOW = (
-    "no ratio of power and energy: the paper's are of the whole run, ours begin with load and end with evaluate "
-    "(energy_window_s)"
+    "power and energy of the paper are of the whole run, so ratios are of columns whole_run_; the others begin with "
+    "load and end with evaluate (energy_window_s)"
 )
+
+
+def window_notes(runs: pd.DataFrame) -> list[str]:
+    """What a reader needs to know of the windows of power, and why the whole run's is missing. runs: the tidy table."""
+    reason = f"{WHOLE_RUN}power_reason"
+    told = runs.loc[runs["status"] == "ok", reason].dropna().unique() if reason in runs else ()
+    return [WINDOW, *(f"no power of the whole run: {each}" for each in told)]
 
 
 def beside(

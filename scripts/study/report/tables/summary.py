@@ -1,7 +1,7 @@
 """Shared by the tables of runs: averages over repeats, counts of failures, published values."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -89,14 +89,14 @@ def beside_published(
     measures: list[str],
     differences: Callable[[pd.Series], str | None],
     label: str = "",
-    unlike: Collection[str] = (),
+    ours: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
 
     file: of published values, see `published`. differences: returns, for a row, how its workload differs from the
     published one, or None; if it differs, the ratio stays empty and ``ratio_reason`` gives the reason. label: inserted
-    after ``published_`` or ``ratio_``, if values of several machines are shown together. unlike: measures that the
-    paper took in another way, which get no ratio.
+    after ``published_`` or ``ratio_``, if values of several machines are shown together. ours: {published measure: the
+    column of ours that was measured alike}, if that is another; the ratio is then named after ours.
 
     Column `NOT_STATED` has our values of the keys that the paper's method has, but that it does not print.
     """
@@ -107,9 +107,10 @@ def beside_published(
     table["ratio_reason"] = pd.Series(reasons, index=table.index, dtype=object).where(known, "no published value")
     comparable = table["ratio_reason"].isna()
     real = ~table["dataset"].str.startswith("synthetic")
-    for measure in (each for each in measures if each not in unlike):
+    for measure in measures:
         meant = comparable & real if measure in QUALITY else comparable  # synthetic data differ in difficulty
-        table[f"ratio_{label}{measure}"] = (table[measure] / table[f"published_{label}{measure}"]).where(meant)
+        column = (ours or {}).get(measure, measure)
+        table[f"ratio_{label}{column}"] = (table[column] / table[f"published_{label}{measure}"]).where(meant)
     table[NOT_STATED] = pd.Series([not_stated([row], paper_of(file)) for _, row in table.iterrows()], dtype=object)
     return table
 

@@ -1,6 +1,7 @@
 """The tables of the ICPP 2019 paper, as measured by this study's runs."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,8 @@ from study.data.loaders import TRAINING_LOADERS
 from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
-from study.report.papers.beside import WINDOW
+from study.records.power import WHOLE_RUN
+from study.report.papers.beside import window_notes
 from study.report.papers.icpp2019.workload import file_difference, workload_difference
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
@@ -31,11 +33,12 @@ STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFl
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
-# On Summit the paper read nvidia-smi once a second (section 3): its power is shown beside ours at that rate.
-ONE_HZ = {"power_per_gpu_w": "power_per_gpu_one_hz_w"}
+# On Summit the paper read nvidia-smi once a second (section 3), in the whole run.
+ONE_HZ = "power_per_gpu_one_hz_w"
+ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
 POWER_IS = (
     "power and energy are from load to evaluate (energy_window_s), without start-up, the paper's energy is power x the "
-    "time of the whole run; one_hz: power read once a second, as the paper did"
+    "time of the whole run; one_hz: power read once a second, as the paper did; whole_run: start-up included"
 )
 
 
@@ -98,20 +101,19 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, *ONE_HZ.values(), "energy_window_s"]).sort_values(
+    table = points(runs, [*measures, STEADY, ONE_HZ, *ALIKE.values(), "energy_window_s"]).sort_values(
         ["benchmark", "batch_size", "gpus"], ignore_index=True
     )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = beside_published(
-        table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, unlike=ONE_HZ
-    )
+    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, ours=ALIKE)
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
-             *ONE_HZ.values(), "published_power_per_gpu_w", "energy_window_s", *TOLD]  # fmt: skip
+             ONE_HZ, *ALIKE.values(), "published_power_per_gpu_w", f"ratio_{ALIKE['power_per_gpu_w']}",
+             "energy_window_s", *TOLD]  # fmt: skip
     caption = (
         f"time per epoch and average power per GPU, strong scaling; {POWER_IS}; published: icpp2019, Table 2 (Summit)."
     )
-    return _of_runs("icpp2019_table2", caption, table, shown)
+    return _of_runs("icpp2019_table2", caption, table, shown, window_notes(runs))
 
 
 @kinds.table(
@@ -213,12 +215,13 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = beside_published(table, file, keys, measures, workload_difference, unlike=measures)
+    table = beside_published(table, file, keys, measures, workload_difference, ours=TABLE_5_ALIKE)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
     shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
-        ours = TABLE_5_ONE_HZ.get(name)
-        shown += [name, *([ours] if ours else _ends(name)), f"published_{name}"]
+        alike = TABLE_5_ALIKE.get(name)
+        shown += [name, *([TABLE_5_ONE_HZ[name], alike] if alike else _ends(name)), f"published_{name}"]
+        shown += [f"ratio_{alike}"] if alike else []
     shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
     shown += ["oversubscribed", NOT_STATED]
     caption = (
@@ -226,7 +229,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "(chunked), and the change with its 95 % interval, paired within the blocks (repeats) that both have, unpaired "
         f"where they were not run interleaved; {POWER_IS}; published: icpp2019, Table 5 (Summit, batch size 20)."
     )
-    return _of_runs("icpp2019_table5", caption, table, shown)
+    return _of_runs("icpp2019_table5", caption, table, shown, window_notes(runs))
 
 
 POWER = {  # measured column: base, optimised, change
@@ -238,13 +241,30 @@ POWER = {  # measured column: base, optimised, change
         "energy_optimized_per_gpu_one_hz_j",
         "energy_one_hz_change_pct",
     ),
+    "whole_run_power_per_gpu_one_hz_w": (
+        "whole_run_power_one_hz_w",
+        "whole_run_power_optimized_one_hz_w",
+        "whole_run_power_one_hz_change_pct",
+    ),
+    "whole_run_energy_per_gpu_one_hz_j": (
+        "whole_run_energy_per_gpu_one_hz_j",
+        "whole_run_energy_optimized_per_gpu_one_hz_j",
+        "whole_run_energy_one_hz_change_pct",
+    ),
 }
-# {column of Table 5: ours at the paper's rate}
-TABLE_5_ONE_HZ = {
-    ours: at_one_hz
-    for usual, rate in (("power_per_gpu_w", "power_per_gpu_one_hz_w"), ("energy_per_gpu_j", "energy_per_gpu_one_hz_j"))
-    for ours, at_one_hz in zip(POWER[usual][:2], POWER[rate][:2], strict=True)
-}
+
+
+def _table_5_at(prefix: str) -> dict[str, str]:
+    """{column of Table 5: ours at the paper's rate, in the window of this prefix}."""
+    pairs = (("power_per_gpu_w", "power_per_gpu_one_hz_w"), ("energy_per_gpu_j", "energy_per_gpu_one_hz_j"))
+    return {
+        usual: at_one_hz
+        for ours, rate in pairs
+        for usual, at_one_hz in zip(POWER[ours][:2], POWER[f"{prefix}{rate}"][:2], strict=True)
+    }
+
+
+TABLE_5_ONE_HZ, TABLE_5_ALIKE = _table_5_at(""), _table_5_at(WHOLE_RUN)
 ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
 
 
@@ -311,26 +331,25 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
 def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, "loss", *ONE_HZ.values(), "energy_window_s"])
+    table = points(runs, [*measures, STEADY, "loss", ONE_HZ, *ALIKE.values(), "energy_window_s"])
     order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
     table = (
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
-    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, unlike=ONE_HZ)
+    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, ours=ALIKE)
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
         shown += ["loss"] if measure == "accuracy" else []
-        unlike = measure in ONE_HZ
-        shown += [*([ONE_HZ[measure]] if unlike else []), f"published_{measure}"]
-        shown += ["energy_window_s"] if unlike else [f"ratio_{measure}"]
-    shown += TOLD
+        alike = ALIKE.get(measure, measure)
+        shown += [*([ONE_HZ, alike] if alike != measure else []), f"published_{measure}", f"ratio_{alike}"]
+    shown += ["energy_window_s", *TOLD]
     caption = (
         "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
         f"the paper's original loader, chunked its optimised one; {POWER_IS}; published: icpp2019, Table 6 (Summit)."
     )
-    return _of_runs("icpp2019_table6", caption, table, shown)
+    return _of_runs("icpp2019_table6", caption, table, shown, window_notes(runs))
 
 
 def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
@@ -338,8 +357,10 @@ def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return table[[*columns, *(column for column in table if column not in columns)]]
 
 
-def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
+def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], more: Sequence[str] = ()) -> Table:
     """A finished table of runs."""
     optional, remarks = optional_columns(shown), notes(table, "values")
-    remarks += [WINDOW] if any(name in table for name in ("power_per_gpu_w", "power_w")) else []
-    return Table(name, caption, _first(table, shown), shown, (*optional, "energy_window_s"), remarks, IDENTITY)
+    hidden = [column for column in shown if column.startswith(WHOLE_RUN)]
+    return Table(
+        name, caption, _first(table, shown), shown, (*optional, *hidden, "energy_window_s"), [*remarks, *more], IDENTITY
+    )

@@ -10,7 +10,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core import configuration
 from study.experiment.parameters import is_observed
-from study.records.power import NODE_MEANS, NODE_POWER
+from study.records.power import NODE_MEANS, NODE_POWER, WHOLE_RUN_NODE
 from study.records.tidy import NO_MODE, PROFILE
 from study.report.papers.sc18.workload import EPOCHS
 from study.report.tables.layout import ci95_name
@@ -42,13 +42,14 @@ class Source:
     def ours(self, runs: pd.DataFrame) -> pd.DataFrame:
         """One row per point, in the paper's columns."""
         names = {ours: theirs for theirs, ours in self.columns.items()}
-        more = [name for name in (*NODE_POWER, "energy_window_s", "load_s") if name not in names]
+        more = [name for name in (*NODE_POWER, *WHOLE_RUN_NODE, "energy_window_s", "load_s") if name not in names]
         chosen = kinds.selected(runs, self.uses)
         if chosen.empty:
             return pd.DataFrame()
         table = points(chosen, [*names, *more])
         intervals = {ci95_name(ours): ci95_name(theirs) for ours, theirs in names.items()}
-        return self.derive_ours(table.rename(columns=names | intervals))
+        alike = {"whole_run_node_energy_j": "whole_run_energy_j"}
+        return self.derive_ours(table.rename(columns=names | intervals | alike))
 
     def theirs(self) -> pd.DataFrame:
         """The published rows."""

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.records.power import NODE_MEANS
+from study.records.power import NODE_MEANS, WHOLE_RUN
 from study.records.tidy import PROFILE
-from study.report.papers.beside import WINDOW
+from study.report.papers.beside import window_notes
 from study.report.papers.sc18.points import QUALITY, SOURCES, lookup_mode
 from study.report.papers.sc18.workload import workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, NOT_STATED, beside_published, notes, optional_columns, with_unmeasured
 
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
-UNLIKE = (*NODE_MEANS, "energy_j")
+ALIKE = {name: f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "energy_j")}  # ours in the paper's window
 
 
 @kinds.table(
@@ -37,14 +37,14 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.sort_values(["benchmark", "memory_mode", "batch_size"], ignore_index=True)
     shown = ["benchmark", "memory_mode", "batch_size", "runtime_s", "published_runtime_s", "ratio_runtime_s",
              *_pairs(NODE_MEANS), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
-             "published_energy_j", *TOLD]  # fmt: skip
+             ALIKE["energy_j"], "published_energy_j", f"ratio_{ALIKE['energy_j']}", *TOLD]  # fmt: skip
     caption = (
         "one epoch on one node: runtime, mean power of the node, its CPU and its memory from load to evaluate "
         "(energy_window_s), and the node's energy: by its counter if it has one (energy), mean power x that time "
         "(node_power_time), and mean power x runtime, the paper's formula (power_runtime); published: sc18, Table 1 "
         "(Theta, cache mode)."
     )
-    return _of_runs("sc18_table1", caption, table, shown, [WINDOW])
+    return _of_runs("sc18_table1", caption, table, shown, window_notes(runs))
 
 
 @kinds.table(
@@ -68,7 +68,7 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 "
         "(Theta)."
     )
-    return _of_runs("sc18_memory_modes", caption, table, shown, [WINDOW])
+    return _of_runs("sc18_memory_modes", caption, table, shown, window_notes(runs))
 
 
 @kinds.table(
@@ -140,10 +140,10 @@ def _beside(
 ) -> pd.DataFrame:
     """Our points of a `Source` beside the published ones of their memory mode. whole: also what we did not run.
 
-    Power and energy have no ratio, see `WINDOW`.
+    Ratios of power and energy are of the whole run, see `study.report.papers.beside.WINDOW`.
     """
     points, file = SOURCES[source].ours(runs), SOURCES[source].file
-    table = beside_published(lookup_mode(points), file, keys, measures, differences, unlike=UNLIKE)
+    table = beside_published(lookup_mode(points), file, keys, measures, differences, ours=ALIKE)
     if whole:
         table = with_unmeasured(table, file, keys, measures)
     modes = pd.concat([points["memory_mode"], table["memory_mode"].iloc[len(points) :]], ignore_index=True)
@@ -156,12 +156,14 @@ def _of_its_batch_size(row: pd.Series) -> str | None:
 
 
 def _pairs(measures: Iterable[str]) -> list[str]:
-    return [column for name in measures for column in (name, f"published_{name}")]
+    """Of power: ours, ours of the whole run, the published one, and the ratio of these two."""
+    return [column for name in measures for column in (name, ALIKE[name], f"published_{name}", f"ratio_{ALIKE[name]}")]
 
 
 def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], more: list[str]) -> Table:
     """A finished table of runs; with the columns that are always shown."""
     always = {"memory_mode", "learning_rate_scaling"}
     optional = tuple(column for column in optional_columns(shown) if column not in always)
+    optional += tuple(column for column in shown if column.startswith(WHOLE_RUN))
     first = table[[*shown, *(column for column in table if column not in shown)]]
     return Table(name, caption, first, shown, optional, [*notes(table, "values"), *more], IDENTITY)
