@@ -97,6 +97,8 @@ def claims_of(runs):
           for size in (50, 100, 150, 200)),
         ("energy / time", "energy_per_time_w", "batch_size=20", 159.26, 2),
         ("scaled less same learning rate", "accuracy", "gpus=100", -0.2964, 4),
+        *(("model.fit, same less scaled learning rate", "model_fit_s", f"gpus={nodes}", pct, 1)
+          for nodes, pct in ((400, 1.1), (200, 15.7), (100, 40.5), (50, 0.6), (25, 24.8))),
         ("time of model.fit per epoch", "model_fit_per_epoch_s",
          "gpus=100;memory_mode=cache;learning_rate_scaling=linear", 660, 0),
     ],
@@ -122,6 +124,8 @@ def test_contradictions_stand_beside_their_numbers():
     assert "159.21 W is printed" in told[told["at"] == "batch_size=20"].iloc[0].contradiction
     falls = told[(told["measure"] == "accuracy") & (told["published_value"] < 0)]
     assert set(falls["at"]) == {"gpus=400", "gpus=200", "gpus=100"}
+    slower = told[told["stated"] == "increases slightly"]
+    assert set(slower["at"]) == {"gpus=200", "gpus=100", "gpus=25"} and slower["published_value"].min() > 15
 
 
 def test_the_projection_is_of_published_numbers_alone():

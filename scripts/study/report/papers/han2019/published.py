@@ -89,6 +89,12 @@ def _read_ratio(of: dict[str, Any], benchmark: str | None) -> Range:
     return _single(nvme / lustre)
 
 
+@DERIVED.register("node_read_gb_per_s")
+def _node_read(of: dict[str, Any], benchmark: str | None) -> Range:
+    row = _row({"measure": "read_gb_per_s_of_a_node"}, None)
+    return _single(float(row["gpus"]) * _one(measure="read_mb_per_s_of_a_gpu") / 1000)
+
+
 @DERIVED.register("ratio_of_improvement")
 def _ratio(of: dict[str, Any], benchmark: str | None) -> Range:
     return _single(1 + _one(benchmark, **of) / 100)

@@ -11,7 +11,7 @@ from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
 from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
-from study.report.papers.icpp2019.workload import PAPER, in_the_papers_way, workload_difference
+from study.report.papers.icpp2019.workload import PAPER, file_difference, in_the_papers_way, workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
@@ -25,6 +25,7 @@ from study.report.tables.summary import (
 
 # An experiment: points that differ in nothing but the number of ranks and the loader.
 EXPERIMENT = [name for name in IDENTITY if name not in ("gpus", "loader")]
+FILE_SPEEDUP = "file_load_speedup"  # of a training file alone: from loading measurements, not from runs
 OF_A_MACHINE = ("machine", "memory_mode")
 LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
 
@@ -36,6 +37,8 @@ LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
     "computed, which runs are missing.",
     needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
+    uses_loading=True,
+    is_there=lambda study: any(map(kinds.runs(), study.runs)),
     compares_runs=True,
     reads_further=True,
 )
@@ -49,7 +52,11 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """
     runs = runs.assign(**{name: derive(runs) for name, derive in DERIVED.items()})
     table = in_the_papers_way(points(runs, list(MEASURES)))
-    rows = [row for _, claim in _paper().iterrows() for row in _rows(claim, table, runs)]
+    rows = [
+        row
+        for _, claim in _paper().iterrows()
+        for row in (_file_rows(claim, loading) if claim["quantity"] == FILE_SPEEDUP else _rows(claim, table, runs))
+    ]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(("gpus", "batch_size", "repeats", "repeats_failed"), "Int64"))
     shown = ["machine", "benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
              "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
@@ -93,6 +100,25 @@ def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dic
     missing = dict.fromkeys(value.missing or _missing(claim, case, elsewhere) for case, value in found)
     labels = _labels(claim, found[0][0]) | {"loader": claim["loader"]}  # where none is named, either would do
     return [labels | _numbers(found[0][1]) | {"missing": "; ".join(missing)}]
+
+
+def _file_rows(claim: pd.Series, loading: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row for each measurement of the training file: the median of the repeats' ratios base / optimised."""
+    labels = _labels(claim, Case(claim, pd.DataFrame(), pd.DataFrame()))
+    like = loading[(loading["benchmark"] == claim["benchmark"]) & (loading["split"] == "train")]
+    used = like[like["loader"].isin([BASE, OPTIMIZED]) & (like["status"] == "ok") & _fills(claim, like["machine"])]
+    found = []
+    for (machine, dataset, cache), loads in used.groupby(["machine", "dataset", "page_cache"], sort=False):
+        times = loads.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=[BASE, OPTIMIZED])
+        ratios = (times[BASE] / times[OPTIMIZED]).dropna()
+        if len(ratios):
+            origin = {"machine": machine, "dataset": dataset, "page_cache": cache, "repeats": len(ratios)}
+            found.append({**labels, **_numbers(Found(ratios.median(), ratios.median())), **origin,
+                          "code_is_current": bool(loads["code_is_current"].all()), "missing": None,
+                          "workload_difference": file_difference(loads.iloc[0]),
+                          "records": join_records(loads["record"])})  # fmt: skip
+    missing = f"a loading measurement of {claim['benchmark']} with {BASE} and {OPTIMIZED}"
+    return found or [{**labels, **_numbers(Found()), "missing": missing}]
 
 
 def _of_claim(claim: pd.Series, table: pd.DataFrame) -> pd.DataFrame:

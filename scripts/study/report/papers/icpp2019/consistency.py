@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pandas as pd
@@ -74,10 +74,11 @@ def _benchmark(name: str) -> pd.Series:
     return published("icpp2019_table1_benchmarks.csv").set_index("benchmark").loc[name]
 
 
-def _files(benchmark: str, machine: str, loader: str) -> float:
-    """Seconds to load a benchmark's training and test file alone (Tables 3 and 4)."""
+def _files(benchmark: str, machine: str, loader: str, splits: Collection[str] = ("train", "test")) -> float:
+    """Seconds to load a benchmark's training and test file alone (Tables 3 and 4), or one of them."""
     table = published(MACHINES[machine])
-    return float(table.loc[table["benchmark"] == benchmark, f"{loader}_s"].sum())
+    wanted = (table["benchmark"] == benchmark) & table["split"].isin(splits)
+    return float(table.loc[wanted, f"{loader}_s"].sum())
 
 
 def _weak(gpus: int) -> float:
@@ -91,7 +92,7 @@ def strong_scaling() -> pd.DataFrame:
 
     ``train_s`` = epochs x time per epoch (Table 2); ``runtime_s``, ``runtime_optimized_s`` = energy / power (Table 5).
     """
-    epochs = published("icpp2019_table2_nt3_strong.csv").query("batch_size == 20").set_index("gpus")
+    epochs = _strong(20)
     power = published("icpp2019_table5_nt3_power_energy.csv").set_index("gpus")
     found = pd.DataFrame(
         {
@@ -130,13 +131,51 @@ def files_theta_over_summit(of: str) -> float:
     return _files(of, "theta", BASE) / _files(of, "summit", BASE)
 
 
-def _files_speedup(machine: str) -> Derive:
-    """The derivation: loading a benchmark's two files alone on a machine, original / improved loader."""
-    return lambda of: _files(of, machine, BASE) / _files(of, machine, OPTIMIZED)
+def _files_speedup(machine: str, splits: Collection[str]) -> Derive:
+    """The derivation: loading these files of a benchmark alone on a machine, original / improved loader."""
+    return lambda of: _files(of, machine, BASE, splits) / _files(of, machine, OPTIMIZED, splits)
 
 
 for _machine in MACHINES:
-    DERIVED.add(f"files_speedup_{_machine}", _files_speedup(_machine))
+    DERIVED.add(f"files_speedup_{_machine}", _files_speedup(_machine, ("train", "test")))
+    DERIVED.add(f"train_file_speedup_{_machine}", _files_speedup(_machine, ("train",)))
+
+
+def _strong(batch_size: int) -> pd.DataFrame:
+    """NT3 on Summit under strong scaling (Table 2), by number of GPUs."""
+    table = published("icpp2019_table2_nt3_strong.csv")
+    return table[table["batch_size"] == batch_size].set_index("gpus")
+
+
+@DERIVED.register("lower_with_batch_40")
+def lower_with_batch_40(of: str) -> float:
+    """On how many numbers of GPUs a column of Table 2 is lower with batch size 40 than with 20."""
+    return float((_strong(40)[of] < _strong(20)[of]).sum())
+
+
+@DERIVED.register("strong_epoch_s")
+def strong_epoch_s(of: str) -> float:
+    """NT3's time per epoch with batch size 20 on this number of GPUs, s."""
+    return float(_strong(20).loc[int(of), "time_per_epoch_s"])
+
+
+@DERIVED.register("power_increase")
+def power_increase(of: str) -> float:
+    """Largest increase of NT3's power as printed, %."""
+    return float(published("icpp2019_table5_nt3_power_energy.csv")["power_change_pct"].max())
+
+
+@DERIVED.register("steps_per_epoch")
+def steps_per_epoch(of: str) -> float:
+    """Samples / batch size of a benchmark."""
+    row = _benchmark(of)
+    return row["train_samples"] / row["batch_size"]
+
+
+@DERIVED.register("cubic_root_batch")
+def cubic_root_batch(of: str) -> float:
+    """P1B3's batch size on this number of GPUs: int(batch size x GPUs^(1/3)) (section 2.3.1)."""
+    return float(int(_benchmark("p1b3")["batch_size"] * int(of) ** (1 / 3)))
 
 
 @DERIVED.register("dominates_training")

@@ -81,6 +81,11 @@ def _nodes_efficiency(of: dict[str, Any]) -> float:
     return _told("speedup_448_nodes") / 448
 
 
+@DERIVED.register("read_rate_of_all_nodes")
+def _read_rate_of_all_nodes(of: dict[str, Any]) -> float:
+    return _told("nodes_of_the_run") * _told("read_rate_of_a_node") / 1000
+
+
 @DERIVED.register("nodes_of_the_command")
 def _nodes_of_the_command(of: dict[str, Any]) -> float:
     return _told("ranks_of_the_command") / _told("ranks_per_node_of_the_command")
