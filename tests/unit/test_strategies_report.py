@@ -18,7 +18,8 @@ RUN = {
     "power_reason": "none", "oversubscribed": True, "code_is_current": True, "runtime_s": 10.0,
     "steady_samples_per_s": 100.0, "time_per_step_s": 0.1, "gradient_mb": 1.0, "tcp_sent_mb_per_step": 1.0,
     "tcp_received_mb_per_step": 1.0, "servers_sent_mb_per_step": None, "busiest_server_share": None,
-    "test_loss": 0.5, "workers_lost": None, "checkpoint_s": 0.2, "train_s": 10.0, "time_per_epoch_s": 9.0, "time_per_epoch_steady_s": 2.0,
+    "test_loss": 0.5, "workers_lost": None, "checkpoint_s": 0.2, "train_s": 10.0, "time_per_epoch_s": 9.0,
+    "time_per_epoch_steady_s": 2.0,
     **{f"checkpoint_{name}": None for name in ("write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")},
 }  # fmt: skip
 MIRRORED = {"strategy": "multi_worker_mirrored", "steady_samples_per_s": 50.0, "workers_lost": 0}

@@ -189,7 +189,7 @@ def _machines(folder: Path) -> dict[str, str]:
     if (folder / "provenance.json").exists():
         hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
         known += [(host["hostname"], host["boot_id"]) for host in hosts]
-    same, first = _boots(samplers), {}
+    same, first = _boots(samplers), dict[str, str]()
     return {host: first.setdefault(same.get(boot, boot), host) for host, boot in known if host and boot}
 
 
@@ -206,7 +206,7 @@ def _boots(samplers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _one_name(folder: Path) -> str | None:
     """Why meters cannot be told apart: several machines have one host name. None if each has its own."""
-    samplers, seen = _host_files(folder), {}
+    samplers, seen = _host_files(folder), dict[str, str]()
     same = _boots(samplers)
     for host, boot in ((each.get("host"), each.get("boot_id")) for each in samplers):
         if host and boot and seen.setdefault(host, same.get(boot, boot)) != same.get(boot, boot):
