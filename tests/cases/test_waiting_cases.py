@@ -1,6 +1,7 @@
 """Waits that must end, states of batch systems, and jobs that are over."""
 
 import json
+import os
 import subprocess
 import time
 
@@ -153,6 +154,48 @@ def test_a_site_s_wrapper_whose_child_hangs_is_not_waited_for(ours):
         commands.run(["sh", "-c", "sleep 60; echo late"], 0.2)
     ours(f"{time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def submitted(monkeypatch, tmp_path):
+    """Starts the script of a job of PBS as 7.pbs, which is known, or as 6.pbs, whose submission got no answer."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STUDY_SUBMIT_PAUSE_S", "0")
+    (tmp_path / "snakejob.sh").write_text("echo worked >> work\n")
+    answers = [(None, "", "timed out after 60 seconds"), (0, "7.pbs\n", "")]
+    lines = []
+    monkeypatch.setattr(jobs, "_asked", lambda line: (lines.append(line), answers.pop(0) if answers else RUNS)[1])
+    assert jobs.submit("pbs", "snakejob.sh", "train", 1, 10, "A", []) == "7.pbs"
+
+    def starts(job_id):
+        return subprocess.run([lines[0][-1]], env={**os.environ, "PBS_JOBID": job_id}, check=True)
+
+    starts.lines = lines
+    return starts
+
+
+RUNS = (0, "    job_state = R\n", "")
+
+
+@pytest.mark.case("submitted-twice", source="snakemake-executor-plugin-slurm#313, our own", right="one of both works")
+def test_a_submission_whose_answer_was_lost_works_once(submitted, tmp_path, ours):
+    submitted("6.pbs")
+    (next((tmp_path / ".cluster").glob("*/exit_code"))).unlink()  # it is still at work
+    submitted("7.pbs")
+    ours((tmp_path / "work").read_text().count("worked"))
+    assert (tmp_path / "work").read_text() == "worked\n"
+    assert jobs.status("7.pbs") == "running", "it is the other one that is asked about"
+    assert submitted.lines[-1][-1] == "6.pbs"
+    submitted("6.pbs")  # which PBS starts again, as after a lost node
+    assert (tmp_path / "work").read_text() == "worked\nworked\n"
+    jobs.cancel(["7.pbs"])
+    assert submitted.lines[-1] == ["qdel", "7.pbs", "6.pbs"]
+
+
+def test_no_job_of_a_submission_that_was_cancelled_begins_later(submitted, tmp_path):
+    jobs.cancel(["7.pbs"])
+    submitted("6.pbs")
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.case("lsf-notes-of-a-site", source="our own", right="the state among them")

@@ -146,6 +146,7 @@ NOT_FUZZED = {
             "study.launch.own_name:made_known",
             "study.launch.run_directory:_keep_timeline",
             "study.machines.batch_systems.cobalt:Cobalt.record",
+            "study.machines.batch_systems.jobs:_at_work",
             "study.machines.batch_systems.jobs:_own_exit_code",
             "study.machines.batch_systems.jobs:_write_script",
             "study.machines.probe:_code",

@@ -27,6 +27,7 @@ from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, State
 
 FOLDER = Path(".cluster")  # below the folder that Snakemake runs in
 TRIES = 4  # to submit
+BEGUN = "begun"  # file in a job's folder
 FIRST_PAUSE_S = 2
 ANSWER_S = 60  # time limit of a scheduler's command
 GRACE_POLLS = 5  # before a job without any information counts as failed
@@ -66,8 +67,8 @@ def submit(
         _short(name), str((folder / "job.sh").resolve()), str((folder / "job.output").resolve()), nodes, minutes,
         account, tuple(options),
     )  # fmt: skip
-    _write_script(job.script, script, minutes, job.options)
     behind = BATCH_SYSTEMS[scheduler]()
+    _write_script(job.script, script, minutes, job.options, behind.job_id_variable)
     line = behind.submit_line(job)
     job_id = behind.job_id(_submitted(line))
     if job_id is None:
@@ -114,8 +115,9 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     own = _own_exit_code(folder)
     if own is not None:
         return SUCCESS if own == 0 else FAILED
-    answer = _asked(behind.status_line(job_id))
-    if second := behind.second_line(job_id, *answer):
+    at_work = _at_work(folder) or job_id
+    answer = _asked(behind.status_line(at_work))
+    if second := behind.second_line(at_work, *answer):
         answer = _asked(second)
     state = behind.state(*answer)
     for waits, name in WAITS.items():
@@ -128,7 +130,7 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     if state in WAITS:
         return _waits(state, job_id, known, " ".join(" ".join(str(part) for part in answer).split())[:300])
     if state in (State.FORGOTTEN, State.OVER):
-        state = behind.record(job_id, folder)
+        state = behind.record(at_work, folder)
     if state is State.FAILED:
         return FAILED
     if state is State.SUCCESS:
@@ -165,7 +167,13 @@ def cancel(job_ids: Iterable[str]) -> None:
     for job_id in job_ids:
         known = _known(job_id)
         if known:
-            by_scheduler.setdefault(known["scheduler"], []).append(job_id)
+            folder = Path(known["folder"])
+            at_work = _at_work(folder)
+            ids = dict.fromkeys([job_id, *([at_work] if at_work else [])])
+            by_scheduler.setdefault(known["scheduler"], []).extend(ids)
+            if not at_work:
+                with contextlib.suppress(OSError):
+                    write_text(folder / BEGUN, "cancelled\n")  # so that no lost job of the submission begins later
     for scheduler, ids in by_scheduler.items():
         _asked(BATCH_SYSTEMS[scheduler]().cancel_line(ids))
 
@@ -198,7 +206,7 @@ def _short(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60].lstrip("-.") or "job"
 
 
-def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterable[str]) -> None:
+def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterable[str], job_id_variable: str) -> None:
     """The submitted script: runs Snakemake's script, and writes its exit code to a file.
 
     It exports what the run's provenance tells of its job: the deadline and the submit options.
@@ -213,6 +221,7 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterabl
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
         f"export {SESSION}={shlex.quote(os.environ.get(SESSION, ''))}\n"  # PBS and Cobalt do not pass it on
+        f"{_only_once(path.with_name(BEGUN), job_id_variable)}"
         f"export STUDY_JOB_OPTIONS={shlex.quote(shlex.join(options))}\n"
         f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
@@ -223,6 +232,22 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterabl
     )
     path.chmod(0o755)
     inner.chmod(0o755)
+
+
+def _only_once(begun: Path, job_id_variable: str) -> str:
+    """Lines that end a second job of one submission, whose first answer was lost, before it does anything.
+
+    The file has the id of the job that is at work; the batch system may start that one again.
+    """
+    file = shlex.quote(str(begun.absolute()))
+    return (
+        f'own="${{{job_id_variable}:-}}"\n'
+        f'( set -o noclobber; echo "$own" > {file} ) 2>/dev/null\n'
+        f"other=$(cat {file} 2>/dev/null)\n"
+        'if [ -n "$own" ] && [ -n "$other" ] && [ "$own" != "$other" ]; then\n'
+        '  echo "nothing is done here: job $other is of the same submission"; exit 0\n'
+        "fi\n"
+    )
 
 
 def _submitted(line: list[str]) -> str:
@@ -259,6 +284,15 @@ def _known(job_id: str) -> dict[str, Any] | None:
     except StudyError:
         return None
     return known if known["scheduler"] in BATCH_SYSTEMS else None
+
+
+def _at_work(folder: Path) -> str | None:
+    """The id of the job of a submission that has begun: not the known one if an answer to the submission was lost."""
+    try:
+        found = (folder / BEGUN).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+    return found if re.fullmatch(r"[0-9][A-Za-z0-9.\[\]_-]*", found) else None
 
 
 def _own_exit_code(folder: Path) -> int | None:
