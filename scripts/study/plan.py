@@ -53,12 +53,12 @@ def summary(
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
         groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)
-    for (benchmark, scaling), chosen in groups.items():
-        ranks = sorted({run.gpus for run in chosen})
-        loaders = dict.fromkeys(run["loader"] for run in chosen)
+    for (benchmark, scaling), planned in groups.items():
+        ranks = sorted({run.gpus for run in planned})
+        loaders = dict.fromkeys(run["loader"] for run in planned)
         lines.append(
-            f"  {benchmark} {scaling} scaling: {counted(len(chosen), 'run')} on {_ranks_named(ranks)}, "
-            f"loaders {', '.join(loaders)}{_staged(chosen)}{_expected_failures(chosen)}"
+            f"  {benchmark} {scaling} scaling: {counted(len(planned), 'run')} on {_ranks_named(ranks)}, "
+            f"loaders {', '.join(loaders)}{_staged(planned)}{_expected_failures(planned)}"
         )
     lines += _parts(study)
     for entry in study.loading:

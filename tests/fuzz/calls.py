@@ -98,6 +98,7 @@ NOT_FUZZED = {
             "study.core.provenance:boot_id",
             "study.instruments.cpu_time:_of_thread_s",
             "study.instruments.heartbeats:_bytes_read",
+            "study.instruments.io_counters:_counters",
             "study.instruments.memory:peak_memory_mb",
             "study.instruments.power.sensors.cray:_value",
             "study.instruments.power.sensors.occ:_reader",

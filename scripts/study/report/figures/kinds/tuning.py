@@ -35,7 +35,7 @@ class Tuning:
         """Draw the figure and write both files, of the runs that its table shows."""
         from study.report.figures import tuning_drawing
 
-        folder = Path(paths.study_folder(inputs.results, inputs.study))
+        folder = Path(paths.study_folder(inputs.folder, inputs.study))
         runs, _ = looks.first_runs(inputs.runs, looks.read(folder, "table_tuning"))
         tuning_drawing.write(tuning_drawing.select(description, runs, inputs.study), svg, pdf)
 
