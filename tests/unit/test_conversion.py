@@ -7,6 +7,7 @@ import re
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -335,37 +336,40 @@ SHORT = st.builds("{}{}{}".format, st.sampled_from(["", "+", "-"]),
                   st.builds("{}{}{}".format, st.text("0123456789", min_size=1, max_size=8), st.sampled_from(["", "."]),
                             st.text("0123456789", max_size=6)),
                   st.sampled_from(["", "", "e0", "e-07", "E+7", "e5", "e-3"]))  # fmt: skip
+BLANK_AROUND = st.builds("{}{}{}".format, st.sampled_from(["", " "]), SHORT, st.sampled_from(["", "\t"]))
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.lists(SHORT, min_size=3, max_size=3), min_size=1, max_size=8))
-def test_short_numbers_are_read_exactly_by_pandas_own_default(tmp_path_factory, rows):
-    """With up to 15 digits and exponents up to 7 its fast parser rounds correctly."""
-    folder = tmp_path_factory.mktemp("short")
+@given(rows=st.lists(st.lists(BLANK_AROUND, min_size=3, max_size=3), min_size=1, max_size=8))
+def test_plain_numbers_are_read_exactly_by_candle_s_own_call(tmp_path_factory, rows):
+    """With up to 15 digits and exponents up to 7, and without -0, pandas' defaults are exact."""
+    folder = tmp_path_factory.mktemp("plain")
     text = "".join(",".join([str(index % 2), *row]) + "\n" for index, row in enumerate(rows))
     matrix, sidecar = converted(folder, text)
-    assert sidecar["has_short_numbers"]
-    assert matrix[:, 1:].tobytes() == np.array([[float(cell) for cell in row] for row in rows], np.float32).tobytes()
-    frame = loaders.read_csv(folder / "data.csv", Form.of(SPEC), [])
-    fast = loaders.read_csv(folder / "data.csv", dataclasses.replace(FORM, has_short_numbers=True), [])
-    assert fast.to_numpy().tobytes() == frame.to_numpy().tobytes(), "all 64 bits"
+    right = np.array([[float(cell) for cell in row] for row in rows])
+    assert matrix[:, 1:].tobytes() == right.astype(np.float32).tobytes()
+    has_zero_with_sign = any(re.match(r"-0(?!\.)", cell.strip()) for row in rows for cell in row)
+    assert sidecar["has_plain_numbers"] == (not has_zero_with_sign)
+    if sidecar["has_plain_numbers"]:
+        assert dataclasses.replace(FORM, has_plain_numbers=True).reading_options() == {"header": None}
+        assert pd.read_csv(folder / "data.csv", header=None)[[1, 2, 3]].to_numpy(float).tobytes() == right.tobytes()
     for name in ("read_csv", "chunked", "dask"):
         assert load(name, folder / "data.csv", folder / "m.json", SPEC).tobytes() == matrix.tobytes(), name
 
 
 @pytest.mark.parametrize(
-    "cell", ["1234567890.123456", "1e8", "1e-08", "1e-100", "0.0000000000000001", "1E+12", "5.e10"]
+    "cell", ["1234567890123456", "1e8", "1e-08", "1e-100", "0.00000000000001", "1E+12", "5.e10", "-0", "-00"]
 )
 @pytest.mark.parametrize("place", ["{},1.5\n", "1.5,{}\n"])
-def test_numbers_that_are_not_short(tmp_path, cell, place):
+def test_numbers_that_are_not_plain(tmp_path, cell, place):
     _, sidecar = converted(tmp_path, "0," + place.format(cell))
-    assert not sidecar["has_short_numbers"]
+    assert not sidecar["has_plain_numbers"]
 
 
 def test_texts_that_look_like_long_numbers_only_cost_time(tmp_path):
     spec = {"header": True, "codes": [{"column": "t"}]}
-    assert converted(tmp_path, "t,e9\nBRCA1e,1.5\nLate,2e5\n", Form.of(spec))[1]["has_short_numbers"]
-    assert not converted(tmp_path, "t,a\nTCGA-0e12,1.5\n", Form.of(spec))[1]["has_short_numbers"]
+    assert converted(tmp_path, "t,e9\nBRCA1e,1.5\nLate,2e5\n", Form.of(spec))[1]["has_plain_numbers"]
+    assert not converted(tmp_path, "t,a\nTCGA-0e12,1.5\n", Form.of(spec))[1]["has_plain_numbers"]
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='",'), min_size=1, max_size=6)

@@ -34,7 +34,7 @@ class _Converted:
     checksum: str
     categories: list[list[Any]]
     missing: int
-    has_short_numbers: bool = False
+    has_plain_numbers: bool = False
 
 
 def convert(
@@ -81,7 +81,7 @@ def convert(
             "sha256": of_matrix,
             "codes": [{"column": c, "values": v} for c, v in zip(form.codes, done.categories, strict=True)],
             "missing_values": done.missing,
-            "has_short_numbers": done.has_short_numbers,
+            "has_plain_numbers": done.has_plain_numbers,
             "columns": [len(numbers), _digest(numbers)],
             source_state.NOTE: noted,
             "source": {"name": source.name, "bytes": done.source.bytes, "sha256": done.checksum},
@@ -126,7 +126,7 @@ def _convert_stream(
     """Convert a table that `study.data.text_table` reads; its faults are then located line by line."""
     _check_shape(Source(path, table.names, 0, 0), form, None, columns)
     stream = text_table.Stream(path, form, table, check=lambda numbers: _missing(numbers, form))
-    missing, are_short = 0, True
+    missing, are_plain = 0, True
     size = path.stat().st_size
     with (
         matrix_file.Rows(matrix, table.categories + table.numbers) as target,
@@ -136,7 +136,7 @@ def _convert_stream(
             for block in stream.blocks():
                 target.append(block.rows)
                 missing += block.missing
-                are_short &= block.has_short_numbers
+                are_plain &= block.has_plain_numbers
                 progress.update(stream.size - progress.n)
         except text_table.BlockError as error:
             raise _located(path, form, error.first_row, str(error)) from None
@@ -152,7 +152,7 @@ def _convert_stream(
             except ValueError as error:
                 raise _located(path, form, 0, str(error)) from None
             found.write(filled[:, index], places if code.order is None else code.order[places])
-    return _Converted(source, stream.checksum, [code.values for code in codes], missing, are_short)
+    return _Converted(source, stream.checksum, [code.values for code in codes], missing, are_plain)
 
 
 def _located(path: Path, form: Form, first_row: int, message: str) -> StudyError:
@@ -170,7 +170,7 @@ def _convert_by_pandas(path: Path, matrix: Path, form: Form, rows: int | None, c
     with tqdm(total=source.rows, unit="row", desc=path.name, mininterval=1) as progress:
         categories, missing = _fill(target, source, form, numbers, progress)
     target.flush()
-    return _Converted(source, sha256(path), categories, missing)
+    return _Converted(source, sha256(path), categories, missing, text_table.has_plain_numbers(path, form))
 
 
 def _check_shape(source: Source, form: Form, rows: int | None, columns: int | None) -> None:

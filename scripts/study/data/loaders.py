@@ -263,7 +263,7 @@ def load_with_lines(
 ) -> tuple[np.ndarray, TextLines | None]:
     """The result of `load`, and the lines of the file if the loader keeps them."""
     described = read_sidecar(sidecar)
-    parsed = dataclasses.replace(Form.of(form), has_short_numbers=described.get("has_short_numbers", False))
+    parsed = dataclasses.replace(Form.of(form), has_plain_numbers=described.get("has_plain_numbers", False))
     values = [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
     try:

@@ -49,7 +49,7 @@ class Form:
     drop: tuple[Column, ...] = ()
     keep: tuple[Column, ...] | None = None  # the numeric columns, in this order; None for all
     missing: tuple[str, ...] = ()  # words that stand for a missing value; one that is a number, for all its texts
-    has_short_numbers: bool = False  # see `study.data.text_table.are_short`; of a converted file, from its sidecar
+    has_plain_numbers: bool = False  # see `study.data.text_table.are_plain`; of a converted file, from its sidecar
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Self:
@@ -97,20 +97,22 @@ class Form:
         return number is not None and np.float32(number) in self.missing_numbers
 
     def reading_options(self) -> dict[str, Any]:
-        """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact.
+        """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact if need be.
 
-        By default pandas rounds the last digit of some numbers otherwise, reads columns of integers without the sign of
-        a zero and as text beyond 64 bits, and takes words such as NA for missing values. Its parser that is always
-        exact takes three times as long and lets no other thread run, so it is used for long numbers only.
+        By default pandas rounds the last digit of long numbers otherwise, reads columns of integers without the sign of
+        a zero and as text beyond 64 bits. Its parser that is always exact takes three times as long, and lets no other
+        thread run; without inferring the types of columns it is faster. So the call stays CANDLE's where that is exact.
         """
-        options: dict[str, Any] = {"header": 0 if self.header else None, "dtype": self._types()}
+        options: dict[str, Any] = {"header": 0 if self.header else None}
         if self.separator != ",":
             options["sep"] = self.separator
-        return options | {
-            "float_precision": "high" if self.has_short_numbers else "round_trip",  # the former is pandas' default
-            "keep_default_na": False,
-            "na_values": list(self.missing),
-        }
+        if not self.has_plain_numbers:
+            options |= {"dtype": self._types(), "float_precision": "round_trip"}
+        elif self.text:
+            options["dtype"] = dict.fromkeys(self.text, str)
+        if not self.has_plain_numbers or self.missing or self.text:  # else words such as NA were missing values
+            options |= {"keep_default_na": False, "na_values": list(self.missing)}
+        return options
 
     def _types(self) -> Any:
         """float64 for all columns except text and columns that are left out, which may be anything."""

@@ -34,7 +34,7 @@ BLOCK_BYTES = 1 << 20  # of text; with its numbers, it stays in a core's cache
 OF_CATEGORIES = 4  # times as large for a table with categories: those of each block are compared with those before
 LINE_FEED = ord("\n")
 LEFT_OUT, FIRST_TEXT = -1, -2  # places of columns, see `Columns`
-SHORT_EXPONENT = 7  # see `are_short`
+SHORT_EXPONENT = 7  # see `are_plain`
 CASE = 0x20  # bit that makes a letter a small one
 
 Bytes = NDArray[np.uint8]
@@ -254,14 +254,14 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a table: float32 of (rows, categories + numbers), the number of missing values, see `are_short`.
+    """Some rows of a table: float32 of (rows, categories + numbers), the number of missing values, see `are_plain`.
 
     The columns of categories are 0: see `Stream`.
     """
 
     rows: Numbers
     missing: int
-    has_short_numbers: bool
+    has_plain_numbers: bool
 
 
 @dataclass
@@ -322,7 +322,7 @@ class Stream:
         numbers = rows[:, self.table.categories :]
         try:
             texts = parse(text, numbers, codes)
-            return Block(rows, self.check(numbers), are_short(text)), texts, codes
+            return Block(rows, self.check(numbers), are_plain(text)), texts, codes
         except BlockFault as error:
             raise BlockError(str(error), first + error.row) from None
         except ValueError as error:
@@ -354,17 +354,29 @@ def _whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
         raise CutOffError("the file is cut off: its last line has no end")
 
 
-def are_short(text: Bytes) -> bool:
-    """Whether all numbers in a text have at most 15 digits, a point included, and exponents of at most 7.
+def has_plain_numbers(path: AnyPath, form: Form) -> bool:
+    """Whether `are_plain` holds for all numbers of a table that has whole lines."""
+    with text_file.opened(path) as handle:
+        return all(are_plain(text) for text, _ in _whole_lines(handle, form.header))
+
+
+def are_plain(text: Bytes) -> bool:
+    """Whether all numbers in a text have up to 15 digits, a point included, and exponents up to 7, and none is -0.
 
     The digits are then an integer below 2^53 and the power of ten at most 10^22, both exact as float64, so that one
-    multiplication or division rounds correctly: simple parsers such as pandas' default give the nearest float64.
+    multiplication or division rounds correctly: pandas' default parser gives the nearest float64. It takes columns of
+    integers for int64, which holds them, but for the sign of a zero.
     """
     is_digit = (text - np.uint8(ord("0")) <= 9) | (text == ord("."))  # unsigned: others are above 9
     runs = is_digit
     for step in (1, 2, 4, 8):
         runs = runs[:-step] & runs[step:]  # whether 2, 4, 8, 16 from here on are digits
     if runs.any():
+        return False
+    after_sign = np.concatenate([text, np.zeros(2, np.uint8)])
+    signs = np.flatnonzero(text == ord("-"))
+    signs = signs[(text[signs - 1] | CASE) != ord("e")]
+    if ((after_sign[signs + 1] == ord("0")) & (after_sign[signs + 2] != ord("."))).any():
         return False
     marks = np.flatnonzero((text[1:] | CASE) == ord("e")) + 1
     marks = marks[is_digit[marks - 1]]
