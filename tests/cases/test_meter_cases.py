@@ -1,6 +1,7 @@
 """Meters and clocks: one counter that is listed twice, parts that cannot be read, gaps, and clocks that were set."""
 
 import builtins
+import dataclasses
 import json
 import os
 import sys
@@ -368,6 +369,15 @@ def test_hosts_that_are_one_machine(tmp_path, boots, right):
 def test_two_samplers_of_one_host(tmp_path, order):
     both = [("n1", "a", 0, TO_15_S), ("n1", "a", 0, ALL_RUN)][::order]
     assert energy_of_ranks(tmp_path, a=both[0], b=both[1])[0] == pytest.approx(2000)
+
+
+@pytest.mark.case("one-uuid", source="our own", right="a GPU that two hosts see counts once")
+def test_a_gpu_that_two_hosts_see():
+    """Of containers whose clock was set between the starts of their samplers, so that nothing else tells it."""
+    both = [series(READ, busy(READ)), dataclasses.replace(series(READ, busy(READ)), host="n2")]
+    assert [each.name for each in summary._each_once(both, {})] == ["GPU-a"]
+    packages = [dataclasses.replace(each, sensor="rapl", kind="cpu", name="package-0") for each in both]
+    assert len(summary._each_once(packages, {})) == 2
 
 
 @pytest.mark.case("two-rates", source="our own", right="the faster one of two samplers that read to the end")

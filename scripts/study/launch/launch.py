@@ -86,7 +86,7 @@ def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
             failure.described(folder, kind, message, log=_last_lines(folder / run_directory.LOG)),
             None,
             begun["wall_ns"],
-            last_heartbeat,
+            max(last_heartbeat, begun["wall_ns"]),  # of a file server's clock, which may have been set
         )
     return True
 

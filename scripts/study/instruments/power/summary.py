@@ -220,11 +220,11 @@ def _on_machines(edges: Iterable[dict[str, Any]], hosts: Mapping[str, str]) -> I
 
 
 def _each_once(series: list[Series], hosts: Mapping[str, str]) -> list[Series]:
-    """Each device of each machine once, as read by the sampler that read it for longest."""
+    """Each device of each machine once, as read by the sampler that read it for longest; a GPU's UUID is its own."""
     found: dict[tuple[str, str, str, str], Series] = {}
     for each in series:
         host = hosts.get(each.host, each.host)
-        key = host, each.sensor, each.kind, each.name
+        key = "" if each.name.startswith("GPU-") else host, each.sensor, each.kind, each.name
         if key not in found or np.ptp(each.seconds) > np.ptp(found[key].seconds):
             found[key] = replace(each, host=host)
     return list(found.values())
