@@ -1,4 +1,7 @@
-"""Durations are of one monotonic clock: nothing subtracts wall times, but for what is declared here with its reason."""
+"""Durations are of one monotonic clock: nothing subtracts wall times, but for what is declared here with its reason.
+
+The search reads the code: it follows variables within a function and attributes within a file, not results of calls.
+"""
 
 import ast
 import re
@@ -33,9 +36,6 @@ ALLOWED = {
         "_microseconds": "epochs by the wall time of the timeline's begin; none where a clock was set"
     },
     "machines/host_check.py": {"_clock": OFFSET},
-    "machines/batch_systems/jobs.py": {
-        "_after": "the polls of one job are of several processes, which may be on several hosts, and are counted too"
-    },
     "plan.py": {
         "check_times": "refuses files with times in the future",
         "check_read": "a time before a file's, for Snakemake, which compares the times of files",
