@@ -34,6 +34,7 @@ from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs, progress, schedule
 from study.instruments import heartbeats
+from study.launch import model_checks
 from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
@@ -219,6 +220,15 @@ def rows_of(of, name):
     return as_json(gathered.beside_records(found.runs, found.loading, MACHINE, found.further))
 
 
+def require_models():
+    """Refuse models of own benchmarks that cannot be trained as the runs promise; it loads TensorFlow."""
+    refused, warnings = model_checks.refusals(STUDY, MACHINE, DATA)
+    for line in warnings:
+        print(f"  Warning: {line}", file=sys.stderr)
+    if refused:
+        raise WorkflowError("\n".join(refused))
+
+
 def as_json(value):
     """One text for equal values: a reordered parameter would make Snakemake run the job again."""
     return json.dumps(value, sort_keys=True)
@@ -231,6 +241,8 @@ if workflow.is_main_process:
         expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE)
         noise = noise_of_runs.of_finished(STUDY, RESULTS)
     print(plan.summary(STUDY, MACHINE, PACKED, expected, CHOSEN, noise), file=sys.stderr)
+    if workflow.output_settings.dryrun:
+        require_models()
 
 
 onstart:
@@ -247,6 +259,7 @@ onstart:
                 raise WorkflowError("\n".join(refused))
             plan.check_account(MACHINE, os.environ)
             if workflow.is_main_process:
+                require_models()
                 slurm_plugin.mend(workflow.scheduler._executor)
         if config.get("keep_versions") and workflow.is_main_process:
             versions.put_aside(STUDY, RESULTS)

@@ -66,12 +66,13 @@ install_library() {
   rm -rf build
   "$VENV/bin/python" -c 'import study.data._numbers' 2>/dev/null ||
     say "warning: the parser of text tables was not compiled (a C++17 compiler is needed); loader parallel is slower"
+  "$VENV/bin/python" -c 'from study.core import isolation; isolation.install()'
   library_stamp >"$LIBRARY_STAMP"
 }
 
 # With the parser itself: one that was removed is built again, one that could not be built is not tried again.
 library_stamp() {
-  { cat pyproject.toml setup.py scripts/study/data/_numbers.cpp; compgen -G 'scripts/study/data/_numbers.*.so' || true; } |
+  { cat pyproject.toml setup.py scripts/study/core/isolation.py scripts/study/data/_numbers.cpp; compgen -G 'scripts/study/data/_numbers.*.so' || true; } |
     sha256sum | cut -d' ' -f1
 }
 

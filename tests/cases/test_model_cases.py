@@ -24,7 +24,7 @@ from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
 from study.models import nt3
-from study.training import metric_names, own_models, rank
+from study.training import metric_names, model_state, own_models, rank
 from study.training.twin import Twin
 
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -275,7 +275,7 @@ def renormalising(shape):
 def test_a_state_that_cannot_be_kept_is_refused(build, point, words, monkeypatch, ours):
     model, _, run = built(build, monkeypatch, **point)
     with pytest.raises(StudyError, match=words):
-        own_models.check_state(model, run, (5, *SHAPE))
+        model_state.check_state(model, run, (5, *SHAPE))
     ours(words)
 
 

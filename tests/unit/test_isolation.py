@@ -89,6 +89,27 @@ def test_scripts_refuse_foreign_packages_in_one_line(tmp_path, script):
     assert done.stderr == f"error: {isolation.problems({'PYTHONPATH': str(tmp_path)})[0]}\n"
 
 
+@pytest.fixture
+def broken_pandas(tmp_path):
+    """A folder of another Python's packages."""
+    (tmp_path / "foreign" / "pandas").mkdir(parents=True)
+    (tmp_path / "foreign" / "pandas" / "__init__.py").write_text("raise ImportError('of another Python')")
+    return tmp_path / "foreign"
+
+
+@pytest.mark.parametrize(("name", "code"), [("snakemake", 1), ("other", 0)])
+def test_a_snakemake_of_the_environment_ends_before_it_imports_foreign_packages(tmp_path, broken_pandas, name, code):
+    """As its executor plugins import pandas; Python reads the file as it reads those of its own packages."""
+    isolation.install(tmp_path)
+    program = tmp_path / name
+    program.write_text(f"import site; site.addsitedir({str(tmp_path)!r}); print('planning')")
+    variables = {**os.environ, "PYTHONPATH": f"{SCRIPTS}:{broken_pandas}"}
+    done = subprocess.run([sys.executable, str(program)], env=variables, capture_output=True, text=True)
+    assert done.returncode == code
+    assert (done.stdout, done.stderr.count("\n")) == (("", 1) if code else ("planning\n", 0))
+    assert not code or done.stderr.endswith("; unset PYTHONPATH\n")
+
+
 @pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "KERAS_HOME"])
 def test_a_machine_s_file_brings_in_no_packages(name):
     with pytest.raises(StudyError, match=f"environment: {name}: ranks use this Python's own packages"):

@@ -83,3 +83,19 @@ def test_a_fifth_benchmark_is_two_files(fresh):
     for table in ("scaling", "icpp2019_table1", "icpp2019_table3", "icpp2019_table6"):
         assert "| wave" in (fresh.made / "tables" / f"{table}.md").read_text()
     assert fresh.plan(study="waves") == {}
+
+
+def test_an_own_model_that_cannot_keep_a_key_is_refused_before_any_run(fresh):
+    """At the dry run, and at the start; not in a run's record."""
+    (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
+    noisy = CODE.replace("*hidden, layers", "*hidden, layers.GaussianNoise(0.1), layers")
+    (fresh.root / "scripts" / "study" / "models" / "wave.py").write_text(noisy)
+    fresh.add_study("waves", STUDY.replace("gpus: [1, 2]", "gpus: 1, checkpoint_epochs: [0, 1]"))
+    for mode in ("--dry-run", "--until=train"):
+        done = fresh.snakemake(mode, study="waves", check=False)
+        told = done.stdout + done.stderr
+        assert done.returncode != 0
+        assert "config/studies/waves.yaml: benchmark wave: checkpoint_epochs: a layer draws random numbers" in told
+        assert "(2 runs)" in told
+        assert "Traceback" not in told
+    assert not fresh.results.exists()

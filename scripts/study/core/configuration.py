@@ -112,6 +112,11 @@ def check_name(kind: str, name: str) -> list[str]:
             not_read(kind, name)
             or f"there is no {CONFIG.name}/{kind}/{name}.yaml{nearest(name, known)}; known {kind}: {', '.join(known)}"
         )
+    if same := [each for each in known if each != name and each.lower() == name.lower()]:
+        raise StudyError(
+            f"{CONFIG.name}/{kind}/{name}.yaml and {same[0]}.yaml differ in their case only: where file names have no "
+            "case, their results would be in one folder; rename one"
+        )
     return known
 
 

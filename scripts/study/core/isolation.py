@@ -7,11 +7,14 @@ standard library only, so that it can be asked before any of those packages is i
 import os
 import site
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS, is_same, within
+
+HOOK = "study_isolation.pth"  # among the packages; Python runs its line at each start
 
 
 def problems(variables: Mapping[str, str] = os.environ, has_user_site: bool | None = False) -> list[str]:
@@ -46,6 +49,27 @@ def require_for_scripts() -> None:
             require()
         except StudyError as error:
             sys.exit(f"error: {error}")
+
+
+def install(folder: Path | None = None) -> None:
+    """Have each Snakemake of this environment call `end_foreign` as Python starts. folder: of packages, for tests.
+
+    Snakemake's plugins import pandas before it reads a Snakefile, which would come too late to refuse a foreign one.
+    """
+    (folder or Path(sysconfig.get_path("purelib"))).joinpath(HOOK).write_text(
+        "import sys; any(each.endswith('/snakemake') for each in sys.orig_argv[:2]) and "
+        "__import__('study.core.isolation', fromlist=['_']).end_foreign()\n",
+        encoding="utf-8",
+    )
+
+
+def end_foreign() -> None:
+    """End this process with one line if it reads code from outside; Python is starting, and would hide an exception."""
+    try:
+        require()
+    except StudyError as error:
+        os.write(2, f"error: {error}\n".encode())
+        os._exit(1)
 
 
 def own_entries(python_path: str) -> str:

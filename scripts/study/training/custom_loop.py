@@ -55,4 +55,6 @@ def fit(model: Any, x: Any, validation_data: Any, initial_epoch: int, epochs: in
         tested = model.evaluate(validation_data, verbose=0, return_dict=True)
         logs |= {f"val_{name}": value for name, value in tested.items()}
         called.on_epoch_end(epoch, logs)
+        if model.stop_training:
+            break
     called.on_train_end(logs)

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.models.base import Data
-from study.training import checkpoints, custom_loop, endless, learning_rate, metric_names, own_models
+from study.training import checkpoints, custom_loop, endless, learning_rate, metric_names, model_state, own_models
 from study.training.communicator import Communicator
 from study.training.divergence import Divergence
 from study.training.emulated_ranks import EmulatedRanks
@@ -107,6 +107,11 @@ def fit(
     train = functools.partial(custom_loop.fit, model) if is_custom(run) else functools.partial(model.fit, verbose=0)
     if not rows or goes_on(epochs, rows[-1]["val_loss"]):
         train(**inputs, initial_epoch=epochs, epochs=run.derived.epochs_per_rank, callbacks=callbacks)
+        if not times.is_ended:
+            raise StudyError(
+                f"training ended after {len(times.rows)} of {run.derived.epochs_per_rank} epochs: the model sets "
+                "stop_training; leave that out, the number of epochs is the run's"
+            )
     if every:
         with phases("checkpoint"):
             writer.close()
@@ -153,7 +158,9 @@ def _inputs(
 ) -> tuple[dict[str, Any], EpochOrder | OrdersByRank | None]:
     """The input of Keras's ``fit``, and the order of the samples; prepares the model's training step for them."""
     batch_size = run.derived.batch_size_per_rank
-    changing = own_models.check_state(model, run, (batch_size, *data.train.shape))
+    changing = model_state.check_state(model, run, (batch_size, *data.train.shape))
+    if own_models.overrides(model, "train_step"):
+        model_state.check_step(model, run, model_state.batch_of(data.train), communicator.has_averaged)
     if run.emulated_ranks > 1:
         emulated = EmulatedRanks(model, data.train, run, measures, changing)
         train, orders = emulated.batches(samples_of_rank(data, run), epochs)
@@ -229,6 +236,7 @@ def _epoch_times(
         def __init__(self) -> None:
             super().__init__()
             self.rows = list(rows)
+            self.is_ended = False  # by the run: after its last epoch, or as `goes_on` says
             self._traffic = communicator.traffic()
             self._steps: dict[str, float | None] = {}
 
@@ -247,6 +255,7 @@ def _epoch_times(
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             quality = dict(logs or {})
+            _check_losses(quality, ("loss",) if validate else ("loss", "val_loss"))
             metric_names.check(name.removeprefix("val_") for name in quality)
             self._end_steps()
             if validate:
@@ -262,14 +271,23 @@ def _epoch_times(
             if communicator.rank == 0:
                 print(f"epoch {epoch + 1}/{self.params['epochs']}: {seconds:.2f} s, {_shown(quality)}", flush=True)
             if epoch + 1 == self.params["epochs"]:
+                self.is_ended = True
                 return
             if writer.is_due(epoch + 1):
                 with phases("checkpoint"):
                     writer.save(epoch + 1, [variable.numpy() for variable in state(self.model)], self.rows)
             if not goes_on(epoch + 1, quality["val_loss"]):
-                self.model.stop_training = True
+                self.is_ended = self.model.stop_training = True
 
     return EpochTimes()
+
+
+def _check_losses(logs: Mapping[str, float], names: tuple[str, ...]) -> None:
+    """Raise `StudyError` if a model's own step has left out its loss."""
+    for name in names:
+        if name not in logs:
+            step = "test_step" if name.startswith("val_") else "train_step"
+            raise StudyError(f"the model's {step} returns no 'loss'; return it beside the metrics")
 
 
 def _shown(metrics: dict[str, float]) -> str:

@@ -50,13 +50,23 @@ def made(benchmark: Benchmark) -> list[Any]:
     import tensorflow as tf
 
     names = [_name(each) for each in tf.nest.flatten(metrics)]
-    for name in {name for name in names if name is not None and names.count(name) > 1}:
-        if not isinstance(metrics, dict):
-            raise StudyError(f"{_of(benchmark)}: metrics: two are named {name!r}; give each a name of its own")
+    if not isinstance(metrics, dict):  # of a dict, Keras puts the output's name before each
+        _check_different([name for name in names if name is not None], _of(benchmark))
     if "loss" in names:
         raise StudyError(f"{_of(benchmark)}: metrics: 'loss' is the name of the loss itself; give it another name")
     check((name for name in names if name is not None), _of(benchmark))
     return metrics
+
+
+def _check_different(names: list[str], where: str) -> None:
+    """Raise `StudyError` if two names are one, or differ in their case only: columns of a database would be one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise StudyError(f"{where}: metrics: {other!r} and {name!r} differ in their case only; rename one")
+        if names.count(name) > 1:
+            raise StudyError(f"{where}: metrics: two are named {name!r}; give each a name of its own")
 
 
 def _of(benchmark: Benchmark) -> str:
@@ -71,7 +81,12 @@ def _name(metric: Any) -> str | None:
 
 
 def check(names: Iterable[str], where: str = "the model's metrics") -> None:
-    """Raise `StudyError` if a metric has the name of a grid key or of another column, or one that looks like it."""
+    """Raise `StudyError` if a metric has the name of a grid key or of another column, or one that looks like it.
+
+    names: may repeat.
+    """
+    names = list(dict.fromkeys(names))
+    _check_different(names, where)
     for name in names:
         if why := refusal(name):
             raise StudyError(

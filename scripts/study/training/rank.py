@@ -297,8 +297,7 @@ def compile_model(
 
     keras.utils.set_random_seed(run.derived.seed + communicator.rank)
     with own_models.fresh_names(), precision.policy(run):
-        model = benchmark.build_model(shape)
-        own_models.check(model, run)
+        model = own_models.built(benchmark, run, shape)
         model = data_format.arranged(model, run)
     layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import WallClock
 from study.training.communicator import Communicator
@@ -37,7 +38,11 @@ class StepMeasures:
         self._clock = WallClock()
         self._begun: Any = None  # tensors of the step that is being traced
         self._is_sampled: Any = None
-        self._has_ended = True  # of observed steps, whether one was traced to the end of its own gradients
+        self._graph: Any = None  # in which the step is being traced
+        self._ends = 0  # of the step that is being traced
+        # Of observed steps: whether each has one end, always. A step of a model's own may have several, or a
+        # condition; its gradients would count twice, or not in each step.
+        self._has_ended = True
 
     def observe(self, model: Any, communicator: Communicator) -> None:
         """Measure each training step of ``model``, compiled with the communicator's optimizer, from now on."""
@@ -59,6 +64,7 @@ class StepMeasures:
         """``data``, the step's batch, which exists when the step's begin has been noted."""
         import tensorflow as tf
 
+        self._graph, self._ends = tf.compat.v1.get_default_graph(), 0
         batch = tf.nest.flatten(data)
         self._is_sampled = self.is_sampled(step, tf.shape(batch[0])[0])
         if not self._times:
@@ -75,7 +81,10 @@ class StepMeasures:
         """Note when the last of the rank's own ``gradients`` is ready; the allreduces of the others do not wait."""
         import tensorflow as tf
 
-        self._has_ended = True
+        self._ends += 1
+        self._has_ended = self._ends == 1 and tf.compat.v1.get_default_graph() is self._graph
+        if not self._has_ended:
+            return
         if self._times:
             with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
                 self._sums["compute_s"].assign_add(tf.timestamp() - self._begun)
@@ -110,6 +119,11 @@ class StepMeasures:
         ``compute_per_step_s``: mean. ``gradient_square_local``, ``gradient_square_averaged``: sums over
         ``gradient_noise_steps`` steps. What is not measured is left out, and times while a clock was set.
         """
+        if self._noise_every and not self._has_ended:
+            raise StudyError(
+                "gradient_noise_every: the model's own train_step applies gradients several times, or not in each "
+                "step; set it to 0"
+            )
         is_timed = self._times and not self._clock.was_set()
         found = {name: float(each.numpy()) for name, each in self._sums.items()}
         for each in self._sums.values():

@@ -26,8 +26,7 @@ class Twin:
 
         keras.utils.set_random_seed(run.derived.seed)
         with own_models.fresh_names():
-            self._local = benchmark.build_model(shape)
-        own_models.check(self._local, run)
+            self._local = own_models.built(benchmark, run, shape)
         self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
         self._batch_size = run.derived.batch_size_per_rank
         self._model: Any = None

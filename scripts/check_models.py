@@ -1,0 +1,38 @@
+"""Check the models of own benchmarks before any run; see `study.launch.model_checks`.
+
+Reads a JSON list of {"definition", "shape"} from standard input. Writes, after MARK, a list with a reason or null for
+each; for a benchmark whose own code fails, {"failed": its last line}.
+"""
+
+import json
+import os
+import sys
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+from study.core.errors import StudyError, exit_with_message  # noqa: E402
+from study.experiment import inputs  # noqa: E402
+from study.launch.model_checks import MARK  # noqa: E402
+from study.training import model_check, rank  # noqa: E402
+
+
+def main() -> None:
+    """Read, check and write."""
+    cases = json.load(sys.stdin)
+    rank.limit_threads(1)
+    found = [_checked(case) for case in cases]
+    print(f"{MARK}{json.dumps(found)}")
+
+
+def _checked(case: dict) -> str | dict[str, str] | None:
+    run = inputs.taken_over(case["definition"])
+    try:
+        return model_check.refusal(run, case["shape"])
+    except StudyError as error:
+        return {"failed": str(error)}
+    except Exception as error:  # of the user's own code
+        return {"failed": f"{type(error).__name__}: {error}".strip().splitlines()[0]}
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,89 @@
+"""The models of own benchmarks are checked before the first run, in one process for all runs of a study.
+
+That process loads TensorFlow, which the plan does not. The shipped benchmarks are checked by the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from study.core import environment
+from study.core.paths import SCRIPTS
+from study.core.wording import counted
+from study.experiment import inputs
+from study.experiment.study import Dataset, PlannedRun, Study
+
+SHIPPED = frozenset({"alexnet", "inception_v1", "lenet", "lenet_classic", "nt3", "p1b1", "p1b2", "p1b3", "resnet101",
+                     "resnet50", "vgg_a"})  # fmt: skip
+LIMIT_S = 300
+MARK = "CHECKED "
+# Grid keys on which it depends whether a model keeps what is promised.
+KEYS = ("strategy", "checkpoint_epochs", "backward_passes_per_step", "precision", "data_format", "emulated_ranks",
+        "learning_rate_by_layer")  # fmt: skip
+
+
+def refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:
+    """(Reasons why runs of own benchmarks cannot be trained, warnings of those that could not be checked)."""
+    runs = _representatives(study)
+    cases = [
+        {"definition": inputs.handed_over(inputs.define(run, machine, data_dir)), "shape": _shape(run.dataset)}
+        for run in runs
+        if _shape(run.dataset)
+    ]
+    names = sorted({run.dataset.benchmark for run in runs if not _shape(run.dataset)})
+    warnings = [f"the model of {name} is checked when its runs start: the size of its data is not known yet"
+                for name in names]  # fmt: skip
+    if not cases:
+        return [], warnings
+    checked = [run for run in runs if _shape(run.dataset)]
+    found, why = _asked(cases, machine)
+    if why:
+        return [], [*warnings, f"models are checked when their runs start: {why}"]
+    refused: dict[str, int] = {}
+    for run, reason in zip(checked, found, strict=True):
+        if isinstance(reason, dict):
+            warnings.append(f"the model of {run.dataset.benchmark} is checked when its runs start: {reason['failed']}")
+        elif reason:
+            refused[reason] = refused.get(reason, 0) + sum(_alike(run) == _alike(other) for other in study.runs)
+    where = f"config/studies/{study.name}.yaml"
+    return [f"{where}: {reason} ({counted(number, 'run')})" for reason, number in refused.items()], warnings
+
+
+def _representatives(study: Study) -> list[PlannedRun]:
+    """One run of each kind that a check may judge differently."""
+    return list({_alike(run): run for run in study.runs if run.dataset.benchmark not in SHIPPED}.values())
+
+
+def _alike(run: PlannedRun) -> str:
+    own = [
+        run.dataset.benchmark,
+        run.dataset.id,
+        run.batch_size_per_rank,
+        min(run.gpus, 2),
+        *(run[key] for key in KEYS),
+    ]
+    return json.dumps(own)
+
+
+def _shape(dataset: Dataset) -> dict[str, int] | None:
+    return dataset.shape or ({"features": 0} if "image" in dataset.definition["source"] else None)
+
+
+def _asked(cases: list[dict[str, Any]], machine: dict[str, Any]) -> tuple[list[Any], str | None]:
+    """(What the process says of each case, why it says nothing)."""
+    variables = {**environment.measuring(os.environ), **machine.get("environment", {}), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    line = [sys.executable, str(SCRIPTS / "check_models.py")]
+    try:
+        done = subprocess.run(line, input=json.dumps(cases), capture_output=True, text=True, env=variables,
+                              timeout=LIMIT_S)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return [], f"building them took over {LIMIT_S} s"
+    told = [each for each in done.stdout.splitlines() if each.startswith(MARK)]
+    if done.returncode or not told:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        return [], f"building them ended with exit code {done.returncode} ({last})"
+    return json.loads(told[-1].removeprefix(MARK)), None
