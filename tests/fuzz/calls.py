@@ -160,7 +160,10 @@ NOT_FUZZED = {
     ),
     **dict.fromkeys(
         (
+            "check_models:main",
             "study.data.loader_timing:_in_new_process",
+            "study.launch.model_checks:_asked",
+            "study.training.model_check:_samples",
             "study.data.read_test:_fio",
             "study.data.text_table:line_feeds",
             "study.data.arrow_blocks:_without_plus",
