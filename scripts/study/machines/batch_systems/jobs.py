@@ -174,8 +174,8 @@ def cancel(job_ids: Iterable[str]) -> None:
             if not at_work:
                 with contextlib.suppress(OSError):
                     write_text(folder / BEGUN, "cancelled\n")  # so that no lost job of the submission begins later
-    for scheduler, those in by_scheduler.items():
-        _asked(BATCH_SYSTEMS[scheduler]().cancel_line(those))
+    for scheduler, all_ids in by_scheduler.items():
+        _asked(BATCH_SYSTEMS[scheduler]().cancel_line(all_ids))
 
 
 def cancel_watched() -> list[str]:
