@@ -135,7 +135,7 @@ def test_a_job_s_script_works_in_any_folder_with_any_option(folder, options, ses
     with monkeypatch.context() as patch:
         patch.chdir(place)
         patch.setenv("STUDY_SESSION", session)
-        jobs._write_script(place / "job.sh", inner, 5, options)
+        jobs._write_script(place / "job.sh", inner, 5, options, "LSB_JOBID")
         done = subprocess.run([str(place / "job.sh")], cwd=tmp_path, timeout=60)
     assert not list(tmp_path.rglob("touched"))
     assert (done.returncode, (place / "exit_code").read_text()) == (3, "3\n")
