@@ -206,7 +206,8 @@ def test_a_state_among_what_a_site_prints_is_found(output):
 
 @pytest.mark.case("slurm-held", source="burrmill/burrmill#15, our own", right="told, and cancelled after three days")
 @pytest.mark.parametrize("row", ["7|PENDING|launch failed requeued held", "7|PENDING|JobHeldAdmin",
-                                 "7|PENDING|PartitionTimeLimit", "7|PENDING|AssocGrpCPUMinutesLimit",
+                                 "7|PENDING|PartitionTimeLimit", "7|PENDING|PartitionConfig",
+                                 "7|PENDING|job requeued in held state", "7|PENDING|AssocGrpCPUMinutesLimit",
                                  "7|PENDING|QOSMaxWallDurationPerJobLimit", "7|SUSPENDED|None"])  # fmt: skip
 def test_a_slurm_job_that_nobody_starts_is_known(row):
     assert list(slurm_plugin.held_in(row)) == ["7"]

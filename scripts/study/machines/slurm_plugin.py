@@ -42,7 +42,7 @@ PAUSES_S = (2, 4, 8, 16, 32)  # between the tries to submit
 GONE = {"LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED", "SPECIAL_EXIT"}
 # Reasons of pending jobs (https://slurm.schedmd.com/job_reason_codes.html) for which none starts until a person acts.
 HELD = re.compile(
-    r"held|JobHold|BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|Partition(Node|Time)Limit"
+    r"held|JobHold|BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|Partition((Node|Time)Limit|Config)"
     r"|Per(Job|Node)Limit|MinutesLimit",
     re.I,
 )
