@@ -30,6 +30,9 @@ from study.experiment import expansion
 from study.machines import machine
 from study.records import check, looks, noise_of_runs, pairing, record, tuner
 from study.records.tidy import arms_text
+from study.report.figures.description import describe
+from study.report.figures.kinds import KINDS as FIGURES
+from study.report.figures.kinds import Inputs
 from study.report.findings import outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
 from study.report.tables import TABLES
@@ -552,3 +555,17 @@ def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise, our
     found, _ = missed(values)
     ours(f"{100 * (least - 1):.2g} %: {100 * found:.0f} % of the studies")
     assert found == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.case("optional-stopping-of-a-figure", source="our own", right="the runs of its table")
+def test_the_figure_of_a_table_with_a_verdict_shows_its_runs(tmp_path, ours):
+    study = tuned_study(6)
+    runs = tuned_runs(study, lambda arm, block: 0.1 / (1.1 if arm == "xla" else 1) + 0.0001 * block)
+    folder = tmp_path / "local" / "studies" / "test"
+    early = runs[runs["block"] <= 3]
+    looks.write(folder, "table_tuning", looks.seen(early, list(early["record"]), {}))
+    inputs = Inputs(runs, pd.DataFrame(), "test", tmp_path / "local")
+    FIGURES["tuning"].draw(describe("tuning"), inputs, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawn = (tmp_path / "f.svg").read_text()
+    ours("3 blocks" if "3 blocks" in drawn else "6 blocks")
+    assert "3 blocks" in drawn and "6 blocks" not in drawn
