@@ -569,3 +569,17 @@ def test_the_figure_of_a_table_with_a_verdict_shows_its_runs(tmp_path, ours):
     drawn = (tmp_path / "f.svg").read_text()
     ours("3 blocks" if "3 blocks" in drawn else "6 blocks")
     assert "3 blocks" in drawn and "6 blocks" not in drawn
+
+
+@pytest.mark.case("ties-of-whole-epochs", source="our own", right="no verdict before six equal blocks")
+@pytest.mark.parametrize(("blocks", "verdict"), [(3, "not_enough_runs"), (5, "not_enough_runs"), (6, "yes")])
+def test_equal_counts_of_epochs_are_no_certainty(blocks, verdict, ours):
+    """Three epochs to the target instead of four, in every block: without scatter the interval has no width."""
+    study = study_of({**GRID, "repeats": blocks})
+    epochs = {"epochs_to_target": lambda run: 3.0 if run["loader"] == "chunked" else 4.0,
+              "target_reached": lambda run: True}  # fmt: skip
+    runs = rows(study, lambda run: 1.0, **epochs)
+    found = outcome.outcome(declared(quantity={"column": "epochs_to_target"}), study, runs)
+    ours(found.sentence)
+    assert found.verdict == verdict
+    assert ("a verdict without any scatter needs 6 blocks" in found.sentence) == (verdict != "yes")

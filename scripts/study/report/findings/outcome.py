@@ -24,6 +24,8 @@ from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
 YES, NO, NOT_ENOUGH = "yes", "no", "not_enough_runs"
 ADDED = "added after a verdict was seen"
 LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
+IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
+LEAST_EQUAL = 6  # 2 x 0.5 ** 6 is below 0.05
 OPPOSITE = "opposite"  # its verdict is `NO`
 VERDICTS = {YES: "Yes", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
@@ -88,7 +90,7 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         why_not = why_not | dict.fromkeys(late, ADDED)
         used = {value: each[~each["record"].isin(late)] for value, each in used.items()}
     found = finding.kind.compare(used)
-    verdict, sentence = _stated(finding, found, _survivors(finding, rows, found) or _few(rows, found, why_not))
+    verdict, sentence = _stated(finding, found, _doubt(finding, rows, found, why_not))
     if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
         found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
     return Outcome(
@@ -157,6 +159,25 @@ def _reason(row: pd.Series, positive: bool, columns: Collection[str]) -> str | N
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
         return "no value"
     return "no positive value" if positive and row[VALUE] <= 0 else None
+
+
+def _doubt(finding: Declared, rows: dict[Any, pd.DataFrame], found: Estimate, why_not: dict[str, str]) -> str | None:
+    """Why there is no verdict though there is an interval; None if there is one."""
+    return _survivors(finding, rows, found) or _few(rows, found, why_not) or _ties(finding, found)
+
+
+def _ties(finding: Declared, found: Estimate) -> str | None:
+    """Why equal blocks of a quantity in steps leave its noise unknown; None if they do not.
+
+    An interval without width would be certainty. By the sign test, `LEAST_EQUAL` equal blocks are significant.
+    """
+    in_steps = any(name in IN_STEPS or name.endswith("accuracy") for name in _columns(finding))
+    if not in_steps or found.low != found.high or found.low == finding.kind.no_effect or found.blocks >= LEAST_EQUAL:
+        return None
+    return (
+        f"all {found.blocks} blocks differ by the same; of {finding.quantity}, which has steps, a verdict without any "
+        f"scatter needs {LEAST_EQUAL} blocks"
+    )
 
 
 def _few(rows: dict[Any, pd.DataFrame], found: Estimate, why_not: dict[str, str]) -> str | None:
