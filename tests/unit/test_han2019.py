@@ -450,11 +450,11 @@ def test_fio_reads_where_it_is_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(read_test.shutil, "which", lambda name: "/usr/bin/fio")
     called = []
 
-    def run(line, **options):
+    def run(line, limit_s):
         called.append(line)
         return subprocess.CompletedProcess(line, 0, '{"jobs": [{"read": {"bw_bytes": 2500000000}}]}')
 
-    monkeypatch.setattr(read_test.subprocess, "run", run)
+    monkeypatch.setattr(read_test.commands, "run", run)
     rows = list(read_test.measure(tmp_path, size_mb=1, repeats=1))
     assert (rows[1]["tool"], rows[1]["gb_per_s"]) == ("fio", 2.5)
     assert "--rw=read" in called[0] and "--invalidate=0" in called[0]
