@@ -132,7 +132,7 @@ def noted(sidecar, found, token=None):
 
 @pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_change_and_no_change(tmp_path_factory, kind, is_large, data):
     """Of a large source blocks of the content are compared; they cover these files."""

@@ -68,7 +68,7 @@ def _sample(files: Sequence[tuple[str, str, os.stat_result]], size: int) -> str:
     """
     total, step, begin = hashlib.sha256(), max(1, size // BLOCKS), 0
     for _, path, status in files:
-        first = -begin % step  # the first block that begins in this file
+        first = -begin % step if step > BLOCK_BYTES else 0  # the first block in this file; else all is read
         if first < status.st_size:
             with open(path, "rb", buffering=0) as handle:
                 for offset in range(first, status.st_size, step):
