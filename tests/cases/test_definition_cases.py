@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -13,6 +14,7 @@ from test_han2019 import claim  # noqa: E402
 from test_han2019 import runs_of as runs_of  # noqa: E402  (a fixture)
 
 from study.core.files import write_json  # noqa: E402
+from study.records import arms  # noqa: E402
 from study.records.record import make_record  # noqa: E402
 from study.records.tidy import runs_frame  # noqa: E402
 from study.report.tables.checkpoint_cost import checkpoint_cost  # noqa: E402
@@ -62,3 +64,10 @@ def test_a_run_of_one_epoch_has_no_steady_throughput(make_run, tmp_path):
     write_json(folder / "record.json", make_record(folder))
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
     assert (row.steady_samples_per_s, row.throughput_samples_per_s) == (None, pytest.approx(100 / 45))
+
+
+@pytest.mark.case("emulated-throughput", source="our own", right="samples of all emulated ranks, as in runs.csv")
+def test_the_throughput_of_emulated_ranks_is_one_everywhere():
+    keys = {"samples_per_rank": 100, "steps_per_epoch": 5, "time_per_step_s": 0.1, "gpus": 1, "emulated_ranks": 4,
+            "epochs_per_rank": 2}  # fmt: skip
+    assert arms.steady_samples_per_s(pd.DataFrame([keys])).tolist() == pytest.approx([4 * 100 / 0.5])
