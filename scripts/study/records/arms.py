@@ -153,7 +153,7 @@ def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:
     """Samples per second of all ranks in the steps of the epochs after the first; NaN for a run with one epoch."""
     number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s"]].astype(float)
     seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
-    emulated = runs["emulated_ranks"] if "emulated_ranks" in runs else 1  # tables of A/A comparisons have none
+    emulated = runs.get("emulated_ranks", 1)  # tables of A/A comparisons have none
     return number["samples_per_rank"] * runs["gpus"] * emulated / seconds
 
 
