@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import models_to_judge
+
 from study.core.errors import exit_with_message
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
@@ -52,7 +54,7 @@ def own_step(shape):
     return model
 
 
-MODELS = {each.__name__: each for each in (batch_normalisation, embedding, own_step)}
+MODELS = {each.__name__: each for each in (batch_normalisation, embedding, own_step, models_to_judge.stops)}
 
 if __name__ == "__main__":
     folder, name = Path(sys.argv[1]), sys.argv[2]

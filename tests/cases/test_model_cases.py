@@ -311,3 +311,20 @@ def test_a_file_with_the_name_of_a_key_is_refused(name):
     files = checked.named_schema("benchmarks")["properties"]["files"]["propertyNames"]
     assert not checked.VALIDATOR(files).is_valid(name)
     assert checked.VALIDATOR(files).is_valid("train")
+
+
+@pytest.mark.slow
+@pytest.mark.case("gradients-of-an-embedding", source="our own", right="no size; that of all parameters if made dense")
+def test_sparse_gradients_are_told(train, ours):
+    sparse, dense = train("embedding", gpus=2), train("embedding", gpus=2, gradient_compression="fp16")
+    found = [[each["sparse_gradients"] for each in one["ranks"]] for one in (sparse, dense)]
+    ours(str(found))
+    assert found == [[True, True], [False, False]]
+
+
+@pytest.mark.slow
+@pytest.mark.case("own-step-that-ends-training", source="our own", right="refused: fewer epochs than the run has")
+def test_a_model_that_ends_training_early_fails(train, ours):
+    failed = train("stops", gpus=2)
+    ours(failed["message"])
+    assert "training ended after 1 of 2 epochs: the model sets stop_training" in failed["message"]

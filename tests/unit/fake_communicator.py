@@ -24,6 +24,7 @@ class FakeCommunicator:
         self.local_rank, self.local_size = self.places[rank][1], size
         self.own_threads = frozenset()
         self.libraries, self.strategy = {"controller": "none"}, None
+        self.sends_sparse = False
         self.agree, self.gathered = agree, []
         self.optimizers, self.broadcasts, self.matrices = [], [], []
         self.sets, self.closed = [], False

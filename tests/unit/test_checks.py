@@ -8,7 +8,7 @@ from examples import expand
 
 from study.core.files import sha256, write_json
 from study.records import checks
-from study.records.checks import CHECKS, FAILED, NOT_MADE, PASSED
+from study.records.checks import CHECKS, FAILED, NOT_MADE, PASSED, Check
 from study.records.record import make_record, read_record
 from study.records.tidy import runs_frame
 
@@ -97,11 +97,10 @@ def test_every_check_is_made_to_fail_here():
     assert all(check.meaning for check in CHECKS.values())
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_a_failed_check_has_a_consequence(recorded, name):
-    """The run fails with kind and message; or columns that had values are empty, and say why."""
+def require_consequence(recorded, monkeypatch, name, in_files=None, in_record=None):
+    """The run fails with kind and message; or columns that would have values are empty, and say why."""
     _, good = recorded()
-    record, row = recorded(IN_FILES.get(name), IN_RECORD.get(name))
+    record, row = recorded(in_files, in_record)
     assert record["checks"][name] == FAILED
     assert row["checks"].startswith(f"{name} failed ({record['check_reasons'][name]})")
     if CHECKS[name].columns is None:
@@ -112,8 +111,37 @@ def test_a_failed_check_has_a_consequence(recorded, name):
     else:
         empty = CHECKS[name].columns(record)
         assert row["status"] == "ok"
-        assert empty
+        with monkeypatch.context() as patched:
+            patched.setattr(checks, "emptied", lambda record: [])
+            good = recorded(in_files, in_record)[1]
+    assert any(good[column] is not None for column in empty), "no value is lost"
     assert {column: row[column] for column in empty} == dict.fromkeys(empty)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_failed_check_has_a_consequence(recorded, monkeypatch, name):
+    require_consequence(recorded, monkeypatch, name, IN_FILES.get(name), IN_RECORD.get(name))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [lambda record: [], lambda record: ["no_such_column"], lambda record: ["timeline_busbw_gb_per_s"],
+     lambda record: ["failure_message"]],
+    ids=["none", "unknown", "misspelt", "always_empty"],
+)  # fmt: skip
+def test_a_check_without_consequence_would_be_noticed(recorded, monkeypatch, columns):
+    idle = Check("idle", "nothing", lambda evidence: "it always fails", columns)
+    monkeypatch.setitem(CHECKS, "idle", idle)
+    with pytest.raises((AssertionError, KeyError)):
+        test_every_check_is_made_to_fail_here()
+    with pytest.raises((AssertionError, KeyError)):
+        require_consequence(recorded, monkeypatch, "idle")
+
+
+def test_a_check_that_cannot_fail_would_be_noticed(recorded, monkeypatch):
+    monkeypatch.setitem(CHECKS, "idle", Check("idle", "nothing", lambda evidence: None))
+    with pytest.raises(AssertionError):
+        require_consequence(recorded, monkeypatch, "idle")
 
 
 def test_a_run_that_passes_keeps_its_values(recorded):

@@ -14,10 +14,11 @@ from examples import expand
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import read_json, sha256, write_json, write_sealed
-from study.experiment import autotuning
+from study.experiment import autotuning, inputs
+from study.experiment.definition import RunDefinition
 from study.machines import queues
 from study.records import ensemble
-from study.records.record import _compiled, make_record, read_record, schema, verify
+from study.records.record import _compiled, _traffic, make_record, read_record, schema, verify
 from study.records.tidy import read_runs, runs_frame
 
 
@@ -326,6 +327,19 @@ def test_members_of_an_ensemble_count_until_the_last_has_trained(ensemble_of, or
     assert record["training"]["throughput_samples_per_s"] == pytest.approx(4)
     assert record["traffic"]["tcp_sent_mb_per_step"] == pytest.approx((0.1 + 0.5) / 2)
     assert record["traffic"]["tcp_received_mb_per_step"] == pytest.approx((0.2 + 1.0) / 2)
+
+
+def test_sparse_gradients_have_no_size(make_run):
+    """Horovod gathers the rows that a batch used: no multiple of the parameters."""
+    (run,) = expand(scaling="weak", epochs=1, gpus=2)
+    folder = make_run(run)
+    content = json.loads((folder / "metrics.json").read_text())
+    sizes = []
+    for found in (False, True):
+        for rank in content["ranks"]:
+            rank |= {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 1e6, "cpu_busy": 0.5, "sparse_gradients": found}
+        sizes.append(_traffic(RunDefinition.read(folder / "run.yaml", inputs.taken_over), content)["gradient_mb"])
+    assert sizes == [pytest.approx(4e-6 * content["trainable_parameters"]), None]
 
 
 def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):

@@ -428,7 +428,8 @@ def _mb(sent: float | None, steps: int) -> float | None:
 def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
     """TCP megabytes per step, means over the ranks, and how busy the busiest host's cores were while training.
 
-    ``gradient_mb``: size of a step's gradients, float32; a ring allreduce sends 2 (N - 1) / N times that per rank.
+    ``gradient_mb``: size of a step's gradients, float32; a ring allreduce sends 2 (N - 1) / N times that per rank. None
+    if sparse ones are sent, which are gathered: their size is that of the rows that a batch used.
 
     An ensemble that shares its input has no such bytes: batches are sent ahead, also outside the steps of an epoch.
 
@@ -441,6 +442,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
     ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]  # a member that has failed has none
     shares = run.parameters.get("input_sharing", "duplicated") != "duplicated"
+    is_sparse = any(rank.get("sparse_gradients") for rank in ranks)
 
     def per_step(way: str) -> float | None:
         if shares:
@@ -448,7 +450,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
 
     return {
-        "gradient_mb": 4 * metrics["trainable_parameters"] / 1e6,
+        "gradient_mb": None if is_sparse else 4 * metrics["trainable_parameters"] / 1e6,
         "tcp_sent_mb_per_step": per_step("sent"),
         "tcp_received_mb_per_step": per_step("received"),
         "cpu_busy": busy,

@@ -36,6 +36,7 @@ class Communicator(Protocol):
     local_size: int
     own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
     libraries: dict[str, str]  # that carry the communication, by name, with their versions
+    sends_sparse: bool  # whether it was seen to send sparse gradients (of embeddings) as they are
     strategy: Any  # TensorFlow's strategy, in whose scope the model is made; None if the model is a local one
 
     def create_process_sets(self, sets: list[Members]) -> None:
@@ -132,6 +133,7 @@ class Horovod:
         self._hvd = hvd
         self.libraries = _libraries(hvd)
         self._sets: dict[Members, Any] = sets
+        self.sends_sparse = False
         self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
@@ -150,6 +152,8 @@ class Horovod:
         import tensorflow as tf
         from horovod._keras import create_distributed_optimizer
 
+        # Horovod neither adds up sparse gradients (of embeddings) over several passes, nor compresses them.
+        stays_dense = compression != "none" or backward_passes > 1
         found = create_distributed_optimizer(
             keras=tf.keras,
             optimizer=optimizer,
@@ -157,24 +161,25 @@ class Horovod:
             device_dense="",
             device_sparse="",
             compression=getattr(self._hvd.Compression, compression),
-            # Horovod neither adds up sparse gradients (of embeddings) over several passes, nor compresses them.
-            sparse_as_dense=compression != "none" or backward_passes > 1,
+            sparse_as_dense=stays_dense,
             gradient_predivide_factor=1.0,
             op=self._hvd.Average,
             backward_passes_per_step=backward_passes,
             average_aggregated_gradients=True,
             process_set=self._process_set(members),
         )
-        self._note_averages(found)
+        self._note_averages(found, stays_dense)
         return found
 
-    def _note_averages(self, optimizer: Any) -> None:
+    def _note_averages(self, optimizer: Any, stays_dense: bool) -> None:
         """Note of which variables the gradients are averaged; those without a gradient are left out of it.
 
         Horovod's addition over several passes takes a variable without a gradient for a fault. A model's own training
         step may apply gradients that it has computed itself: Horovod averages those of `minimize` only, so they are
-        averaged here.
+        averaged here. stays_dense: whether Horovod makes sparse gradients dense.
         """
+        import tensorflow as tf
+
         average, apply = optimizer._allreduce, optimizer.apply_gradients
         noted = self._averaged[id(optimizer)] = set[Any]()
         waiting = set[Any]()  # variables whose averages are still to be applied, in the step that is being traced
@@ -196,6 +201,8 @@ class Horovod:
             known = [(gradient, each) for gradient, each in pairs if gradient is not None]
             if not known:
                 return list(gradients)
+            is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in known)
+            self.sends_sparse |= is_sparse and not stays_dense
             averages = iter(average(*zip(*known, strict=True)))
             return [None if gradient is None else next(averages) for gradient, _ in pairs]
 

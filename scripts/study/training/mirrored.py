@@ -23,6 +23,7 @@ class MultiWorkerMirrored:
     """
 
     own_threads: frozenset[int] = frozenset()
+    sends_sparse = False
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """Wait for the other workers. The strategy must exist before anything else uses TensorFlow."""

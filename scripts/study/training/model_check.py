@@ -31,7 +31,7 @@ SAMPLES = {"train_samples": 20, "test_samples": 10}
 class Alone:
     """A `Communicator` of a rank that only builds its model; it notes which gradients the optimizer applies."""
 
-    strategy = None
+    strategy, sends_sparse = None, False
 
     def __init__(self, size: int, number: int) -> None:
         self.size, self.rank = size, number

@@ -48,6 +48,7 @@ class Chief:
 
     rank = local_rank = 0
     own_threads: frozenset[int] = frozenset()
+    sends_sparse = False
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """Wait for workers and servers, then connect to them."""

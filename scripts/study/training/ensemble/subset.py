@@ -22,7 +22,7 @@ def subset(every: Communicator, ranks: Members) -> Communicator:
 class Subset:
     """A `study.training.communicator.Communicator` of a process set, in which ranks are numbered from 0."""
 
-    strategy = None
+    strategy, sends_sparse = None, False
 
     def __init__(self, every: Communicator, ranks: Members) -> None:
         """every: the communicator of all ranks. ranks: of the process set, as ``every`` numbers them."""
@@ -102,7 +102,7 @@ class Alone:
     Nothing that training does with it reaches another member.
     """
 
-    strategy = None
+    strategy, sends_sparse = None, False
     rank, size = 0, 1
 
     def __init__(self, every: Communicator) -> None:
