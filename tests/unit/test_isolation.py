@@ -21,7 +21,9 @@ from study.records import comparable
     ["PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONWARNINGS", "KERAS_BACKEND",
      "POLARS_MAX_THREADS", "ARROW_IO_THREADS", "DASK_NUM_WORKERS", "NUMBA_NUM_THREADS", "MALLOC_ARENA_MAX",
      "LC_NUMERIC", "OMP_NUM_THREADS", "NPY_DISABLE_CPU_FEATURES", "PANDAS_COPY_ON_WRITE", "JSIMD_FORCENONE",
-     "GLIBC_TUNABLES", "CUDA_LAUNCH_BLOCKING", "GRPC_POLL_STRATEGY", "RAYON_NUM_THREADS", "NCCL_CONF_FILE"],
+     "GLIBC_TUNABLES", "CUDA_LAUNCH_BLOCKING", "GRPC_POLL_STRATEGY", "RAYON_NUM_THREADS", "NCCL_CONF_FILE",
+     "MIOPEN_FIND_MODE", "ROCBLAS_INTERNAL_FP16_ALT_IMPL", "ITEX_FP32_MATH_MODE", "CUDA_DEVICE_MAX_CONNECTIONS",
+     "MIMALLOC_LARGE_OS_PAGES", "PILLOW_BLOCK_SIZE"],
 )  # fmt: skip
 def test_a_variable_that_steers_is_cleared_for_every_process_that_measures(name):
     assert name not in environment.measuring({name: "/elsewhere"})
@@ -124,6 +126,15 @@ def test_what_is_kept_is_recorded(tmp_path, monkeypatch):
     assert environment.steering(variables) == {
         "LD_LIBRARY_PATH": "", "LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "~/.nccl.conf": "NCCL_ALGO=Ring",
     }  # fmt: skip
+
+
+def test_a_priority_that_ranks_inherit_is_recorded():
+    """``nice snakemake``: other programs of the machine then go first."""
+    code = "from study.core import environment; print(environment.steering({}).get('nice'))"
+    line = [sys.executable, "-c", f"import os; os.nice(7); {code}"]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout == "7\n"
+    unset = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""}
+    assert comparable.unlike(runs(unset, {**unset, "nice": "7"})) == comparable.STEERING
 
 
 def runs(*steering):

@@ -18,7 +18,10 @@ STEERING = (
     "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
     "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "NCCL_", "OMP_", "GOMP_", "KMP_",
     "PANDAS_", "POLARS_", "RAYON_", "ARROW_", "DASK_", "FSSPEC_", "LMDB_", "JSIMD_", "LC_NUMERIC",
-    "MALLOC_", "TCMALLOC_", "GLIBC_TUNABLES",
+    "MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES",
+    # The same of AMD's, Arm's and Intel's libraries, and of those that decode images.
+    "MIOPEN_", "ROCBLAS_", "HIPBLAS", "HIP_LAUNCH_BLOCKING", "AOCL_", "ARMPL_", "ITEX_", "PILLOW_", "OPENCV_",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_", "CUDA_AUTO_BOOST",
 )  # fmt: skip
 NOT_CLEARED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # they change no number
 SET = {
@@ -28,7 +31,8 @@ SET = {
 # Of each rank, by the run itself: `study.launch.variables`, so that a machine's file cannot set them.
 OF_RUNS = (*SET, "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "STUDY_")
 # Begins of names of variables that a site needs to run at all. They are kept, and the record shows them.
-RECORDED = ("LD_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "MV2_", "HDF5_")
+RECORDED = ("LD_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "MV2_", "HDF5_",
+            "HSA_", "ZE_", "SYCL_")  # fmt: skip
 ALWAYS_TOLD = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: records of earlier versions tell none
 # Files that steer as variables do (NCCL's and Open MPI's documentation); the record shows them too.
 FILES = ("~/.nccl.conf", "/etc/nccl.conf", "~/.openmpi/mca-params.conf")
@@ -56,7 +60,7 @@ def is_cleared(name: str) -> bool:
 
 
 def steering(variables: Mapping[str, str]) -> dict[str, str]:
-    """What steers training, sorted by name, for the record: of ``variables``, and of `FILES` in the home.
+    """What steers training, sorted by name, for the record: of ``variables``, of `FILES`, and of this process.
 
     What is the same in all runs (`SET`) is left out, and so is PYTHONPATH, which `study.core.isolation` checks.
     """
@@ -66,7 +70,14 @@ def steering(variables: Mapping[str, str]) -> dict[str, str]:
         for name, value in variables.items()
         if name.startswith((*STEERING, *RECORDED)) and name not in left_out
     }
-    return dict(sorted({**dict.fromkeys(ALWAYS_TOLD, ""), **found, **_of_files()}.items()))
+    return dict(sorted({**dict.fromkeys(ALWAYS_TOLD, ""), **found, **_of_files(), **_of_scheduling()}.items()))
+
+
+def _of_scheduling() -> dict[str, str]:
+    """A priority other than the usual one, and another scheduling policy, which processes that are started inherit."""
+    nice, policy = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+    names = {os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle", os.SCHED_FIFO: "fifo", os.SCHED_RR: "round robin"}
+    return {**({"nice": str(nice)} if nice else {}), **({"scheduling": names[policy]} if policy in names else {})}
 
 
 def tells(steering: Mapping[str, str], name: str) -> bool:
