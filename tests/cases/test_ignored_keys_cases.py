@@ -106,7 +106,8 @@ VALUES = {
     "layout": None, "source": None, "benchmark": None,  # what the others are varied for
     "train": ("a/train", "b/train"), "test": ("a/test", "b/test"), "first_label": (None, 0, 1),
     "image_size": (28, 24), "resize": (32, 36), "channels": (1, 3), "classes": (10, 12), "flip": (True, False),
-    "train_samples": (100, 120), "test_samples": (20, 30), "seed": (1, 2), "noise": (1.5, 2), "record_kb": (2, 3),
+    "train_samples": (100, 120), "test_samples": (20, 30), "seed": (1, 2), "noise": (1.5, 2), "record_kb": (1, 1.2),
+    "stored_width": (40, 48), "stored_height": (40, 48),
     "features": (60, 80), "server": ("http://a", "http://b"),
     "checksums": ({"train": {"bytes": 1}}, {"train": {"bytes": 2}}),
     "target_quality": [{"quantity": "validation_loss", "at_most": most, "why": "x"} for most in (0.5, 0.6)],
@@ -127,6 +128,7 @@ def keys():
     for source, (_, required) in SOURCES.items():
         own = {*schema[f"{source}_dataset"]["properties"], *required}
         for key, layout in itertools.product(sorted(own), LAYOUTS if source == "image_files" else (None,)):
+            assert key in VALUES, f"give two values of the new key {key} in VALUES"
             if VALUES[key]:
                 yield source, layout, key
 
@@ -150,7 +152,7 @@ def made_of(found):
 
 
 @pytest.mark.case("dataset-key-without-effect", source="our own", right="refused, or it changes what is read")
-@pytest.mark.parametrize(("source", "layout", "key"), keys())
+@pytest.mark.parametrize(("source", "layout", "key"), list(keys()))
 def test_each_key_of_a_dataset_has_an_effect_or_is_refused(source, layout, key):
     benchmark, required = SOURCES[source]
     base = {"source": source, "benchmark": benchmark, **({"layout": layout} if layout else {})}
