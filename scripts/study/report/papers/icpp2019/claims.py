@@ -9,7 +9,7 @@ from study.core import configuration
 from study.core.wording import counted
 from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
-from study.report.papers.icpp2019.quantities import DERIVED, MEASURES, Case, Found
+from study.report.papers.icpp2019.quantities import DERIVED, FILE_SPEEDUP, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
 from study.report.papers.icpp2019.workload import PAPER, file_difference, in_the_papers_way, workload_difference
 from study.report.tables.layout import Table
@@ -25,7 +25,6 @@ from study.report.tables.summary import (
 
 # An experiment: points that differ in nothing but the number of ranks and the loader.
 EXPERIMENT = [name for name in IDENTITY if name not in ("gpus", "loader")]
-FILE_SPEEDUP = "file_load_speedup"  # of a training file alone: from loading measurements, not from runs
 OF_A_MACHINE = ("machine", "memory_mode")
 LABELS = ["benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus"]
 
