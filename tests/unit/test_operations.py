@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from study import models
-from study.core import configuration
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG, ROOT
+from study.experiment.parameters import PARAMETERS as GRID_KEYS
 from study.models import operations
 from study.prediction import published
 from study.records.utilisation import flop_columns
@@ -152,6 +153,32 @@ def test_utilisation_is_of_one_rank_s_peak():
 
 
 @pytest.mark.parametrize(
+    ("precision", "peak", "expected"),
+    [
+        ("float32", 1e9, 1e9),
+        ("float32", {"float32": 1e9, "mixed_float16": 8e9}, 1e9),
+        ("mixed_float16", {"float32": 1e9, "mixed_float16": 8e9}, 8e9),
+        ("mixed_bfloat16", {"float32": 1e9, "mixed_float16": 8e9}, None),
+        ("mixed_float16", 1e9, None),
+    ],
+)
+def test_the_peak_is_that_of_the_run_s_precision(precision, peak, expected):
+    computed = record(parameters={**PARAMETERS, "precision": precision})
+    found = flop_columns(computed, spec("p1b3")["model"], peak)
+    if expected is None:
+        assert found["flop_utilisation"] is None
+        assert found["flop_reason"] == (
+            f"config/machines/m.yaml has no peak_flop_per_s_per_rank of precision {precision}")  # fmt: skip
+    else:
+        assert found["flop_utilisation"] == pytest.approx(found["flop_per_s_per_rank"] / expected)
+
+
+def test_the_schema_of_peaks_has_each_precision():
+    _, by_precision = checked.named_schema("machines")["properties"]["peak_flop_per_s_per_rank"]["oneOf"]
+    assert tuple(by_precision["properties"]) == GRID_KEYS["precision"].kind.values
+
+
+@pytest.mark.parametrize(
     ("changes", "filled", "reason"),
     [
         ({}, ["model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank"], "m.yaml has no peak_flop_per_s_per_rank"),
@@ -180,6 +207,9 @@ def test_what_is_unknown_is_empty_and_says_why(changes, filled, reason):
 
 
 def test_the_peaks_of_the_paper_s_machines():
-    assert configuration.load_named("machines", "summit")["peak_flop_per_s_per_rank"] == 15.7e12
+    assert configuration.load_named("machines", "summit")["peak_flop_per_s_per_rank"] == {
+        "float32": 15.7e12,
+        "mixed_float16": 125e12,
+    }
     theta = configuration.load_named("machines", "theta_debug")["peak_flop_per_s_per_rank"]  # from its base
     assert theta == pytest.approx(64 * 1.3e9 * 2 * 16 * 2, rel=1e-3)

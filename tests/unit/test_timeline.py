@@ -37,6 +37,7 @@ def test_every_number_of_a_run_by_hand(tmp_path, library):
     assert found["allreduce"] == pytest.approx({name: 6 * seconds for name, seconds in step.items()})
     assert found["allreduce_epochs"] == [pytest.approx({name: 3 * s for name, s in step.items()})] * 2
     assert (found["allreduce_operations"], found["allreduce_tensors"]) == (6, 30)
+    assert found["allreduce_first_s"] == pytest.approx(0.021)
     assert found["allreduce_mean_mb"] == found["allreduce_largest_mb"] == pytest.approx(5 * 4000 / 1e6)
     assert found["slowest_rank"] == 1
     assert found["slowest_rank_share"] == pytest.approx(2 / (2 + 6 * 0.01))
@@ -70,6 +71,7 @@ def test_unfused_operations_count_one_by_one(tmp_path):
     events = [*timelines.allreduce([1], 0, 1, 5, 6), *timelines.allreduce([2], 6, 7, 9, 10)]
     found = summarize(timelines.write(tmp_path / "t.json", events)).summary
     assert (found["allreduce_operations"], found["allreduce_tensors"]) == (2, 2)
+    assert found["allreduce_first_s"] == pytest.approx(6e-6), "and not the second, of 4 us"
 
 
 def test_fused_operations_that_nccl_overlaps_stay_apart(tmp_path):

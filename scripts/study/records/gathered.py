@@ -18,7 +18,7 @@ from study.core.csv_files import stacked
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
-from study.records import read_tests, targets, tidy
+from study.records import read_tests, targets, tidy, utilisation
 
 Uses = Callable[[Any], bool]
 Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
@@ -109,7 +109,7 @@ def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> 
     }
 
 
-def _peak(machine_settings: Mapping[str, Any]) -> float | None:
+def _peak(machine_settings: Mapping[str, Any]) -> utilisation.Peak:
     return machine_settings.get("peak_flop_per_s_per_rank")
 
 

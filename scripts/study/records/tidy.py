@@ -31,7 +31,7 @@ def runs_frame(
     runs: Iterable[PlannedRun],
     training_code: dict[str, str],
     folder: str | Path,
-    peak: float | None = None,
+    peak: utilisation.Peak = None,
     verify_old: bool = True,
 ) -> pd.DataFrame:
     """A data frame with one row per run.
@@ -80,7 +80,7 @@ def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[Plann
 
 
 def _run_row(
-    run: PlannedRun, training_code: dict[str, str], folder: Path, peak: float | None, verify_old: bool
+    run: PlannedRun, training_code: dict[str, str], folder: Path, peak: utilisation.Peak, verify_old: bool
 ) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
@@ -203,6 +203,7 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
     return {
         **{f"timeline_{name}": communication[name] for name in BROADCAST},
         **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in parts},
+        FIRST: communication.get(FIRST),
         **{name: communication[name] for name in FUSED},
         "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
     }
@@ -221,7 +222,8 @@ BROADCAST = ("broadcast_span_s", "broadcast_skew_s", "broadcast_negotiation_s", 
 FUSED = ("allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb", "slowest_rank",
          "slowest_rank_share")  # fmt: skip
 ALLREDUCE = ("allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s")
-COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED, "timeline_lost")
+FIRST = "allreduce_first_s"
+COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, FIRST, *FUSED, "timeline_lost")
 PROFILE = ("total_s", *PROFILE_COLUMNS)
 
 

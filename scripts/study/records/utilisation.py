@@ -1,15 +1,18 @@
 """Achieved floating-point operations per second of a run, and their share of the machine's peak."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from study.experiment.ensemble import members_of
 from study.models import operations
 from study.training.ensemble import results
 
+FLOAT32 = "float32"
+Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
 COLUMNS = ("model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank", "flop_utilisation", "flop_reason")
 
 
-def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: float | None) -> dict[str, Any]:
+def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> dict[str, Any]:
     """The `COLUMNS` of one run: counted operations per sample x throughput. What is unknown is None, with the reason.
 
     The throughput's time includes validation, whose operations are not counted.
@@ -17,7 +20,8 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: float | No
     Args:
         record: the run record.
         model: ``model`` in the benchmark's YAML.
-        peak: ``peak_flop_per_s_per_rank`` in the machine's file (FLOP/s); None if it declares none.
+        peak: ``peak_flop_per_s_per_rank`` in the machine's file (FLOP/s); None if it declares none. The peak counts of
+            the precision in which the run computed, and no other.
     """
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     name = record["parameters"]["benchmark"]
@@ -31,9 +35,12 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: float | No
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}
     row["flop_per_s"] = flop * record["training"]["throughput_samples_per_s"]
     row["flop_per_s_per_rank"] = row["flop_per_s"] / record["parameters"]["gpus"]
-    if peak is None:
-        return row | {"flop_reason": f"config/machines/{record['machine']}.yaml has no peak_flop_per_s_per_rank"}
-    return row | {"flop_utilisation": row["flop_per_s_per_rank"] / peak}
+    precision = record["parameters"].get("precision", FLOAT32)
+    most = peak.get(precision) if isinstance(peak, Mapping) else peak if precision == FLOAT32 else None
+    if most is None:
+        of = f" of precision {precision}" if peak is not None else ""
+        return row | {"flop_reason": f"config/machines/{record['machine']}.yaml has no peak_flop_per_s_per_rank{of}"}
+    return row | {"flop_utilisation": row["flop_per_s_per_rank"] / most}
 
 
 def _uncounted(record: dict[str, Any]) -> str | None:

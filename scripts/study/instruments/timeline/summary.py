@@ -139,18 +139,21 @@ class _Broadcast:
 
 
 class _FusedOperations:
-    """Number and size of the fused allreduce operations."""
+    """Number and size of the fused allreduce operations, and the time of the first one."""
 
     def __init__(self) -> None:
         self._operations = self._tensors = self._largest = self._bytes = 0
         self._now: int | None = None
         self._now_bytes = 0
+        self._first = (float("inf"), 0.0)  # begin, length
 
     def take(self, interval: Interval) -> None:
         if interval.fused == 0 or interval.fused != self._now:
             self._operations += 1
             self._now, self._now_bytes = interval.fused, 0
         self._tensors += 1
+        if interval.begin < self._first[0]:  # they come in the order of their ends
+            self._first = interval.begin, interval.end - interval.begin
         self._bytes += interval.bytes or 0
         self._now_bytes += interval.bytes or 0
         self._largest = max(self._largest, self._now_bytes)
@@ -158,6 +161,7 @@ class _FusedOperations:
     def summary(self) -> dict[str, Any]:
         there = self._operations > 0
         return {
+            "allreduce_first_s": self._first[1] * MICRO if there else None,
             "allreduce_operations": self._operations,
             "allreduce_tensors": self._tensors,
             "allreduce_mean_mb": self._bytes / self._operations / 1e6 if there else None,

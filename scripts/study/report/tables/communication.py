@@ -8,7 +8,7 @@ from study.report.tables.summary import IDENTITY, notes, optional_columns, point
 
 BROADCAST = ["timeline_broadcast_span_s", "timeline_broadcast_skew_s", "timeline_broadcast_transfer_s"]
 ALLREDUCE = ["allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s"]
-FUSED = ["allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb"]
+FUSED = ["allreduce_first_s", "allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb"]
 
 
 @kinds.table(

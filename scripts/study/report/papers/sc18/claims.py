@@ -95,20 +95,15 @@ def _row(claim: pd.Series, ours: dict[str, pd.DataFrame], runs: pd.DataFrame) ->
         "paper_section": claim["section"],
         "contradiction": claim["contradiction"],
     }
-    if claim["table"] is None:
-        return {**labels, **NOTHING, **_theirs(None), "source": "published: text", "missing": "not measured by itself"}
     source = SOURCES[claim["table"]]
     found = _of_runs(claim, ours[claim["table"]], source, runs)
     told = f"published: {source.what}"
     return {**labels, **found, **_theirs(claim), "source": f"runs; {told}" if found["missing"] is None else told}
 
 
-def _theirs(claim: pd.Series | None) -> dict[str, float]:
+def _theirs(claim: pd.Series) -> dict[str, float]:
     """The number from the published tables; all NaN if they do not have it."""
-    values = (math.nan, math.nan, math.nan)
-    if claim is not None:
-        pairs = _pairs(claim, SOURCES[claim["table"]].theirs())
-        values = _number(claim, pairs)
+    values = _number(claim, _pairs(claim, SOURCES[claim["table"]].theirs()))
     return dict(zip(("published_value", "published_lowest", "published_highest"), values, strict=True))
 
 

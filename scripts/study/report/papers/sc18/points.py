@@ -115,4 +115,6 @@ SOURCES = {
         {"model_fit_s": "train_s", **{name: name for name in QUALITY}}, kinds.runs("strong"),
         _per_epoch, _our_per_epoch,
     ),
+    "traced": Source("sc18_text.csv", "section 5.1", {"allreduce_first_s": "allreduce_first_s"},
+                     kinds.runs("strong", observed="trace")),
 }  # fmt: skip
