@@ -17,12 +17,13 @@ from study.data.tabular import paper_size
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS
 from study.experiment.reference import grid_keys
-from study.experiment.study import Study
+from study.experiment.study import Further, Study
 from study.records import targets
 from study.records.gathered import gather
 from study.records.record import make_record
 from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
 from study.report import sources
+from study.report.findings import declaration
 from study.report.papers.icpp2019.consistency import DERIVED as CONSISTENCY
 from study.report.papers.icpp2019.quantities import QUANTITIES
 from study.report.tables import TABLES
@@ -219,10 +220,19 @@ def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
 
 
 def test_claims_read_the_results_of_the_paper_s_other_machine():
-    study = expansion.load_study("icpp2019")
     assert TABLES["icpp2019_claims"].reads_further
-    assert [each.machine for each in study.elsewhere("summit")] == ["theta"]
-    assert [each.machine for each in study.elsewhere("theta")] == ["summit"]
+    summit, theta = (expansion.load_study(name) for name in ("icpp2019", "icpp2019_theta"))
+    assert summit.elsewhere("summit") == [Further("theta", "icpp2019_theta")]
+    assert theta.elsewhere("theta") == [Further("summit", "icpp2019")]
+
+
+@pytest.mark.parametrize("name", ["icpp2019", "icpp2019_theta", "sc18", "sc18_flat"])
+def test_findings_of_the_papers_studies_compare_three_repeats(name):
+    study = expansion.load_study(name)
+    assert study.findings
+    for each in study.findings:
+        for runs in declaration.arms(declaration.load(each), study).values():
+            assert len(runs) >= 3, each
 
 
 def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown(frame):
