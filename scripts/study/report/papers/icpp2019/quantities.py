@@ -371,10 +371,12 @@ def compute(case: Case) -> Found:
 
 
 def machines(claim: pd.Series) -> tuple[str, ...]:
-    """The machines whose runs a claim compares; empty if it is about one machine."""
-    return QUANTITIES[claim["quantity"]].machines
+    """The machines whose runs a claim compares; empty if it is about one machine, or about no runs."""
+    of_runs = QUANTITIES.get(claim["quantity"])
+    return of_runs.machines if of_runs else ()
 
 
 def loaders(claim: pd.Series) -> tuple[Any, ...]:
     """The loaders whose runs a claim needs together; empty if runs of either of the paper's loaders will do."""
-    return QUANTITIES[claim["quantity"]].loaders or ((claim["loader"],) if claim["loader"] else ())
+    of_runs = QUANTITIES.get(claim["quantity"])
+    return (of_runs.loaders if of_runs else ()) or ((claim["loader"],) if claim["loader"] else ())
