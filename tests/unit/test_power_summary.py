@@ -117,6 +117,14 @@ def test_utilisation_of_the_gpus_while_they_train(run):
     assert run({("n1", "rapl", "cpu"): 100}, gpus_per_rank=0)["gpu_utilisation_pct"] is None
 
 
+def test_the_most_memory_in_use_on_a_gpu(run):
+    """It grows to 12,000 MB while training; another GPU has 15,000, but is no rank's own."""
+    grows = {"spoil": lambda row, at: {"memory_mb": 15_000 if row["device"] == "GPU-b" else 4_000 + 8_000 * (at > 10)}}
+    assert run({("n1", "nvml", "gpu"): 100}, **grows)["gpu_memory_mb"] == 12_000
+    assert run(TWO, used=["GPU-a"], **grows)["gpu_memory_mb"] == 12_000
+    assert run({("n1", "nvml", "gpu"): 100})["gpu_memory_mb"] is None, "the sensor has none"
+
+
 def test_a_job_s_energy_needs_all_its_parts(run):
     power = run({("n1", "nvml", "gpu"): 100, ("n1", "rapl", "cpu"): 50})
     assert power["energy_job_j"] is None, "memory is missing"

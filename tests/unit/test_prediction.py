@@ -17,6 +17,7 @@ from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.prediction import extra_p, goals, mechanisms, published, settings, versions
 from study.prediction import forecast as forecasts
+from study.prediction.accuracy import memory_verdicts
 from study.prediction.answers import answers, series_key
 from study.prediction.check import check
 from study.prediction.forecast import forecast
@@ -392,6 +393,30 @@ def test_accuracy_is_not_extrapolated():
     assert excluded[24] == "test_accuracy at least 0.9", "equal rates in single and double precision are equal"
     assert excluded[12] == "test_accuracy at least 0.9 (not known there)"
     assert excluded[24] == excluded[48] == "test_accuracy at least 0.9"
+
+
+def test_a_limit_of_gpu_memory_is_judged_by_the_batch_of_a_rank():
+    """Each count has the same batch here: measured counts decide for those that were not measured."""
+    limit = (Limit("gpu_memory_mb", 16_000, None),)
+    frame = runs().assign(gpu_memory_mb=15_000.0)
+    fits = recommended(frame, Goal("g", "", "runtime_s", limit))
+    assert fits.pick is not None
+    assert not fits.candidates["excluded_by"].astype(str).str.contains("gpu_memory_mb").any()
+    frame.loc[frame["gpus"] == frame["gpus"].max(), "gpu_memory_mb"] = 17_000.0
+    excluded = recommended(frame, Goal("g", "", "runtime_s", limit)).candidates.set_index("ranks")["excluded_by"]
+    assert excluded[frame["gpus"].max()] == "gpu_memory_mb at most 16000"
+    assert pd.isna(excluded[1]), "its own measurement decides"
+    nothing = recommended(runs(), Goal("g", "", "runtime_s", limit))
+    assert nothing.pick is None and nothing.reason == "no recommendation: no run has gpu_memory_mb"
+
+
+@pytest.mark.parametrize(
+    ("batch", "verdict"), [(10, "met"), (20, "met"), (30, "unknown"), (40, "not met"), (50, "not met")]
+)
+def test_gpu_memory_grows_with_the_batch_of_a_rank(batch, verdict):
+    known = pd.DataFrame({"ranks": [1, 1], "batch": [20, 40], "gpu_memory_mb": [9_000.0, 17_000.0]})
+    candidate = pd.DataFrame({"ranks": [2], "batch": [batch]})
+    assert memory_verdicts(known, candidate, "gpu_memory_mb", 16_000) == [verdict]
 
 
 ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.95),))

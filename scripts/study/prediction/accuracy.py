@@ -1,4 +1,4 @@
-"""Whether a rank count reaches an accuracy, as far as measured runs tell.
+"""Whether a rank count reaches an accuracy, or fits into GPU memory, as far as measured runs tell.
 
 Accuracy is not extrapolated. With equal batches of a rank it is assumed to fall with the learning rate at the same
 number of epochs, and to rise with the epochs at the same learning rate. ICPP 2019 shows the first: NT3 with 8 epochs
@@ -38,3 +38,24 @@ def _verdict(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -
     if ((good["learning_rate"] >= rate * (1 - SAME)) & (good["epochs_per_rank"] <= epochs)).any():
         return MET
     return UNKNOWN
+
+
+def memory_verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, most: float) -> list[str]:
+    """`MET`, `NOT_MET` or `UNKNOWN` for each candidate: whether a rank's GPU needs at most so much memory.
+
+    Every rank holds the whole model, so the memory is assumed to grow with the batch of a rank only. A candidate meets
+    the limit if a measured point with at least its batch did, and does not if one with at most its batch did not. Its
+    own measurement decides. Columns as for `verdicts`.
+    """
+    known = observations[observations[quantity].notna()]
+    return [_memory_verdict(row, known, quantity, most) for _, row in candidates.iterrows()]
+
+
+def _memory_verdict(row: pd.Series, known: pd.DataFrame, quantity: str, most: float) -> str:
+    own = known[(known["ranks"] == row["ranks"]) & (known["batch"] == row["batch"])]
+    if len(own):
+        return MET if (own[quantity] <= most).all() else NOT_MET
+    fits = known[quantity] <= most
+    if (~fits & (known["batch"] <= row["batch"])).any():
+        return NOT_MET
+    return MET if (fits & (known["batch"] >= row["batch"])).any() else UNKNOWN

@@ -11,11 +11,11 @@ import pandas as pd
 
 from study.core.wording import counted
 from study.experiment.study import growth_of_work
-from study.prediction.accuracy import MET, UNKNOWN, verdicts
+from study.prediction.accuracy import MET, UNKNOWN, memory_verdicts, verdicts
 from study.prediction.evidence import Failures, Misfit, excluded, judged, of_series
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
-from study.prediction.settings import ACCURACIES
+from study.prediction.settings import GPU_MEMORY, NOT_EXTRAPOLATED
 
 NOT_TRUSTED = "the model does not fit what was measured"
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
@@ -82,7 +82,7 @@ def recommend(
     judgement = _Judgement(model, prediction, goal, failed or {}, [each for each in misfits if _concerns(each, goal)])
     known = judgement.known
     wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
-    missing = [name for name in wanted if name not in known and not _has_accuracy(model, name)]
+    missing = [name for name in wanted if name not in known and not _is_measured(model, name)]
     candidates = _candidates(judgement)
     if changing := changing_work(settings):
         return Recommendation(candidates, None, f"no recommendation: {changing}")
@@ -140,13 +140,13 @@ class _Judgement:
         return NOT_TRUSTED if self.misfits and not self.is_measured[place] else None
 
 
-def _has_accuracy(model: Model, quantity: str) -> bool:
-    """Whether ``quantity`` is an accuracy that some run has."""
-    return quantity in ACCURACIES and bool(model.measured[quantity].notna().any())
+def _is_measured(model: Model, quantity: str) -> bool:
+    """Whether ``quantity`` is one that is not extrapolated, and some run has it."""
+    return quantity in NOT_EXTRAPOLATED and bool(model.measured[quantity].notna().any())
 
 
 def _why_unknown(model: Model, quantity: str) -> str:
-    if quantity in ACCURACIES:
+    if quantity in NOT_EXTRAPOLATED:
         return f"no run has {quantity}"
     number = "too few runs have" if model.measured["energy_per_rank_j"].notna().any() else "no run has"
     return f"{number} energy, so {quantity} is unknown"
@@ -163,8 +163,8 @@ def _candidates(judgement: _Judgement) -> pd.DataFrame:
     here = of_series(model, settings)
     frame["measured_runtime_s"] = [here["runtime_s"].get(count, np.nan) for count in judgement.counts]
     held = {limit.words: _holds(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
-    held |= _accuracies(model, settings, goal)
-    unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *ACCURACIES)]
+    held |= _of_measured(model, settings, goal)
+    unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *NOT_EXTRAPOLATED)]
     held |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
     together = np.ones((len(frame), 1), dtype=bool)
     for holds in held.values():  # of each draw, or of all draws at once
@@ -177,12 +177,13 @@ def _candidates(judgement: _Judgement) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def _accuracies(model: Model, settings: pd.DataFrame, goal: Goal) -> dict[str, np.ndarray]:
-    """{limit in words: whether each candidate meets it, (settings, 1)} of limits of accuracy."""
+def _of_measured(model: Model, settings: pd.DataFrame, goal: Goal) -> dict[str, np.ndarray]:
+    """{limit in words: whether each candidate meets it, (settings, 1)} of limits of accuracy and of GPU memory."""
     found = {}
     for limit in goal.limits:
-        if limit.quantity in ACCURACIES:
-            told = np.array(verdicts(model.measured, settings, limit.quantity, limit.bound))[:, None]
+        if limit.quantity in NOT_EXTRAPOLATED:
+            judge = memory_verdicts if limit.quantity == GPU_MEMORY else verdicts
+            told = np.array(judge(model.measured, settings, limit.quantity, limit.bound))[:, None]
             found[limit.words] = told == MET
             found[f"{limit.words} (not known there)"] = told != UNKNOWN
     return found

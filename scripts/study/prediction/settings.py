@@ -26,6 +26,8 @@ WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
 ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as much
 AGAIN = "delete its folder to run again"
 ACCURACIES = ("accuracy", "test_accuracy")
+GPU_MEMORY = "gpu_memory_mb"
+NOT_EXTRAPOLATED = (*ACCURACIES, GPU_MEMORY)  # quantities of which only what was measured counts
 PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
 REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
 VERSION = ("training_code", "packages")  # columns
@@ -195,8 +197,9 @@ def _crowded(runs: pd.DataFrame) -> Iterator[str]:
 def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
 
-    Accuracies are the lowest of the repeats, since each must meet a limit. ``<name>_spread``, of `REPEATED`, is the sum
-    of the squares of the repeats' relative differences from their mean. runs: usable runs of one workload.
+    Accuracies are the lowest of the repeats, and GPU memory is the highest, since each must meet a limit.
+    ``<name>_spread``, of `REPEATED`, is the sum of the squares of the repeats' relative differences from their mean.
+    runs: usable runs of one workload.
     """
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
@@ -209,6 +212,7 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
                 **_setting_of_run(first),
                 **means.to_dict(),
                 **repeats[list(ACCURACIES)].min().to_dict(),
+                GPU_MEMORY: repeats[GPU_MEMORY].max(),
                 **spread.add_suffix("_spread").to_dict(),
                 "repeats": len(group),
                 "code_is_current": bool(group["code_is_current"].all()),
@@ -254,6 +258,7 @@ def measured(run: pd.Series) -> dict[str, float]:
         "energy_per_rank_j": _energy_per_rank(run),
         "accuracy": run.get("accuracy", np.nan),
         "test_accuracy": run.get("test_accuracy", np.nan),
+        GPU_MEMORY: run.get(GPU_MEMORY, np.nan),
     }
 
 

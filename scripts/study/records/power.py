@@ -83,6 +83,7 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         **_whole_run(record),
         **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
         "gpu_utilisation_pct": power.get("gpu_utilisation_pct"),
+        "gpu_memory_mb": power.get("gpu_memory_mb"),
         "power_gap_s": max(gaps, default=None),
         "power_source": power["source"],
         "power_reason": "; ".join(dict.fromkeys(filter(None, [power["reason"], *_doubts(power)]))) or None,

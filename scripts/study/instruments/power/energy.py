@@ -59,6 +59,12 @@ def mean_utilisation(devices: list[Series], spans: dict[str, tuple[float, float]
     return sum(means) / len(means) if means else None
 
 
+def most_memory_mb(devices: list[Series]) -> float | None:
+    """The most memory in use on any GPU at any reading (10^6 bytes); None without a reading of some GPU."""
+    read = [np.array([]) if each.memory_mb is None else each.memory_mb[~np.isnan(each.memory_mb)] for each in devices]
+    return max(float(each.max()) for each in read) if read and all(map(len, read)) else None
+
+
 def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
     """The `Energy` of a device from ``begin`` to ``end``, monotonic seconds of its host. rate_hz: ticks a second.
 

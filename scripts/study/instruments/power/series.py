@@ -13,7 +13,7 @@ from study.core.files import AnyPath
 # Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
 COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
            "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
-MORE = ("freshness", "utilization_pct")
+MORE = ("freshness", "utilization_pct", "memory_mb")
 
 GAP_TICKS = 3  # a longer distance between two readings than so many usual ones is a gap
 
@@ -33,6 +33,7 @@ class Series:
     energy_j: Values
     freshness: Values
     utilization_pct: Values | None = None  # of a GPU
+    memory_mb: Values | None = None  # of a GPU, in use
 
     def readings(self, values: Values) -> tuple[Values, Values]:
         """(seconds, values) of the ticks in which ``values``, one of this series' columns, was read."""
@@ -78,10 +79,10 @@ def read_series(path: AnyPath) -> list[Series]:
     found = []
     for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
         rows = rows.sort_values("monotonic_ns")
-        columns = ["power_w", "energy_j", "freshness", "utilization_pct"]
-        power, energy, freshness, busy = rows.reindex(columns=columns).to_numpy(dtype=float).T
+        columns = ["power_w", "energy_j", *MORE]
+        power, energy, freshness, busy, memory = rows.reindex(columns=columns).to_numpy(dtype=float).T
         seconds = rows["monotonic_ns"].to_numpy() / 1e9
-        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy))
+        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy, memory))
     return found
 
 

@@ -63,9 +63,10 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     windows |= _launch_window(folder, {each.host for each in series})
     found, source = _energies(series, windows, folder, machine)
-    busy = _gpu_utilisation(series, windows, folder, machine)
+    busy, memory = _gpu_use(series, windows, folder, machine)
     power = _power(found, windows, machine, gpus, source, absent)
-    return power | {"gpu_utilisation_pct": busy, "whole_run": _whole_run(found, windows, machine, gpus)}
+    gpu = {"gpu_utilisation_pct": busy, "gpu_memory_mb": memory}
+    return power | gpu | {"whole_run": _whole_run(found, windows, machine, gpus)}
 
 
 def energy_until(
@@ -248,11 +249,14 @@ def _of_lost_parts(folder: Path, series: list[Series], by_uuid: bool) -> dict[st
     return {kind: "; ".join(whys) for kind, whys in found.items()}
 
 
-def _gpu_utilisation(series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]) -> float | None:
-    """Mean utilisation of the ranks' GPUs while they train (%), or None."""
+def _gpu_use(
+    series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]
+) -> tuple[float | None, float | None]:
+    """(mean utilisation of the ranks' GPUs while they train (%), the most memory in use on one), or None."""
     kept, _ = counted(series, machine["power_sensors"], *_used_gpus(folder, machine))
     spans = {host: span for (host, window), span in windows.items() if window == "train"}
-    return energy.mean_utilisation([each for each in kept if each.kind == "gpu"], spans)
+    gpus = [each for each in kept if each.kind == "gpu"]
+    return energy.mean_utilisation(gpus, spans), energy.most_memory_mb(gpus)
 
 
 def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
