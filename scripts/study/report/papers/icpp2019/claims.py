@@ -104,6 +104,9 @@ def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dic
 def _file_rows(claim: pd.Series, loading: pd.DataFrame) -> list[dict[str, Any]]:
     """One row for each measurement of the training file: the median of the repeats' ratios base / optimised."""
     labels = _labels(claim, Case(claim, pd.DataFrame(), pd.DataFrame()))
+    missing = f"a loading measurement of {claim['benchmark']} with {BASE} and {OPTIMIZED}"
+    if loading.empty:
+        return [{**labels, **_numbers(Found()), "missing": missing}]
     like = loading[(loading["benchmark"] == claim["benchmark"]) & (loading["split"] == "train")]
     used = like[like["loader"].isin([BASE, OPTIMIZED]) & (like["status"] == "ok") & _fills(claim, like["machine"])]
     found = []
@@ -116,7 +119,6 @@ def _file_rows(claim: pd.Series, loading: pd.DataFrame) -> list[dict[str, Any]]:
                           "code_is_current": bool(loads["code_is_current"].all()), "missing": None,
                           "workload_difference": file_difference(loads.iloc[0]),
                           "records": join_records(loads["record"])})  # fmt: skip
-    missing = f"a loading measurement of {claim['benchmark']} with {BASE} and {OPTIMIZED}"
     return found or [{**labels, **_numbers(Found()), "missing": missing}]
 
 
