@@ -54,7 +54,9 @@ def own_step(shape):
     return model
 
 
-MODELS = {each.__name__: each for each in (batch_normalisation, embedding, own_step, models_to_judge.stops)}
+OWN = (batch_normalisation, embedding, own_step, models_to_judge.stops, models_to_judge.accumulates,
+       models_to_judge.applies_twice)  # fmt: skip
+MODELS = {each.__name__: each for each in OWN}
 
 if __name__ == "__main__":
     folder, name = Path(sys.argv[1]), sys.argv[2]

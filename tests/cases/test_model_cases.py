@@ -328,3 +328,14 @@ def test_a_model_that_ends_training_early_fails(train, ours):
     failed = train("stops", gpus=2)
     ours(failed["message"])
     assert "training ended after 1 of 2 epochs: the model sets stop_training" in failed["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.case("compute-time-of-own-steps", source="our own", right="not measured: no single end of a step")
+@pytest.mark.parametrize("model", ["accumulates", "applies_twice"])
+def test_a_step_that_applies_gradients_not_once_has_no_compute_time(train, model, ours):
+    """Their times were added once in two steps, or twice in one, with the other ranks' in between."""
+    (found,) = train(model, gpus=1)["ranks"]
+    ours(str(found["compute_per_step_s"]))
+    assert found["compute_per_step_s"] is None
+    assert found["step_times"]["median_s"] > 0
