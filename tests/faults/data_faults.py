@@ -42,7 +42,7 @@ BAD = {
     "a number that no float32 holds": ((GOOD + "1,2,1e39\n").encode(), ["line 4, column 3", "32-bit"]),
     "a label that there is not": ((GOOD + "7,2,3\n").encode(), ["line 4, column 1", "label"]),
     "quoted numbers": ((GOOD + '1,"2",3\n').encode(), ["line 4, column 2", "quote"]),
-    "a byte-order mark": (b"\xef\xbb\xbf" + GOOD.encode(), ["line 1, column 1"]),
+    "a byte-order mark": (b"\xef\xbb\xbf" + GOOD.encode(), ["byte order mark of UTF-8", "remove it"]),
     "UTF-16": (GOOD.encode("utf-16"), ["UTF-16", "iconv"]),
     "Latin-1": ((GOOD + "1,2,3\n").encode().replace(b"4.25", b"4\xb75"), ["line 2, column 3"]),
     "zero bytes": ((GOOD + "1,2\0,3\n").encode(), ["line 4, column 2", "zero byte"]),
