@@ -319,7 +319,16 @@ def test_shipped_findings_are_valid_and_used(name):
 
 
 def test_every_finding_is_of_a_study():
-    studies = ("laptop", "sc18_laptop", "images", "pittman2018_laptop")
+    studies = (
+        "laptop",
+        "sc18_laptop",
+        "images",
+        "pittman2018_laptop",
+        "icpp2019",
+        "icpp2019_theta",
+        "sc18",
+        "sc18_flat",
+    )
     assert {name for study in studies for name in expansion.load_study(study).findings} == set(NAMES)
 
 
