@@ -104,7 +104,7 @@ class PartOfARun(Reader):
         return path.name, str(self.folder)
 
 
-@reader("outcome.json", "json", "study.records.record:make_record")
+@reader("outcome.json", "json", "study.records.record:make_record", "study.instruments.power.summary:_launch_window")
 class Outcome(PartOfARun):
     file = "outcome.json"
 
