@@ -32,7 +32,7 @@ from study.core import checked, code_version, configuration, environment, paths
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
-from study.experiment import expansion, inputs, progress, schedule
+from study.experiment import expansion, inputs, progress, schedule, walltimes
 from study.instruments import heartbeats
 from study.launch import model_checks
 from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
@@ -132,12 +132,17 @@ if workflow.is_main_process:
 # steps; `study.machines.machine_lock` keeps those of other folders apart. Elsewhere a job has its nodes to itself.
 TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
 CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)
-PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}  # how many runs of a group share a batch job
+LIMITS = walltimes.Limits(STUDY.runs, RESULTS, MACHINE)
+# How many runs of a group share a batch job: as asked for, else as many as fill it.
+PACKED = (packing.asked(sys.argv[1:]) or {}) if workflow.is_main_process else {}
+if workflow.is_main_process and packing.has_groups(MACHINE) and not PACKED:
+    PACKED = packing.advised(plan.timed(STUDY, LIMITS), MACHINE, {})
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0
 # Functions only where they are needed: Snakemake calls each for each of thousands of runs.
 JOBS_LOST = (lambda wildcards, attempt: attempt - 1) if "scheduler" in MACHINE else 0
-GROUP = (lambda wildcards: packing.group(run_of(wildcards).gpus, MACHINE)) if packing.has_groups(MACHINE) else None
+EXTENDABLE = (lambda wildcards, attempt: int(limit_of(wildcards, attempt).is_estimated)) if "scheduler" in MACHINE else 0
+GROUP = (lambda wildcards: group_of(limit_of(wildcards))) if packing.has_groups(MACHINE) else None
 
 
 wildcard_constraints:
@@ -156,6 +161,23 @@ def run_of(wildcards):
     if directory not in STUDY.run_at:
         raise WorkflowError(f"study {STUDY.name} has no run {directory}")
     return STUDY.run_at[directory]
+
+
+def limit_of(wildcards, attempt=1):
+    """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""
+    return LIMITS.of(run_of(wildcards), again=attempt > 1)
+
+
+def time_limit_s(wildcards, attempt):
+    """As `limit_of`, in seconds."""
+    return int(limit_of(wildcards, attempt).limit_s)
+
+
+def group_of(timed):
+    """Snakemake's group of a run or loading measurement."""
+    if workflow.is_main_process:
+        packing.tell_snakemake(workflow, PACKED)
+    return packing.group(timed, MACHINE)
 
 
 @functools.cache
@@ -240,7 +262,7 @@ if workflow.is_main_process:
     if workflow.output_settings.dryrun:
         expected = forecast.forecast(STUDY.runs, RESULTS, MACHINE)
         noise = noise_of_runs.of_finished(STUDY, RESULTS)
-    print(plan.summary(STUDY, MACHINE, PACKED, expected, CHOSEN, noise), file=sys.stderr)
+    print(plan.summary(STUDY, MACHINE, PACKED, LIMITS, expected, CHOSEN, noise), file=sys.stderr)
     if workflow.output_settings.dryrun:
         require_models()
 
@@ -254,7 +276,7 @@ onstart:
         # Data are fetched and converted without an account, on a machine that need not be able to start a run.
         # A module's rules may have a prefix.
         if any(job.rule.name.endswith(TIMED) for job in workflow.dag.needrun_jobs()):
-            refused = plan.refused(STUDY, MACHINE, PACKED)
+            refused = plan.refused(STUDY, MACHINE, PACKED, LIMITS)
             if refused:
                 raise WorkflowError("\n".join(refused))
             plan.check_account(MACHINE, os.environ)

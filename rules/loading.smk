@@ -10,12 +10,12 @@ rule measure_loading:
         f"{RESULTS}/logs/loading/{{benchmark}}/{{dataset}}/{{measurement}}.log",
     retries: RETRIES
     group:
-        lambda wildcards: packing.group(1, MACHINE)
+        lambda wildcards: group_of(LIMITS.of_a_load())
     conda:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **queues.resources(lambda wildcards: 1, MACHINE, os.environ),
+        **queues.resources(lambda wildcards: 1, MACHINE, os.environ, lambda wildcards, attempt: MACHINE["time_limit_s"]),
     params:
         files=lambda wildcards: as_json(inputs.loading_files(measurement_of(wildcards), DATA)),
         loaders=lambda wildcards: measurement_of(wildcards).loaders,

@@ -16,8 +16,9 @@ rule train:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **queues.resources(lambda wildcards: run_of(wildcards).gpus, MACHINE, os.environ),
-        time_limit_s=MACHINE["time_limit_s"],
+        **queues.resources(lambda wildcards: run_of(wildcards).gpus, MACHINE, os.environ, time_limit_s),
+        time_limit_s=time_limit_s if "scheduler" in MACHINE else MACHINE["time_limit_s"],
+        extendable=EXTENDABLE,
         stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
         calibrated=int(CALIBRATED),
         jobs_lost=JOBS_LOST,
@@ -29,4 +30,5 @@ rule train:
     shell:
         'python "$SCRIPTS/launch_training.py" --definition {params.definition:q}'
         " --time-limit-s {resources.time_limit_s:q} --stall-limit-s {resources.stall_limit_s:q} --jobs-lost {resources.jobs_lost:q}"
+        " --extendable {resources.extendable:q}"
         " --calibrated {resources.calibrated:q} --outcome {output:q}"

@@ -35,7 +35,7 @@ def _submit(given):
     if not account:
         raise StudyError("STUDY_ACCOUNT is not set: which account or project is the job charged to?")
     options = machine.get("job_options", [])
-    nodes = packing.padded(given.nodes, machine)
+    nodes = packing.padded(given.nodes, given.minutes, machine)
     print(jobs.submit(machine["scheduler"], given.script, given.name, nodes, given.minutes, account, options))
 
 

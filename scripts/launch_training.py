@@ -12,11 +12,11 @@ from pathlib import Path
 
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
-from study.core.paths import is_same
+from study.core.paths import TIMED_OUT, is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import LIMIT_S
-from study.launch.launch import give_up, launch
+from study.launch.launch import give_up, launch, set_aside
 from study.machines import machine, queues
 
 
@@ -38,6 +38,13 @@ def main() -> None:
     parser.add_argument(
         "--calibrated", type=number_types.whole, choices=[0, 1], default=0, help="1: time the calibration too"
     )
+    parser.add_argument(
+        "--extendable",
+        type=number_types.whole,
+        choices=[0, 1],
+        default=0,
+        help="1: the time limit was estimated; a run that reaches it is no result, and runs again with more time",
+    )
     parser.add_argument("--outcome", required=True, type=Path, help="outcome.json; its folder is emptied first")
     arguments = parser.parse_args()
     if arguments.outcome.name != "outcome.json":
@@ -49,12 +56,15 @@ def main() -> None:
     else:
         run = inputs.taken_over(arguments.definition)
     folder = arguments.outcome.parent
-    if arguments.jobs_lost and give_up(run, folder, arguments.jobs_lost):
+    begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
+    if arguments.jobs_lost and not begun_again and give_up(run, folder, arguments.jobs_lost):
+        set_aside(folder, arguments.extendable)
         return
     job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
+    set_aside(folder, arguments.extendable)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,16 @@ from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
-from study.machines import laboratory, launchers, packing, queues, storage
+from study.experiment.walltimes import MACHINE, Limits
+from study.machines import laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
+from study.machines.packing import Timed
 from study.records import check, noise_of_runs, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 
+NO_FOLDER = "/nonexistent"  # of results: none is finished
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
@@ -37,19 +40,21 @@ def summary(
     study: Study,
     machine: Machine,
     components: dict[str, int],
+    limits: Limits | None = None,
     expected: Iterable[str] = (),
-    chosen: str = "",
+    chooser: str = "",
     noise: Noise = noise_of_runs.ASSUMED,
 ) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
-    components: Snakemake's ``--group-components``, which pack small runs into one batch job; see
-    `study.machines.packing`. expected: lines of `study.prediction.forecast`. chosen: who chose the study, such as
-    "--config chose it". noise: for the power of its comparisons.
+    components: of Snakemake's groups, which pack small runs into one batch job; see `study.machines.packing`. limits:
+    of the runs; None for those without finished repeats. expected: lines of `study.prediction.forecast`. chooser: who
+    chose the study, such as "--config chose it". noise: for the power of its comparisons.
     """
+    limits = limits or Limits(study.runs, NO_FOLDER, machine)
     lines = [f"Study {study.name} on machine {machine['name']}: {counted(len(study.runs), 'run')}. {study.description}"]
-    if chosen:
-        lines.append(f"  {chosen}; another study: --config study=NAME (docs/studies.md lists them)")
+    if chooser:
+        lines.append(f"  {chooser}; another study: --config study=NAME (docs/studies.md lists them)")
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
         groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)
@@ -66,12 +71,12 @@ def summary(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
-    lines += _batch_jobs(study, machine, components)
-    lines += _too_long(study, machine, components)
+    lines += _batch_jobs(study, machine, components, limits)
+    lines += _too_long(study, machine, limits)
     lines += _without_verdict(study)
     lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise)]]
     lines += expected
-    refusals = refused(study, machine, components)
+    refusals = refused(study, machine, components, limits)
     if refusals:
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
@@ -90,53 +95,84 @@ def _parts(study: Study) -> list[str]:
     return lines
 
 
-def _batch_jobs(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+def timed(study: Study, limits: Limits) -> list[Timed]:
+    """Each timed job, as far as its batch job is concerned: each run, and each loading measurement."""
+    return [*map(limits.of, study.runs), *(limits.of_a_load() for _ in study.loading)]
+
+
+def _batch_jobs(study: Study, machine: Machine, components: dict[str, int], limits: Limits) -> list[str]:
     """The batch jobs that the study needs; empty for a machine without a batch system."""
     if "scheduler" not in machine:
         return []
-    modes: dict[str, list[int]] = {}
+    modes: dict[str, list[Timed]] = {}
     for run in study.runs:
-        modes.setdefault(run["scaling"], []).append(run.gpus)
+        modes.setdefault(run["scaling"], []).append(limits.of(run))
     if study.loading:
-        modes["loading"] = [1] * len(study.loading)
-    hours = {
-        mode: queues.node_hours([launchers.nodes(each, machine) for each in ranks], machine)
-        for mode, ranks in modes.items()
-    }
-    jobs = packing.job_nodes(_ranks(study), machine, components)
-    total = queues.node_hours(jobs, machine)
+        modes["loading"] = [limits.of_a_load()] * len(study.loading)
+    hours = {mode: _own_node_hours(each, machine) for mode, each in modes.items()}
+    every = timed(study, limits)
+    jobs = packing.jobs(every, machine, components)
+    total = queues.node_hours(jobs)
     told = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
     idle = total - sum(hours.values())
     lines = [
-        f"  {machine['scheduler']}: {len(jobs)} jobs of {queues.job_minutes(machine)} minutes; "
+        f"  {machine['scheduler']}: {counted(len(jobs), 'job')} of {_minutes(jobs)}; "
         f"if every run took its whole time limit, {total:,.0f} node-hours ({told}"
         + (f", idle nodes {idle:,.0f})" if idle > 0.5 else ")")
     ]
-    small = [each for each in _ranks(study) if packing.together(each, machine, components) > 1]
+    lines += _known(study, machine, limits)
+    small = [each for each in every if packing.together(each, machine, components) > 1]
     if small:
-        packed = packing.job_nodes(small, machine, components)
-        alone = packing.job_nodes(small, machine, {})
+        packed, alone = packing.jobs(small, machine, components), packing.jobs(small, machine, {})
         lines.append(
-            f"  packed: {len(small)} of them share {len(packed)} jobs, {queues.node_hours(packed, machine):,.0f} "
+            f"  packed: {len(small)} of them share {counted(len(packed), 'job')}, {queues.node_hours(packed):,.0f} "
             f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
-            f"{queues.node_hours(alone, machine):,.0f} node-hours"
+            f"{queues.node_hours(alone):,.0f} node-hours; change it with {packing.as_arguments(components)}"
         )
     return lines
 
 
-def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+def _own_node_hours(each: Iterable[Timed], machine: Machine) -> float:
+    """Of the runs' own nodes, without those that are idle in a packed job."""
+    return queues.node_hours((launchers.nodes(one.ranks, machine), one.minutes) for one in each)
+
+
+def _minutes(jobs: Iterable[tuple[int, int]]) -> str:
+    minutes = sorted({each for _, each in jobs})
+    return f"{minutes[0]} minutes" if len(minutes) == 1 else f"{minutes[0]} to {minutes[-1]} minutes"
+
+
+def _known(study: Study, machine: Machine, limits: Limits) -> list[str]:
+    """Where the runs' time limits come from, and what the runs with published times would take by these."""
+    found = [limits.of(run) for run in study.runs]
+    sources = collections.Counter(each.source for each in found)
+    if list(sources) in ([], [MACHINE]):
+        return []
+    told = ", ".join(f"{source} for {counted(number, 'run')}" for source, number in sources.most_common())
+    lines = [f"  walltimes by {told}"]
+    published = [(run, seconds) for run in study.runs if (seconds := published_times.runtime_s(run, machine))]
+    if published:
+        hours = sum(launchers.nodes(run.gpus, machine) * seconds for run, seconds in published) / 3600
+        lines.append(
+            f"  by the paper's times, {counted(len(published), 'run')} "
+            f"({', '.join(dict.fromkeys(run['benchmark'] for run, _ in published))}) would use {hours:,.0f} node-hours"
+        )
+    return lines
+
+
+def _too_long(study: Study, machine: Machine, limits: Limits) -> list[str]:
     """Warnings of runs that train longer than the machine lets them, by the papers' times per epoch on it."""
     never: list[tuple[PlannedRun, float]] = []
     limited: list[tuple[PlannedRun, float]] = []
     for run in study.runs:
         seconds = published_times.training_s(run, machine)
-        if seconds is None or seconds <= machine["time_limit_s"]:
+        if seconds is None or seconds <= limits.of(run).limit_s:
             continue
-        may = queues.longest_run_s(run.gpus, machine, components)
+        may = _longest_s(run, machine)
         (never if seconds > may else limited).append((run, seconds))
     lines = []
     if never:
-        most = max(queues.longest_run_s(run.gpus, machine, components) for run, _ in never)
+        most = max(_longest_s(run, machine) for run, _ in never)
         lines.append(
             f"{_by_published_times(never)}; the queue lets a run of these sizes take {most / 3600:.1f} h at most "
             "(queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout"
@@ -148,6 +184,12 @@ def _too_long(study: Study, machine: Machine, components: dict[str, int]) -> lis
             f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or they end as timeout"
         )
     return [f"  Warning: {line}" for line in lines]
+
+
+def _longest_s(run: PlannedRun, machine: Machine) -> float:
+    """The longest time limit (s) of a run in a job of its own size."""
+    nodes = max(launchers.nodes(run.gpus, machine), walltime.smallest_nodes(machine))
+    return walltime.longest_s(nodes, machine)
 
 
 def _without_verdict(study: Study) -> list[str]:
@@ -202,11 +244,6 @@ def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:
     )
 
 
-def _ranks(study: Study) -> list[int]:
-    """Ranks of each timed job: each run's, and one for a loading measurement."""
-    return [run.gpus for run in study.runs] + [1] * len(study.loading)
-
-
 def _staged(runs: list[PlannedRun]) -> str:
     ways = dict.fromkeys(run["staging"] for run in runs)
     return "" if list(ways) == ["none"] else f", staging {', '.join(ways)}"
@@ -217,8 +254,9 @@ def _expected_failures(runs: list[PlannedRun]) -> str:
     return f"; {number} may fail" if number else ""
 
 
-def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[str]:
+def refused(study: Study, machine: Machine, components: dict[str, int], limits: Limits | None = None) -> list[str]:
     """Reasons why some of the study's points cannot run on the machine, or cannot be started here, one per line."""
+    every = timed(study, limits or Limits(study.runs, NO_FOLDER, machine))
     where = f"config/machines/{machine['name']}.yaml"
     program = submit_program(machine)
     lines: list[str] = []
@@ -241,16 +279,26 @@ def refused(study: Study, machine: Machine, components: dict[str, int]) -> list[
         if reason := launchers.strategy_refusal(strategy, machine):
             lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({counted(number, 'run')}): {reason}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
-    for ranks in sorted(set(_ranks(study))):
-        too_many = launchers.refusal(ranks, machine)
+    return lines + _refused_sizes(every, machine, components)
+
+
+def _refused_sizes(every: list[Timed], machine: Machine, components: dict[str, int]) -> list[str]:
+    """Rank counts that the machine does not have, and jobs that its queue does not take."""
+    where, lines = f"config/machines/{machine['name']}.yaml", list[str]()
+    for each in sorted(set(every), key=lambda each: (each.ranks, each.limit_s)):
+        too_many = launchers.refusal(each.ranks, machine)
         if too_many:
             keys = "hosts" if machine.get("hosts") else "ranks_per_node, nodes"
             lines.append(f"{where}: {keys}: {too_many}")
-        elif broken := queues.refusal(ranks, machine, components):
+        elif broken := queues.refusal(each, machine, components):
             lines.append(f"{where}: {broken}")
-    if packs := packing.advice(_ranks(study), machine, components):
-        lines.append(f"runs that are too small for a batch job can share one: snakemake {packs}")
-    return lines
+    better = packing.advised(every, machine, components)
+    if better != components:
+        shown = packing.as_arguments(better)
+        lines.append(
+            f"runs that are too small for a batch job can share one: snakemake {shown}, or without this option"
+        )
+    return list(dict.fromkeys(lines))
 
 
 def _refused_values(study: Study, machine: Machine) -> list[str]:

@@ -12,7 +12,7 @@ from study.core import commands
 from study.core.errors import StudyError
 from study.experiment import inputs
 from study.launch import variables
-from study.machines import host_file, hosts, job_variables, machine, queues, slurm_plugin
+from study.machines import host_file, hosts, job_variables, machine, queues, slurm_plugin, walltime
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import State
 from study.prediction import mechanisms
@@ -257,7 +257,8 @@ RULES = [{"from_nodes": 184, "minutes": 720}, {"from_nodes": 92, "minutes": 360}
 @pytest.mark.case("queue-descending", source="olcf-user-docs, Frontier user guide", right="184: 720, 92: 360, 1: 120")
 @pytest.mark.parametrize("rules", [RULES, RULES[::-1], [RULES[1], RULES[0], RULES[2]]])
 def test_queue_rules_hold_in_any_order(ours, rules):
-    found = {nodes: queues._longest_minutes(nodes, {"queue": {"longest_minutes": rules}}) for nodes in (184, 92, 91, 1)}
+    queue = {"queue": {"longest_minutes": rules}}
+    found = {nodes: walltime.longest_minutes(nodes, queue) for nodes in (184, 92, 91, 1)}
     ours(", ".join(f"{nodes}: {minutes}" for nodes, minutes in found.items()))
     assert found == {184: 720, 92: 360, 91: 120, 1: 120}
 

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from study.experiment.expansion import load_study
-from study.machines import launchers, packing, queues
+from study.machines import launchers, packing, queues, walltime
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.batch_systems.base import Job
 from study.machines.machine import load
@@ -31,7 +31,8 @@ def lines_of(name):
 
 def _paragraph(ranks, runs, machine):
     told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
-    refused = launchers.refusal(ranks, machine) or queues.refusal(ranks, machine, {})
+    run = packing.Timed(ranks, machine["time_limit_s"])
+    refused = launchers.refusal(ranks, machine) or queues.refusal(run, machine, {})
     started = shlex.join(launchers.of(machine).line(ranks, machine) + PROGRAM)
     return "\n".join(
         [
@@ -46,20 +47,23 @@ def _paragraph(ranks, runs, machine):
 
 def _packed(ranks, machine):
     """How runs that are too small are submitted together."""
-    packs = packing.advice([ranks], machine, {})
+    run = packing.Timed(ranks, machine["time_limit_s"])
+    packs = packing.advised([run], machine, {})
     if not packs:
         return []
-    nodes = max(packing.job_nodes([ranks] * 1000, machine, packing.asked(packs.split())))
-    return [f"# with {packs}: {_submit_line(nodes, ranks, machine)}"]
+    nodes = max(nodes for nodes, _ in packing.jobs([run] * 1000, machine, packs))
+    return [f"# with {packing.as_arguments(packs)}: {_submit_line(nodes, ranks, machine)}"]
 
 
 def _submit_line(nodes, ranks, machine):
     if machine["scheduler"] not in BATCH_SYSTEMS:
-        asked = queues.resources(lambda _: ranks, machine, {"STUDY_ACCOUNT": "PROJECT"})
+        limit_s, account = machine["time_limit_s"], {"STUDY_ACCOUNT": "PROJECT"}
+        asked = queues.resources(lambda _: ranks, machine, account, lambda *_: limit_s)
+        asked["runtime"] = asked["runtime"](None, 1)
         told = {name: value(None) if callable(value) else value for name, value in asked.items()}
         return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
     job = Job(
-        "train", "JOB.sh", "JOB.output", nodes, queues.job_minutes(machine), "PROJECT",
+        "train", "JOB.sh", "JOB.output", nodes, walltime.job_minutes(machine["time_limit_s"]), "PROJECT",
         tuple(machine.get("job_options", ())),
     )  # fmt: skip
     return shlex.join(BATCH_SYSTEMS[machine["scheduler"]]().submit_line(job))

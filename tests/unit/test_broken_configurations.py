@@ -106,8 +106,8 @@ def use(kind, name):
     elif kind == "machines":
         on = machine.load(name)
         for ranks in (1, 6, 384):
-            launchers.refusal(ranks, on) or queues.refusal(ranks, on, {})
-        packing.advice([1, 384], on, {})
+            launchers.refusal(ranks, on) or queues.refusal(packing.Timed(ranks, on["time_limit_s"]), on, {})
+        packing.advised([packing.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
         plan.summary(expansion.load_study("smoke"), on, {})
     else:
         expansion.load_study("icpp2019" if name != "nt3" else "timeline_of_nt3")

@@ -6,26 +6,37 @@ from study.machines import packing, queues
 
 THETA = {"name": "theta", "launcher": "aprun", "nodes": 4392, "ranks_per_node": 1, "time_limit_s": 10500,
          "queue": {"smallest_nodes": 128, "longest_minutes": [{"from_nodes": 128, "minutes": 180}]}}  # fmt: skip
+RULES = [{"from_nodes": nodes, "minutes": minutes} for nodes, minutes in ((128, 180), (256, 360), (384, 540))]
+LONGER = THETA | {"queue": {"smallest_nodes": 128, "longest_minutes": RULES}}
+
+
+def timed(ranks, limit_s=10500):
+    return packing.Timed(ranks, limit_s)
 
 
 def test_only_runs_that_are_too_small_have_a_group():
-    assert [packing.group(ranks, THETA) for ranks in (1, 24, 127, 128, 384)] == [
+    assert [packing.group(timed(ranks), THETA) for ranks in (1, 24, 127, 128, 384)] == [
         "nodes_1", "nodes_24", "nodes_127", None, None,
     ]  # fmt: skip
-    assert packing.group(1, THETA | {"queue": {}}) is None
+    assert packing.group(timed(1), THETA | {"queue": {}}) is None
+    assert packing.group(timed(24, 18000), LONGER) == "nodes_24_of_256", "five hours need a larger job"
 
 
 def test_a_job_has_the_nodes_of_its_runs_and_never_fewer_than_the_queue_takes():
-    ranks = [24] * 14 + [384]
-    assert packing.job_nodes(ranks, THETA, {"nodes_24": 6}) == [144, 144, 128, 384]
-    assert packing.job_nodes(ranks, THETA, {}) == [128] * 14 + [384]
+    runs = [timed(24)] * 14 + [timed(384)]
+    assert packing.jobs(runs, THETA, {"nodes_24": 6}) == [(384, 180), (144, 180), (144, 180), (128, 180)]
+    assert packing.jobs(runs, THETA, {}) == [(384, 180)] + [(128, 180)] * 14
+    long = [timed(24, 18000)] * 6
+    assert packing.jobs(long, LONGER, {"nodes_24_of_256": 11}) == [(256, 305)], "144 nodes may not run for so long"
 
 
-def test_the_advice_fills_the_smallest_job_and_keeps_what_was_given():
-    assert packing.advice([1, 24, 24, 384], THETA, {}) == "--group-components nodes_1=128 nodes_24=6"
-    assert packing.advice([1, 24], THETA, {"nodes_24": 6}) == "--group-components nodes_24=6 nodes_1=128"
-    assert packing.advice([384], THETA, {}) is None
-    assert packing.advice([1], THETA | {"launcher": "mpiexec"}, {}) is None
+def test_small_runs_fill_the_smallest_job_and_what_was_given_is_kept():
+    runs = [timed(1), timed(24), timed(24), timed(384)]
+    assert packing.advised(runs, THETA, {}) == {"nodes_1": 128, "nodes_24": 6}
+    assert packing.advised(runs, THETA, {"nodes_24": 3}) == {"nodes_24": 3, "nodes_1": 128}
+    assert packing.advised([timed(24, 18000)], LONGER, {}) == {"nodes_24_of_256": 11}
+    assert packing.advised([timed(384)], THETA, {}) == {}
+    assert packing.advised([timed(1)], THETA | {"launcher": "mpiexec"}, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +50,8 @@ def test_the_advice_fills_the_smallest_job_and_keeps_what_was_given():
     ],
 )
 def test_refusals(changes, components, words):
-    refusal = queues.refusal(24, THETA | changes, components)
+    machine = THETA | changes
+    refusal = queues.refusal(timed(24, machine["time_limit_s"]), machine, components)
     assert refusal is None if words is None else words in refusal
 
 
@@ -47,4 +59,4 @@ def test_what_was_asked_for_is_read_from_snakemake_s_arguments():
     line = "--profile theta --group-components nodes_1=128 nodes_6=22 -n --config study=icpp2019"
     assert packing.asked(line.split()) == {"nodes_1": 128, "nodes_6": 22}
     assert packing.asked(["--group-components=nodes_1=4", "all"]) == {"nodes_1": 4}
-    assert packing.asked(["-n"]) == {}
+    assert packing.asked(["-n"]) is None

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from study.core.errors import StudyError
-from study.machines import queues
+from study.machines import packing, queues
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import Job, State
 
@@ -249,7 +249,7 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
     ],
 )
 def test_queue_rules(ranks, words):
-    refusal = queues.refusal(ranks, MACHINE, {})
+    refusal = queues.refusal(packing.Timed(ranks, MACHINE["time_limit_s"]), MACHINE, {})
     assert refusal is None if words is None else words in refusal
 
 

@@ -136,7 +136,8 @@ def _runs(
 def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
     """One run of two grids that have the same: with the parts that it has in the comparisons of both."""
     arms = one.arms + tuple(arm for arm in other.arms if arm not in one.arms)
-    return dataclasses.replace(one, may_fail=other.may_fail or one.may_fail, arms=arms)
+    longest = max(one.walltime_minutes or 0, other.walltime_minutes or 0) or None
+    return dataclasses.replace(one, may_fail=other.may_fail or one.may_fail, arms=arms, walltime_minutes=longest)
 
 
 def _grid_runs(
@@ -153,14 +154,14 @@ def _grid_runs(
         found = dataset_of(given, datasets, place)
         for repeat in repeats:
             repeated = {**given, "repeat": repeat}
-            planned = functools.partial(_planned, repeated, found, grid.get("may_fail"), members)
+            planned = functools.partial(_planned, repeated, found, grid, members)
             yield from tuning.compared(planned, declared, place)
 
 
 def _planned(
     given: dict[str, Any],
     found: Dataset,
-    may_fail: str | None,
+    grid: dict[str, Any],
     members: Members,
     changes: Mapping[str, Any],
     place: str,
@@ -169,7 +170,9 @@ def _planned(
     set_by_arm = {name: _values(name, value)[0] for name, value in changes.items()}
     values = {**given, **set_by_arm, "dataset": found.id}
     values |= _listed_members(values, members, place)
-    run = PlannedRun(_complete(values, found, place), found, may_fail)
+    run = PlannedRun(
+        _complete(values, found, place), found, grid.get("may_fail"), walltime_minutes=grid.get("walltime_minutes")
+    )
     feasibility.check(run, place)
     return run
 

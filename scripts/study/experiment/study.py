@@ -101,13 +101,15 @@ class PlannedRun:
     """One repeat of one point of a grid: the definition of a run without the machine.
 
     ``run["gpus"]`` is the value of a parameter. may_fail: the grid's reason why this point is expected to fail. arms:
-    its parts in comparisons; a run may be the baseline of one and an arm of others.
+    its parts in comparisons; a run may be the baseline of one and an arm of others. walltime_minutes: of its batch job,
+    if the grid says it.
     """
 
     parameters: dict[str, Any] = field(hash=False)
     dataset: Dataset
     may_fail: str | None = None
     arms: tuple[Arm, ...] = field(default=(), hash=False)
+    walltime_minutes: int | None = None
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]

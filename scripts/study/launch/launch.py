@@ -15,7 +15,7 @@ from typing import Any
 from study.core import checked, code_version, environment, isolation, provenance
 from study.core.errors import StudyError
 from study.core.files import meant_for, sha256, write_json, write_sealed
-from study.core.paths import SCRIPTS
+from study.core.paths import SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
@@ -89,6 +89,22 @@ def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
             max(last_heartbeat, begun["wall_ns"]),  # of a file server's clock, which may have been set
         )
     return True
+
+
+def set_aside(folder: str | Path, extendable: bool) -> None:
+    """Keep a run that reached a time limit which was only estimated from being a result.
+
+    Its outcome gets another name, by which the next attempt has more time, and `StudyError` is raised. Snakemake
+    submits the run once more; a packed one when Snakemake is started again.
+    """
+    outcome = Path(folder) / "outcome.json"
+    if not extendable or (checked.load_json(outcome, "outcome")["failure"] or {}).get("kind") != "timeout":
+        return
+    outcome.replace(outcome.with_name(TIMED_OUT))
+    raise StudyError(
+        f"{folder}: the run reached its time limit, which was estimated from known times; it needs another attempt, "
+        "which has more time"
+    )
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """Limits of a batch system, and the resources that a study's jobs request."""
 
 import datetime
-import math
 import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -10,83 +9,62 @@ from typing import Any
 from study.core import commands
 from study.core.errors import StudyError
 from study.core.wording import counted
-from study.machines import launchers, packing
+from study.machines import launchers, packing, walltime
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.job_variables import without_other_jobs
+from study.machines.packing import Timed
 
-MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
 LAST_S = 90  # last part of a job, before which a run must have ended
 LOST_JOB = "was lost (no exit status)"  # in the message of a run whose job was killed, preempted, or lost its node
 UNSET = "start again from a new shell, in which the variables of that job are not set, or in a new job"
 TRIES = 2  # jobs per run if jobs are lost; one more job then records this
 
 
-def job_minutes(machine: dict[str, Any]) -> int:
-    """Walltime (minutes) of a run's batch job."""
-    return math.ceil(machine["time_limit_s"] / 60) + MARGIN_MIN
-
-
-def refusal(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> str | None:
-    """The rule of the machine's queue that a run on so many ranks would break, or None.
+def refusal(timed: Timed, machine: dict[str, Any], components: Mapping[str, int]) -> str | None:
+    """The rule of the machine's queue that a run would break, or None.
 
     components: how many runs of a group share a job, see `study.machines.packing`.
     """
-    rules, nodes = machine.get("queue", {}), launchers.nodes(ranks, machine)
-    together = packing.together(ranks, machine, components)
-    if packing.group(ranks, machine):
+    nodes = launchers.nodes(timed.ranks, machine)
+    together = packing.together(timed, machine, components)
+    if packing.group(timed, machine):
         if together == 1:
-            size = f"a run of {counted(ranks, 'rank')} has {counted(nodes, 'node')}"
-            return f"queue.smallest_nodes: {size}; a job must have at least {rules['smallest_nodes']}"
+            size = f"a run of {counted(timed.ranks, 'rank')} has {counted(nodes, 'node')}"
+            return f"queue.smallest_nodes: {size}; a job must have at least {walltime.smallest_nodes(machine)}"
         if not launchers.of(machine).places_itself:
             able = sorted(name for name, launcher in launchers.LAUNCHERS.items() if launcher.places_itself)
             return f"launcher: runs packed into one job need one of {', '.join(able)}"
         if together * nodes > machine["nodes"]:
             return f"nodes: {together} runs of {nodes} nodes in one job are more than {machine['nodes']} nodes"
-        nodes = packing.padded(together * nodes, machine)
-    longest = _longest_minutes(nodes, machine)
-    if longest and job_minutes(machine) > longest:
+        nodes = packing.padded(together * nodes, timed.minutes, machine)
+    longest = walltime.longest_minutes(nodes, machine)
+    if longest and timed.minutes > longest:
         return (
-            f"queue.longest_minutes: {nodes} nodes may run for {longest} minutes, a job takes "
-            f"{job_minutes(machine)} (time_limit_s and {MARGIN_MIN} minutes more)"
+            f"queue.longest_minutes: {nodes} nodes may run for {longest} minutes, a job takes {timed.minutes} "
+            f"(the run's time limit and {walltime.MARGIN_MIN} minutes more)"
         )
     return None
 
 
-def longest_run_s(ranks: int, machine: dict[str, Any], components: dict[str, int]) -> float:
-    """The largest ``time_limit_s`` (s) with which a run on so many ranks fits a job; infinite without such a rule.
-
-    components: as for `refusal`. A run that is too small for a job counts as packed into the smallest.
-    """
-    together = packing.together(ranks, machine, components)
-    nodes = packing.padded(together * launchers.nodes(ranks, machine), machine)
-    longest = _longest_minutes(nodes, machine)
-    return 60.0 * (longest - MARGIN_MIN) if longest else math.inf
+def node_hours(jobs: Iterable[tuple[int, int]]) -> float:
+    """The maximum of node-hours that jobs can use. jobs: (nodes, minutes) of each."""
+    return sum(nodes * minutes for nodes, minutes in jobs) / 60
 
 
-def _longest_minutes(nodes: int, machine: dict[str, Any]) -> int | None:
-    """The longest walltime (minutes) of a job on so many nodes; None without a rule."""
-    rules = machine.get("queue", {}).get("longest_minutes", [])
-    applicable = [rule for rule in rules if rule["from_nodes"] <= nodes]  # in whatever order the file lists them
-    return max(applicable, key=lambda rule: rule["from_nodes"])["minutes"] if applicable else None
-
-
-def node_hours(nodes: Iterable[int], machine: dict[str, Any]) -> float:
-    """The maximum of node-hours that jobs can use. nodes: of each job, an iterable."""
-    return sum(nodes) * job_minutes(machine) / 60
-
-
-def resources(ranks: Callable[[Any], int], machine: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+def resources(
+    ranks: Callable[[Any], int], machine: dict[str, Any], variables: Mapping[str, str], limit_s: Callable[..., float]
+) -> dict[str, Any]:
     """The resources of a job for Snakemake: names to values or functions of wildcards; empty without a batch system.
 
-    ranks: a function from wildcards to the job's ranks. Slurm's plugin reads all except machine; ``scripts/cluster.py``
-    reads machine, nodes and runtime. ``mpi`` keeps the plugin from starting the job as a separate step, in which srun
-    would hang.
+    ranks: a function from wildcards to the job's ranks. limit_s: one from wildcards and attempt to the time limit (s)
+    of what runs in it. Slurm's plugin reads all except machine; ``scripts/cluster.py`` reads machine, nodes and
+    runtime. ``mpi`` keeps the plugin from starting the job as a separate step, in which srun would hang.
     """
     if "scheduler" not in machine:
         return {}
     asked: dict[str, Any] = {
         "nodes": lambda wildcards: launchers.nodes(ranks(wildcards), machine),
-        "runtime": job_minutes(machine),
+        "runtime": lambda wildcards, attempt: walltime.job_minutes(limit_s(wildcards, attempt)),
     }
     if machine["scheduler"] != "slurm":
         asked["machine"] = machine["name"]

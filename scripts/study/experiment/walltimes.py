@@ -1,0 +1,116 @@
+"""How long each run of a study may take on a machine, and so the walltime of its batch job.
+
+The grid says it (``walltime_minutes``); else it follows from finished repeats of the run, or from a paper's times on
+the same machine; else it is the machine's ``time_limit_s``. A run that reaches a limit which was only estimated is no
+result: it runs again with more time, see `study.launch.launch.set_aside`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from study.core import checked, paths
+from study.core.errors import StudyError
+from study.experiment import published_times
+from study.experiment.study import PlannedRun
+from study.machines import launchers, walltime
+from study.machines.packing import Timed
+
+MORE = 1.5  # times the known time: the limit of a run
+LEAST_MORE = 1.1  # at least, where a queue allows no more
+LEAST_S = 300  # the shortest estimated limit
+GRID, REPEATS, PUBLISHED, MACHINE = "the grid", "finished repeats", "published times", "the machine's time_limit_s"
+ESTIMATED = (REPEATS, PUBLISHED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit(Timed):
+    """The time limit of a run. source: who says so; known_s: the time (s) that it was estimated from."""
+
+    source: str = MACHINE
+    known_s: float | None = None
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether a run that reaches it runs again with more time."""
+        return self.source in ESTIMATED
+
+
+class Limits:
+    """The limits of a study's runs on a machine. folder: the machine's results folder."""
+
+    def __init__(self, runs: Iterable[PlannedRun], folder: str, machine: dict[str, Any]):
+        self._machine, self._folder = machine, Path(folder)
+        self._repeats: dict[str, list[PlannedRun]] = {}
+        for run in runs:
+            self._repeats.setdefault(run.point, []).append(run)
+        self._found: dict[str, Limit] = {}
+
+    def of(self, run: PlannedRun, again: bool = False) -> Limit:
+        """The limit of a run, the same for all its repeats. again: whether its files are looked at anew."""
+        if again or run.point not in self._found:
+            self._found[run.point] = self._limit(run)
+        return self._found[run.point]
+
+    def of_a_load(self) -> Timed:
+        """The limit of a loading measurement."""
+        return Timed(1, self._machine["time_limit_s"])
+
+    def _limit(self, run: PlannedRun) -> Limit:
+        machine = self._machine
+        by_machine = Limit(run.gpus, machine["time_limit_s"])
+        if "scheduler" not in machine:  # there is no walltime to ask for
+            return by_machine
+        if run.walltime_minutes:
+            return Limit(run.gpus, walltime.limit_s(run.walltime_minutes), GRID)
+        took_s, too_short = self._finished(run)
+        known_s, source = (took_s, REPEATS) if took_s else (published_times.runtime_s(run, machine), PUBLISHED)
+        if known_s is None:
+            return by_machine
+        limit_s = estimated_s(known_s, run.gpus, machine)
+        if limit_s is None:
+            return dataclasses.replace(by_machine, known_s=known_s)
+        if too_short:
+            longest_s = walltime.longest_s(_job(run.gpus, limit_s, machine) or 1, machine)
+            more_s = machine["time_limit_s"] if machine["time_limit_s"] > limit_s else min(longest_s, 2 * limit_s)
+            return dataclasses.replace(by_machine, limit_s=more_s, known_s=known_s)
+        return Limit(run.gpus, limit_s, source, known_s)
+
+    def _finished(self, run: PlannedRun) -> tuple[float | None, bool]:
+        """(longest time (s) of a finished repeat, whether a repeat reached its limit)."""
+        times, too_short = [], False
+        for each in self._repeats.get(run.point, ()):
+            folder = Path(paths.run_folder(self._folder, each.directory))
+            too_short |= (folder / paths.TIMED_OUT).exists()
+            try:
+                outcome = checked.load_json(folder / "outcome.json", "outcome")
+            except StudyError:  # not there, or damaged, which is told where it is read
+                continue
+            too_short |= (outcome["failure"] or {}).get("kind") == "timeout"
+            if outcome["status"] == "ok":
+                times.append(outcome["runtime_s"])
+        return max(times, default=None), too_short
+
+
+def estimated_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | None:
+    """The limit (s), whole minutes, of a run that is known to take ``known_s``; None if no job is so long."""
+    least_s = max(LEAST_S, known_s * LEAST_MORE)
+    nodes = _job(ranks, least_s, machine)
+    if nodes is None:
+        return None
+    longest_s = walltime.longest_s(nodes, machine)
+    if math.isinf(longest_s):  # the machine's file does not tell what its queue allows
+        longest_s = machine["time_limit_s"]
+    wanted_s = 60.0 * math.ceil(max(LEAST_S, known_s * MORE) / 60)
+    return min(wanted_s, longest_s) if least_s <= longest_s else None
+
+
+def _job(ranks: int, limit_s: float, machine: dict[str, Any]) -> int | None:
+    """The nodes of the job in which a run on so many ranks may take so long; None if there is none."""
+    nodes, minutes = launchers.nodes(ranks, machine), walltime.job_minutes(limit_s)
+    if nodes < walltime.smallest_nodes(machine) and launchers.of(machine).places_itself:
+        return walltime.job_nodes(nodes, minutes, machine)
+    longest = walltime.longest_minutes(nodes, machine)
+    return nodes if longest is None or minutes <= longest else None

@@ -1,0 +1,71 @@
+"""Walltime per run: from the grid, finished repeats or published times, else the machine's limit."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from examples import expand
+
+from study.core.files import write_sealed
+from study.core.paths import TIMED_OUT, run_folder
+from study.experiment import walltimes
+from study.experiment.expansion import load_study
+from study.machines import machine, packing
+
+
+def nt3(**point):
+    return expand(full_size=True, **{"epochs": 384, "batch_size": 20, **point})
+
+
+def limit(on, runs, folder="none"):
+    return walltimes.Limits(runs, str(folder), machine.load(on)).of(runs[0])
+
+
+def test_24_nodes_of_theta_have_five_hours_in_a_job_of_256():
+    """16 epochs of 695 s, and 902 s around them: 12,022 s; the queue's longest job on 128 nodes has 180 minutes."""
+    found = limit("theta", nt3(gpus=24))
+    assert (found.known_s, found.limit_s, found.source) == (16 * 695 + 902, 18060, walltimes.PUBLISHED)
+    assert found.minutes == 306
+    assert packing.group(found, machine.load("theta")) == "nodes_24_of_256"
+
+
+def test_512_nodes_of_summit_ask_for_minutes():
+    found = limit("summit", nt3(gpus=3072, scaling="weak", epochs=8))
+    known_s = 8 * (33.09 + 32.37) / 2 + 238
+    assert found.known_s == pytest.approx(known_s)
+    assert found.limit_s == 780 == 60 * -(-1.5 * known_s // 60)
+    assert found.minutes == 18
+
+
+def test_without_a_known_time_it_is_the_machine_s():
+    unknown = [("summit", expand()), ("summit", nt3(gpus=384, trace=True)), ("local", nt3()), ("theta", nt3(gpus=6))]
+    for on, runs in unknown:
+        found = limit(on, runs)
+        assert (found.limit_s, found.source) == (machine.load(on)["time_limit_s"], walltimes.MACHINE)
+
+
+def test_the_grid_goes_over_all():
+    (run,) = nt3(gpus=384)
+    found = limit("summit", [dataclasses.replace(run, walltime_minutes=40)])
+    assert (found.limit_s, found.minutes, found.source) == (2100, 40, walltimes.GRID)
+
+
+def outcome(folder, run, name="outcome.json", **changes):
+    content = {"status": "ok", "failure": None, "exit_code": 0, "runtime_s": 1000.0, "started_wall_ns": 1, "files": {}}
+    path = Path(run_folder(folder, run.directory)) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(path, content | changes)
+
+
+def test_finished_repeats_say_how_long_the_others_take(tmp_path):
+    runs = [run for run in load_study("icpp2019").runs if run["benchmark"] == "p1b1" and run.gpus == 3072][:3]
+    assert [run.repeat for run in runs] == [1, 2, 3]
+    assert limit("summit", runs, tmp_path).limit_s == 2100, "the study's own"
+    runs = [dataclasses.replace(run, walltime_minutes=None) for run in runs]
+    assert limit("summit", runs, tmp_path).source == walltimes.MACHINE
+    outcome(tmp_path, runs[0])
+    found = limit("summit", runs, tmp_path)
+    assert (found.limit_s, found.source, found.is_estimated) == (1500, walltimes.REPEATS, True)
+    outcome(tmp_path, runs[1], TIMED_OUT)
+    found = limit("summit", runs, tmp_path)
+    assert (found.limit_s, found.is_estimated) == (6900, False), "an attempt reached the estimate"
