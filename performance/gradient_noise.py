@@ -75,7 +75,7 @@ def _training(arm, given, communicator):
     every = given.every if arm == ARMS[2] else 0
     run = RunDefinition(
         "",
-        identity.filled({"learning_rate_scaling": "none", "gradient_noise_every": every}),
+        identity.filled({"gpus": communicator.size, "learning_rate_scaling": "none", "gradient_noise_every": every}),
         Derived(1, spec["batch_size"], 1, 1),
         spec,
         {},

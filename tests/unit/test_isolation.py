@@ -112,9 +112,15 @@ def test_a_snakemake_of_the_environment_ends_before_it_imports_foreign_packages(
     assert not code or done.stderr.endswith("; unset PYTHONPATH\n")
 
 
-@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "KERAS_HOME"])
-def test_a_machine_s_file_brings_in_no_packages(name):
-    with pytest.raises(StudyError, match=f"environment: {name}: ranks use this Python's own packages"):
+PACKAGES, IDLE = "ranks use this Python's own packages", "has no effect: each run sets it itself"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("PYTHONPATH", PACKAGES), ("PYTHONHOME", PACKAGES), ("PYTHONNOUSERSITE", IDLE), ("KERAS_HOME", IDLE)],
+)
+def test_a_machine_s_file_brings_in_no_packages(name, why):
+    with pytest.raises(StudyError, match=f"environment: {name}: {why}"):
         machine._check_environment({name: "/somewhere"})
 
 

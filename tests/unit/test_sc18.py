@@ -422,7 +422,7 @@ def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     assert "busy share" not in (tmp_path / "f.svg").read_text()
     study = expansion.load_study("sc18")
     first, sixth = (sources.of_figure(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))
-    assert [(run.gpus, run["batch_size"], run["trace"]) for run in first] == [(1, 20, False)]
+    assert [(run.gpus, run["batch_size"], run["trace"]) for run in first] == [(1, 20, False)] * 3
     assert [(run.gpus, run["trace"]) for run in sixth] == [(400, True)]
 
 

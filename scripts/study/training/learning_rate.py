@@ -148,7 +148,10 @@ def collapsed_penalty(run: RunDefinition, steps_per_epoch: int, epochs_before: i
     first = epoch * steps_per_epoch
 
     class CollapsedPenalty(keras.callbacks.Callback):
-        """Sets the factor of the penalties before each step and for validation."""
+        """Sets the factor of the penalties before each step and for validation.
+
+        By `on_batch_begin`, of training only: a profile counts `on_train_batch_begin` as Horovod's callbacks.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -158,7 +161,7 @@ def collapsed_penalty(run: RunDefinition, steps_per_epoch: int, epochs_before: i
         def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
             self._factor = layer_settings.penalty_factor(self.model)
 
-        def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
             if self._step >= first:
                 self._factor.assign(COLLAPSED_PENALTY)
             self._step += 1
