@@ -56,8 +56,10 @@ def test_a_rank_s_own_time_is_within_that_of_its_steps(trained, pipeline):
 
 
 def test_what_is_not_measured_is_left_out(trained):
-    metrics, history = trained(1, "run", gradient_noise_every=1)
-    assert metrics["ranks"][0]["gradient_squares"] is None, "one rank has nothing to compare with"
+    with pytest.raises(StudyError, match="it compares the gradients of two ranks or more"):
+        trained(1, "alone", gradient_noise_every=1)
+    metrics, history = trained(2, "run", gradient_noise_every=0)
+    assert metrics["ranks"][0]["gradient_squares"] is None
     assert not [name for name in history if name.startswith("gradient")]
     run = define(expand(gpus=2)[0])
     on_gpus = dataclasses.replace(run, machine={**run.machine, "gpus_per_rank": 1})

@@ -158,10 +158,11 @@ def test_without_an_account_nothing_is_submitted(site):
 def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
     there = site("cobalt")
     there.machine = "theta"
-    plan = there.snakemake("one", "-n")
+    alone = ("--group-components", "nodes_2=1")
+    plan = there.snakemake("one", "-n", *alone)
     assert plan.returncode == 0
     assert "queue.smallest_nodes: a run of 2 ranks has 2 nodes; a job must have at least 128" in plan.stderr
-    assert there.snakemake("one").returncode == 1
+    assert there.snakemake("one", *alone).returncode == 1
     assert there.calls("qsub") == []
 
 
