@@ -10,7 +10,7 @@ from project import BIN, TINY, wait_for
 
 # One run starts at once, the others are ready and wait for it; the conversions have ended before.
 STUDY = (
-    TINY[: TINY.index("runs:")]
+    TINY[: TINY.index("  wide:")]
     + """runs:
   - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, repeats: 60}
 tables: [scaling]

@@ -75,6 +75,7 @@ def test_what_a_queue_forbids_is_refused_in_a_module_too(folder):
     """Snakemake itself does not run a module's handlers. With a prefix the rules have other names."""
     text = (folder / "Snakefile").read_text()
     (folder / "Snakefile").write_text(text.replace("use rule * from scaling", "use rule * from scaling as scaling_*"))
-    done = called(folder, "snakemake", *LINES, "--config", "machine=theta")
+    alone = ("--group-components", *(f"nodes_{nodes}=1" for nodes in (1, 2)))
+    done = called(folder, "snakemake", *LINES, *alone, "--config", "machine=theta")
     assert done.returncode == 1
     assert "a job must have at least 128" in done.stderr

@@ -322,8 +322,8 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
 
 
 def test_a_study_of_loading_alone(project):
-    start, end = TINY.index("runs:"), TINY.index("loading:")
-    text = TINY[:start] + "runs: []\n" + TINY[end:]
+    start, used, end = (TINY.index(part) for part in ("  nt3:", "  wide:", "loading:"))
+    text = TINY[:start] + TINY[used : TINY.index("runs:")] + "runs: []\n" + TINY[end:]
     project.add_study("loads", text[: text.index("tables:")] + "tables: [icpp2019_table3]\n")
     project.snakemake(study="loads")
     assert "| nt3" in (project.made / "tables" / "icpp2019_table3.md").read_text()

@@ -19,6 +19,12 @@ def averaged(ranks, folder, how):
     return json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
 
 
+def without_loading(text):
+    """A study's text up to its loading measurements, and without the dataset that only these use."""
+    lines = text.partition("loading:")[0].splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("  wide:"))
+
+
 def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks, tmp_path):
     result = averaged(ranks, tmp_path, "averaging")
     assert result["moved"] > 1e-3
@@ -94,7 +100,7 @@ def test_modelled_power_is_labelled_all_the_way(project):
     """From the sampler beside real ranks to the table; the machine's own sensors are not asked."""
     sensors = "power_sensors: [nvml, rapl]"
     project.change("config/machines/local.yaml", sensors, "power_sensors: []\npower_model: {idle_w: 40, peak_w: 140}")
-    runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
+    runs_only = without_loading(TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}"))
     project.add_study("modelled", runs_only + "tables: [scaling]\n")
     project.snakemake(study="modelled")
     run = pd.read_csv(project.made / "runs.csv").iloc[0]
@@ -116,7 +122,7 @@ def test_mpirun(project, tmp_path, monkeypatch):
         pytest.skip("this Horovod was built without MPI")
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")
-    runs_only = TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}").split("loading:")[0]
+    runs_only = without_loading(TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}"))
     project.add_study("mpi", runs_only + "tables: [scaling]\n")
     line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=mpi", "machine=local_mpi"]
     subprocess.run(line, cwd=project.root, check=True, env=project.variables)
