@@ -53,7 +53,8 @@ class Load:
         """The icpp2019 study on synthetic data, with as many repeats as ``points`` need; returns its runs."""
         study = yaml.safe_load((self.project.root / "config" / "studies" / "icpp2019.yaml").read_text())
         study |= {"datasets": {name: P1B3 if name == "p1b3" else SYNTHETIC for name in study["datasets"]},
-                  "tables": ["scaling"], **dict.fromkeys(("figures", "loading", "findings", "further_results"), [])}  # fmt: skip
+                  **dict.fromkeys(("figures", "loading", "findings", "further_results"), []),
+                  "tables": ["scaling"]}  # fmt: skip
         study["runs"] = [grid for grid in study["runs"] if not grid.get("trace")]  # the stand-in writes no timeline
         found, repeats = (), 0
         while len(found) < points:

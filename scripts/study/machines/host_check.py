@@ -7,6 +7,7 @@ times of hosts are compared.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ipaddress
 import json
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -102,7 +103,9 @@ def check(
             here, found = own.result(), {name: each.result() for name, each in asked.items()}
     if isinstance(here, str):
         raise StudyError(f"this host cannot be examined: {here}")
-    problems = [line for name, facts in found.items() for line in _problems(name, facts, here)]
+    names = collections.Counter(facts["hostname"] for facts in found.values() if not isinstance(facts, str))
+    shared = {name for name, hosts in names.items() if hosts > 1}
+    problems = [line for name, facts in found.items() for line in _problems(name, facts, here, shared)]
     problems += _twins(found)
     links: Links | list[str] | None = None
     if not problems and not all(local.values()):
@@ -219,12 +222,12 @@ def _why(host: str, code: int, is_late: bool, errors: str) -> str:
     return f"ssh cannot reach it ({told}); check its name and that it is up: ssh {host}"
 
 
-def _problems(name: str, found: Facts | str, here: Facts) -> Iterator[str]:
-    """One line for each problem of a host."""
+def _problems(name: str, found: Facts | str, here: Facts, shared: Collection[str]) -> Iterator[str]:
+    """One line for each problem of a host. shared: host names of several hosts, which lead elsewhere on some of them."""
     if isinstance(found, str):
         yield f"{name}: {found}"
         return
-    if not found["resolves"]:
+    if not found["resolves"] and found["hostname"] not in shared:
         own = found["hostname"]
         why = "does not resolve there, or to an address that it does not have"
         yield f"{name}: its own name, {own}, {why}; correct it in /etc/hosts on {name}"
