@@ -115,7 +115,7 @@ def test_mpi_s_timeline_tells_the_same_kinds_of_things(observed, monkeypatch):
         pytest.skip("this Horovod was built without MPI")
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")
-    lines = [line for line in OBSERVED.splitlines() if "profile" not in line]
+    lines = [line for line in OBSERVED.splitlines() if "small" not in line]
     observed.add_study("mpi", "\n".join(lines).replace("[read_csv, npy]", "npy").replace(", sc18_table2_3", ""))
     observed.snakemake("--config", "study=mpi", "machine=local_mpi", study=None)
     run = pd.read_csv(observed.root / "results" / "local_mpi" / "studies" / "mpi" / "runs.csv").iloc[0]

@@ -223,7 +223,7 @@ def _why(host: str, code: int, is_late: bool, errors: str) -> str:
 
 
 def _problems(name: str, found: Facts | str, here: Facts, shared: Collection[str]) -> Iterator[str]:
-    """One line for each problem of a host. shared: host names of several hosts, which lead elsewhere on some of them."""
+    """One line for each problem of a host. shared: names of several hosts, which lead elsewhere on some of them."""
     if isinstance(found, str):
         yield f"{name}: {found}"
         return
