@@ -246,7 +246,7 @@ def test_the_plan_of_the_paper_s_study(project):
     jobs, output = project.planned(study="icpp2019")
     for line in (
         "nt3 strong scaling: 102 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
-        "p1b1 strong scaling: 72 runs on 1, 6, 12, 24, 48, 96 ranks",
+        "p1b1 strong scaling: 108 runs on 1, 6, 12, 24, 48, 96 ranks",
         "p1b2 strong scaling: 96 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks",
         "p1b3 batch scaling: 136 runs on 1, 6, 12, 24, 48, 96, 192, 384 ranks, loaders read_csv, chunked; 4 may fail",
         "nt3 weak scaling: 50 runs on 1, 6, 24, 96, 384, 768, 1536, 3072 ranks",
