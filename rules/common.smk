@@ -141,7 +141,9 @@ if workflow.is_main_process and packing.has_groups(MACHINE) and not PACKED:
 RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0
 # Functions only where they are needed: Snakemake calls each for each of thousands of runs.
 JOBS_LOST = (lambda wildcards, attempt: attempt - 1) if "scheduler" in MACHINE else 0
-EXTENDABLE = (lambda wildcards, attempt: int(limit_of(wildcards, attempt).is_estimated)) if "scheduler" in MACHINE else 0
+EXTENDABLE = (
+    (lambda wildcards, attempt: int(limit_of(wildcards, attempt).is_estimated)) if "scheduler" in MACHINE else 0
+)
 GROUP = (lambda wildcards: group_of(limit_of(wildcards))) if packing.has_groups(MACHINE) else None
 
 
