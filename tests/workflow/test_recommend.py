@@ -27,7 +27,7 @@ def measured(finished, tmp_path_factory):
 def test_the_dry_run_says_what_is_expected(measured):
     """Runs of a few seconds on shared cores may be so noisy that no model fits: then nothing is predicted from it."""
     expected = measured.planned(study="counts")[1].partition("Expected for 1 run to do")[2]
-    recommended = recommend(measured, "fastest").stdout
+    recommended = recommend(measured, "fastest", "--output", measured.root / "apart").stdout
     assert "recommended: " in recommended
     fits = NOT_TRUSTED not in recommended
     assert ("1 within 2 times the largest measured count" in expected) == fits
