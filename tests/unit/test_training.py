@@ -136,7 +136,7 @@ def rates_of(callback, losses, rate=0.008):
 def test_a_plateau_is_what_keras_takes_for_one(patience):
     import tf_keras as keras
 
-    (planned,) = expand(gpus=8, scaling="weak", plateau_epochs=patience)
+    (planned,) = expand(gpus=8, scaling="weak", epochs=20, plateau_epochs=patience)
     drawn = np.random.default_rng(patience)
     losses = [*(0.7 + drawn.normal(0, 0.001, 30)), *np.linspace(0.7, 0.6, 30), *[0.6] * 30, math.nan]
     (ours,) = learning_rate.on_plateau(define(planned), 8, FakeCommunicator())

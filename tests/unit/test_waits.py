@@ -16,7 +16,8 @@ ENDS = {
     "a limit of its own": """
         core.commands:end core.commands:run core.provenance:_git data.download:fetch data.loader_timing:_in_new_process
         data.read_test:_fio instruments.calibration:measure instruments.power.telemetry:_answer
-        instruments.power.telemetry:_end launch.launch:_outlast_guards launch.own_name:_works launch.processes:_end
+        instruments.power.telemetry:_end launch.launch:_outlast_guards launch.model_checks:_asked launch.own_name:_works
+        launch.processes:_end
         launch.run_directory:alone_in launch.supervision:_end launch.supervision:_wait launch.supervision:execute
         machines.batch_systems.jobs:_asked machines.batch_systems.jobs:_submitted machines.guard:_guarded
         machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped machines.host_check:check

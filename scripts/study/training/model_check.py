@@ -146,5 +146,5 @@ def _samples(benchmark: Benchmark, run: RunDefinition, shape: Mapping[str, int])
             generate(raw, run.benchmark["name"], run.benchmark, definition, file)
             convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
             codes = read_sidecar(matrix.with_suffix(".json"))["codes"]
-            tables[file] = Table(np.load(matrix), [code["values"] for code in codes])
+            tables[file] = Table(np.load(matrix, allow_pickle=False), [code["values"] for code in codes])
         return benchmark.samples(tables, run.derived.seed).train
