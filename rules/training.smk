@@ -16,7 +16,7 @@ rule train:
         ENVIRONMENT
     threads: TIMED_THREADS
     resources:
-        **queues.resources(lambda wildcards: run_of(wildcards).gpus, MACHINE, os.environ, time_limit_s),
+        **queues.resources(lambda wildcards: run_of(wildcards).processes_on(MACHINE), MACHINE, os.environ, time_limit_s),
         time_limit_s=time_limit_s if "scheduler" in MACHINE else MACHINE["time_limit_s"],
         extendable=EXTENDABLE,
         stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),

@@ -11,7 +11,7 @@ from pathlib import Path
 from study.core.errors import exit_with_message
 from study.launch.processes import run_all
 from study.launch.spots import from_text
-from study.training.roles import roles
+from study.machines.process_roles import roles
 
 
 def main() -> None:

@@ -11,19 +11,21 @@ cores.limit()  # before the other imports, which take processor time
 import argparse  # noqa: E402
 import cProfile  # noqa: E402
 import functools  # noqa: E402
+import os  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from study.core.files import written_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
-from study.training import parameter_server, roles  # noqa: E402
+from study.machines.process_roles import HOROVOD, MIRRORED, PARAMETER_SERVER  # noqa: E402
+from study.training import parameter_server, rendezvous, roles  # noqa: E402
 from study.training.communicator import Horovod  # noqa: E402
 from study.training.ensemble import members  # noqa: E402
 from study.training.mirrored import MultiWorkerMirrored  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
 
-COMMUNICATORS = {roles.PARAMETER_SERVER: parameter_server.Chief, roles.MIRRORED: MultiWorkerMirrored}
+COMMUNICATORS = {PARAMETER_SERVER: parameter_server.Chief, MIRRORED: MultiWorkerMirrored}
 
 
 def main() -> None:
@@ -34,7 +36,9 @@ def main() -> None:
     heartbeat = heartbeats.watched(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
     strategy = roles.strategy_of(run)
-    if strategy == roles.PARAMETER_SERVER and not parameter_server.is_chief(run):
+    if roles.BY_RANK in os.environ and strategy != HOROVOD and not rendezvous.join(run, folder / "ranks"):
+        return
+    if strategy == PARAMETER_SERVER and not parameter_server.is_chief(run):
         parameter_server.serve(run, folder, STARTED, heartbeat)
         return
     made = COMMUNICATORS.get(strategy)

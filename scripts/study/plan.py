@@ -152,7 +152,7 @@ def _known(study: Study, machine: Machine, limits: Limits) -> list[str]:
     lines = [f"  walltimes by {told}"]
     published = [(run, seconds) for run in study.runs if (seconds := published_times.runtime_s(run, machine))]
     if published:
-        hours = sum(launchers.nodes(run.gpus, machine) * seconds for run, seconds in published) / 3600
+        hours = sum(launchers.nodes(run.processes_on(machine), machine) * seconds for run, seconds in published) / 3600
         lines.append(
             f"  by the paper's times, {counted(len(published), 'run')} "
             f"({', '.join(dict.fromkeys(run['benchmark'] for run, _ in published))}) would use {hours:,.0f} node-hours"
@@ -188,7 +188,7 @@ def _too_long(study: Study, machine: Machine, limits: Limits) -> list[str]:
 
 def _longest_s(run: PlannedRun, machine: Machine) -> float:
     """The longest time limit (s) of a run in a job of its own size."""
-    nodes = max(launchers.nodes(run.gpus, machine), walltime.smallest_nodes(machine))
+    nodes = max(launchers.nodes(run.processes_on(machine), machine), walltime.smallest_nodes(machine))
     return walltime.longest_s(nodes, machine)
 
 
@@ -275,9 +275,6 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
         if unlimited := laboratory.rate_refusal(rate, machine):
             lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
-    for strategy, number in sorted(collections.Counter(run["strategy"] for run in study.runs).items()):
-        if reason := launchers.strategy_refusal(strategy, machine):
-            lines.append(f"config/studies/{study.name}.yaml: strategy: {strategy} ({counted(number, 'run')}): {reason}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
     return lines + _refused_sizes(every, machine, components)
 

@@ -471,11 +471,25 @@ def test_the_grids_of_the_paper_by_figure():
         "Checkpoints": 4 * 5, "Figure 10": 4 * 2 * 5, "Figures 11 and 12": 3 * 7 * 5, "Figure 13": 3 * 7 * 5,
     }  # fmt: skip
     with_servers = [run for run in study.runs if run["strategy"] == "parameter_server"]
-    refused = [line for line in plan.refused(study, machine.load("summitdev"), {}) if "parameter_server" in line]
-    assert len(refused) == 1 and f"({len(with_servers)} runs)" in refused[0]
+    assert len(study.runs) == 470 and len(with_servers) == 240
+    assert {run["loader"] for run in with_servers} == {"tfrecord"}, "each worker reads its images"
     assert all(
         run["batch_size"] * run.gpus in (128, 129) for run in study.parts["Figure 6 and Table III (GPUs of a node)"]
     )
+
+
+def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
+    """On 54 nodes of four GPUs; chief and servers have nodes of their own, beside those of the workers."""
+    for variable in ("LUSTRE_FOLDER", "NVME_FOLDER"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr(launchers, "is_installed", lambda _: True)
+    study, summitdev = expansion.load_study("han2019"), machine.load("summitdev")
+    assert plan.refused(study, summitdev, {}) == []
+    nodes = {(run.gpus, run["servers"]): launchers.nodes(run.processes_on(summitdev), summitdev) for run in study.runs}
+    assert (nodes[1, 0], nodes[1, 1], nodes[16, 1], nodes[16, 16], nodes[32, 1]) == (1, 2, 5, 9, 9)
+    (largest,) = (run for run in study.runs if run.gpus == 32 and run["benchmark"] == "lenet" and run.repeat == 1)
+    definition = inputs.define(largest, summitdev, "data")
+    assert definition.derived.nodes == 9
 
 
 def test_each_figure_of_the_paper_has_runs():

@@ -77,7 +77,6 @@ def test_the_processes_of_a_parameter_server_have_hosts():
     assert run.machine["hosts"] == [["a", 2], ["b", 0], ["c", 0]], "d has no process"
     assert run.derived.nodes == 3
     assert placement.hosts_of(run) == ["a", "a", "a", "b", "c"]
-    assert placement.local_ranks(run) == [0, 1]
     three = [{"name": name, "boot_id": name, "cores_allowed": 3} for name in "abc"]
     assert not record._oversubscribed(run, {"hosts": three})
     three[0]["cores_allowed"] = 2

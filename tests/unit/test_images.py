@@ -546,7 +546,6 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         ({}, {"input_pipeline": "keras_arrays"}, "no array to hand to Keras"),
         ({}, {"input_checksum": True, "emulated_ranks": 2}, "use emulated_ranks: 1"),
         ({}, {"input_checksum": True, "strategy": "multi_worker_mirrored"}, "the input of a strategy is not measured"),
-        ({}, {"strategy": "parameter_server", "servers": 1}, "tfrecord cannot; use loader: memory"),
     ],
 )  # fmt: skip
 def test_what_cannot_train_on_images_is_refused_before_anything_is_made(dataset, point, expected):

@@ -13,13 +13,13 @@ from examples import expand
 
 from study.core.errors import StudyError
 from study.instruments import traffic
-from study.launch import failure, held_ports, processes
+from study.launch import failure, processes
 from study.launch.spots import Spot
-from study.machines import launchers, remote
-from study.machines.machine import load as machine
+from study.machines import held_ports, remote
+from study.machines.process_roles import Role, roles
 from study.report.tables import checkpoint_cost
 from study.training.channel import Channel
-from study.training.roles import CHIEF_ENDED, Place, Role, roles
+from study.training.roles import CHIEF_ENDED, Place
 
 OWN = """import json, os, signal, sys, time
 number = json.loads(os.environ["STUDY_PROCESS"])[0]
@@ -211,6 +211,10 @@ def test_roles_have_names_and_places():
         "task": {"type": "ps", "index": 0},
     }
     assert Place.own(variables) == Place(3, 4, "c", "k")
+    place = Place(3, 4, "c", "k", ("a", "a", "b", "b"))
+    assert Place.own(place.variables(cluster, ["h:1", "h:2", "h:3", "h:4"])) == place
+    assert [place.number_on_host(number) for number in range(4)] == [0, 1, 0, 1]
+    assert place.local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
     assert roles("multi_worker_mirrored", 1, 0) == [Role("worker", 0)]
 
 
@@ -246,15 +250,6 @@ def test_what_does_not_fit_a_strategy_is_refused(point, key, words):
 def test_runs_without_the_keys_keep_their_names():
     (run,) = expand(scaling="weak", gpus=1)
     assert "strategy" not in run.directory and "server" not in run.directory
-
-
-def test_batch_systems_are_refused_with_the_reason():
-    assert launchers.strategy_refusal("horovod", machine("summit")) is None
-    assert launchers.strategy_refusal("parameter_server", machine("local")) is None
-    assert "through lsf, whose launcher knows ranks only" in launchers.strategy_refusal(
-        "parameter_server", machine("summit")
-    )
-    assert launchers.strategy_refusal("multi_worker_mirrored", machine("lab")) is None
 
 
 def test_the_advised_interval():

@@ -38,7 +38,7 @@ ENDS = {
     """,
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
-        instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before launch.held_ports:main
+        instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main
         machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """

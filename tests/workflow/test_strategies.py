@@ -1,5 +1,6 @@
 """TensorFlow's strategies with real processes: the same weights as Horovod, bytes on the wire, lost processes."""
 
+import itertools
 import json
 import subprocess
 
@@ -18,6 +19,7 @@ datasets:
 runs:
   - &images {benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 250, loader: memory}
   - {<<: *images, strategy: parameter_server, servers: 2, server_placement: [round_robin, min_size]}
+  - {<<: *images, strategy: parameter_server, servers: 2, loader: [tfrecord, lmdb]}
   - {<<: *images, strategy: multi_worker_mirrored, loader: tfrecord}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: [1, 2], loader: npy}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
@@ -40,16 +42,16 @@ def begin(self):
     begun.append(1)
     if len(begun) == 2:  # in the second epoch
         threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-def start_server(run, role):
+def start_server(run, role, place):
     if str(role) == doomed:
         parameter_server.Traffic.begin = begin
-    return start(run, role)
+    return start(run, role, place)
 def write_results(run, folder, communicator, gpu, found, bound):
     if communicator.rank == 0:
         np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *twin.weights(found.model))
     write(run, folder, communicator, gpu, found, bound)
 def run_name(run):
-    return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs"))
+    return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs", "loader"))
 parameter_server._start_server, rank._write_results = start_server, write_results
 """
 
@@ -69,8 +71,8 @@ def trained(tmp_path_factory):
     return project, runs, weights
 
 
-def weights_of(folder, strategy, gpus, servers=0, placement="round_robin", epochs=4):
-    with np.load(folder / f"{strategy}-{gpus}-{servers}-{placement}-{epochs}.npz") as arrays:
+def weights_of(folder, strategy, gpus, servers=0, placement="round_robin", epochs=4, loader="npy"):
+    with np.load(folder / f"{strategy}-{gpus}-{servers}-{placement}-{epochs}-{loader}.npz") as arrays:
         return [arrays[name] for name in arrays]
 
 
@@ -90,10 +92,12 @@ def test_one_worker_and_one_server_end_with_the_weights_of_one_rank(trained):
 def test_one_worker_ends_with_the_weights_of_one_rank_on_images_too(trained):
     """Which are cut out and mirrored at random, the same in each strategy."""
     _, runs, folder = trained
-    alone = weights_of(folder, "horovod", 1, epochs=3)
-    for placement in ("round_robin", "min_size"):
-        assert furthest(alone, weights_of(folder, "parameter_server", 1, 2, placement, epochs=3)) < 1e-6
-    assert furthest(alone, weights_of(folder, "multi_worker_mirrored", 1, epochs=3)) < 1e-6
+    alone = weights_of(folder, "horovod", 1, epochs=3, loader="memory")
+    for placement, loader in itertools.product(("round_robin", "min_size"), ("memory", "tfrecord", "lmdb")):
+        if placement == "round_robin" or loader == "memory":
+            served = weights_of(folder, "parameter_server", 1, 2, placement, epochs=3, loader=loader)
+            assert furthest(alone, served) < 1e-6
+    assert furthest(alone, weights_of(folder, "multi_worker_mirrored", 1, epochs=3, loader="tfrecord")) < 1e-6
     assert (runs[runs.benchmark == "lenet"].status == "ok").all()
 
 
@@ -127,6 +131,15 @@ def test_large_variables_are_split_by_min_size_only(trained, benchmark, paramete
     share = of_two.set_index("server_placement").busiest_server_share
     assert share["round_robin"] > 0.95
     assert 0.5 <= share["min_size"] < 0.55
+
+
+def test_a_worker_reads_its_own_images(trained):
+    """The chief reads the test set only; the bytes are those that the training reads, of 1000 images three times."""
+    project, runs, _ = trained
+    of_files = runs[(runs.benchmark == "lenet") & (runs.strategy == "parameter_server") & (runs.loader == "tfrecord")]
+    (images,) = (project.root / "data").rglob("train.tfrecord")
+    size = sum(path.stat().st_size for path in images.glob("shard-*")) / 1e6
+    assert of_files.shared_read_mb.iloc[0] == pytest.approx(3 * size, rel=0.05)
 
 
 def test_a_killed_server_is_named_and_leaves_nothing(trained):

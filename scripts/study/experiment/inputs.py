@@ -14,7 +14,7 @@ from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameter import OfBenchmarks
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import hosts, launchers, storage
+from study.machines import hosts, launchers, process_roles, storage
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
@@ -40,7 +40,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     derived = Derived(
         run.epochs_per_rank,
         run.batch_size_per_rank,
-        len(on_hosts["hosts"]) if on_hosts else launchers.nodes(run.gpus, machine),
+        len(on_hosts["hosts"]) if "hosts" in on_hosts else launchers.nodes(run.processes_on(machine), machine),
         run.repeat * SEEDS_APART,
     )
     content = {
@@ -77,10 +77,12 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
     A list, since rank 0 is on the first host, and JSON's keys are sorted on their way to the launch. A host that has
     parameter servers only has no ranks.
 
-    A run stays the same when a host is added that it does not use.
+    A run stays the same when a host is added that it does not use. On a machine with a batch system only TensorFlow's
+    strategies use the interface.
     """
     if not machine.get("hosts"):
-        return {}
+        is_used = "interface" in machine and run["strategy"] != process_roles.HOROVOD
+        return {"interface": machine["interface"]} if is_used else {}
     placed = hosts.placement(run.gpus, machine["hosts"])
     others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
     ranks_on = {name: placed.get(name, 0) for name in machine["hosts"]}

@@ -11,6 +11,7 @@ from study.data.loaders import LOADERS
 from study.data.samples import Can, samples_per_rank
 from study.experiment import identity
 from study.experiment.target import Target
+from study.machines import launchers
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,10 @@ class PlannedRun:
     def gpus(self) -> int:
         """Number of ranks, one per GPU (on machines without GPUs one per node or core)."""
         return self["gpus"]
+
+    def processes_on(self, machine: dict[str, Any]) -> int:
+        """The number of processes that the launcher of a machine starts for the run, each in a rank's place."""
+        return launchers.started(self["strategy"], self.gpus, self["servers"], machine)
 
     @property
     def trained_ranks(self) -> int:

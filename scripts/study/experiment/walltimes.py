@@ -59,24 +59,24 @@ class Limits:
         return Timed(1, self._machine["time_limit_s"])
 
     def _limit(self, run: PlannedRun) -> Limit:
-        machine = self._machine
-        by_machine = Limit(run.gpus, machine["time_limit_s"])
+        machine, number = self._machine, run.processes_on(self._machine)
+        by_machine = Limit(number, machine["time_limit_s"])
         if "scheduler" not in machine:  # there is no walltime to ask for
             return by_machine
         if run.walltime_minutes:
-            return Limit(run.gpus, walltime.limit_s(run.walltime_minutes), GRID)
+            return Limit(number, walltime.limit_s(run.walltime_minutes), GRID)
         took_s, too_short = self._finished(run)
         known_s, source = (took_s, REPEATS) if took_s else (published_times.runtime_s(run, machine), PUBLISHED)
         if known_s is None:
             return by_machine
-        limit_s = estimated_s(known_s, run.gpus, machine)
+        limit_s = estimated_s(known_s, number, machine)
         if limit_s is None:
             return dataclasses.replace(by_machine, known_s=known_s)
         if too_short:
-            longest_s = walltime.longest_s(_job(run.gpus, limit_s, machine) or 1, machine)
+            longest_s = walltime.longest_s(_job(number, limit_s, machine) or 1, machine)
             more_s = machine["time_limit_s"] if machine["time_limit_s"] > limit_s else min(longest_s, 2 * limit_s)
             return dataclasses.replace(by_machine, limit_s=more_s, known_s=known_s)
-        return Limit(run.gpus, limit_s, source, known_s)
+        return Limit(number, limit_s, source, known_s)
 
     def _finished(self, run: PlannedRun) -> tuple[float | None, bool]:
         """(longest time (s) of a finished repeat, whether a repeat reached its limit)."""

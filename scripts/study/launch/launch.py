@@ -22,7 +22,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import telemetry
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
-from study.machines import host_check, laboratory, launchers, machine_lock, queues, remote
+from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
 from study.training.ensemble import results
@@ -149,6 +149,7 @@ def _launch(
     program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
+    by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
     code = code_version.training_code(run.benchmark["name"])
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
@@ -172,7 +173,9 @@ def _launch(
     before = _calibrate(number) if calibrated else None
     with telemetry.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
         began_monotonic_ns = time.monotonic_ns()
-        ended = supervision.execute(line, of_ranks, folder / run_directory.LOG, [lock, *place.descriptors], limits)
+        ended = supervision.execute(
+            line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits
+        )
     _refuse_unanswered(run, folder, ended.last_lines)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
@@ -187,7 +190,8 @@ def _launch(
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
-    _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns)
+    lost = 0 if by_rank and why is None else processes.workers_lost(folder)
+    _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns, lost)
 
 
 def _are_ranks_here(run: RunDefinition) -> bool:
@@ -274,11 +278,17 @@ def _outlast_guards(stall_limit_s: float) -> None:
 def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: list[str]) -> list[str]:
     """The command line that starts the run's processes: the machine's launcher, or ours for TensorFlow's strategies."""
     strategy = roles.strategy_of(run)
-    if strategy == roles.HOROVOD:
-        return launchers.command(run.ranks, machine, program)
+    if strategy == process_roles.HOROVOD or _is_by_rank(run):
+        number = launchers.started(strategy, run.ranks, run["servers"], machine)
+        return launchers.command(number, machine, program, ends_together=_is_by_rank(run))
     where = spots.as_text(_spots(run, machine["links"]))
     numbers = [str(run.ranks), str(run["servers"])]
     return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, where, str(folder), *program]
+
+
+def _is_by_rank(run: RunDefinition) -> bool:
+    """Whether the machine's launcher starts the processes of one of TensorFlow's strategies, equal ones."""
+    return roles.strategy_of(run) != process_roles.HOROVOD and not launchers.of(run.machine).on_own_hosts
 
 
 def _spots(run: RunDefinition, links: Links | None) -> list[spots.Spot]:
@@ -316,14 +326,15 @@ def _write_outcome(
     begun_ns: int,
     ended_ns: int,
     begun_monotonic_ns: int | None = None,
+    workers_lost: int | None = None,
 ) -> None:
-    """Write ``outcome.json``, the last of a run's files. why: its failure, or None."""
+    """Write ``outcome.json``, the last of a run's files. why: its failure, or None. workers_lost: None if not known."""
     write_sealed(
         folder / "outcome.json",
         {
             "status": "failed" if why else "ok",
             "failure": why,
-            "workers_lost": processes.workers_lost(folder),
+            "workers_lost": workers_lost,
             "exit_code": exit_code,
             "started_wall_ns": begun_ns,
             "started_monotonic_ns": begun_monotonic_ns,

@@ -21,7 +21,8 @@ from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.launch.spots import HERE, Process, Spot, held
-from study.training.roles import CHIEF, CHIEF_ENDED, SERVER, WORKER, Place, Role
+from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
+from study.training.roles import CHIEF_ENDED, Place
 
 FILE = "processes.json"  # in the run's directory
 GRACE_S = 5.0
@@ -41,10 +42,11 @@ def run_all(roles: list[Role], folder: Path, program: list[str], spots: list[Spo
         addresses = [f"{spot.address}:{port}" for spot, port in zip(spots, ports[:-1], strict=True)]
         # No TCP on one host: then the channel's bytes are none of the run's.
         channel = f"study-{secrets.token_hex(8)}" if set(spots) == {HERE} else f"{spots[0].address}:{ports[-1]}"
-        key = secrets.token_hex(16)
+        key, hosts = secrets.token_hex(16), tuple(spot.host or spot.address for spot in spots)
         try:
             for number, spot in enumerate(spots):
-                process = spot.start(program, Place(number, len(roles), channel, key).variables(roles, addresses))
+                place = Place(number, len(roles), channel, key, hosts)
+                process = spot.start(program, place.variables(roles, addresses))
                 started.append(process)
                 copies += [
                     _copied(cast(IO[str], process.popen.stdout), sys.stdout, f"[{number}]<stdout>:"),

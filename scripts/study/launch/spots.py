@@ -15,8 +15,7 @@ from dataclasses import astuple, dataclass
 from typing import IO, cast
 
 from study.core.errors import StudyError
-from study.launch import held_ports
-from study.machines import remote
+from study.machines import held_ports, remote
 
 ALONE = [sys.executable, "-I", "-S"]  # before a program that imports the standard library only
 

@@ -12,7 +12,7 @@ from study.core import environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.core.registry import Registry
-from study.machines import hosts, remote
+from study.machines import hosts, process_roles, remote
 from study.machines.hosts import Links
 
 HOROVODRUN = str(SCRIPTS / "horovodrun.py")
@@ -33,6 +33,9 @@ class Launcher(ABC):
     places_itself = False  # whether several in one batch job use different nodes
     unanswered: re.Pattern[str] | None = None  # what it says if the batch system did not let it start the ranks
     in_part: re.Pattern[str] | None = None  # what it says if it could not start all ranks, and ended the others
+    # The variables, one of which tells a process its rank; of launchers that start ranks on a job's nodes.
+    rank_variables: tuple[str, ...] = ()
+    ends_together: tuple[str, ...] = ()  # options with which it ends all ranks if one fails, as others do without
 
     @abstractmethod
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
@@ -76,16 +79,15 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     )
 
 
-def strategy_refusal(strategy: str, machine: dict[str, Any]) -> str | None:
-    """The reason why a machine cannot start the processes of one of TensorFlow's strategies, or None."""
-    if strategy == "horovod":
-        return None
-    if "scheduler" in machine:
-        return (
-            f"{machine['name']} starts runs through {machine['scheduler']}, whose launcher knows ranks only, no chief "
-            "and no servers; use a machine without scheduler, or leave these points out"
-        )
-    return None
+def started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) -> int:
+    """The number of processes that the machine's launcher starts for a run, each in a rank's place on its node.
+
+    On own hosts they are the ranks: a chief and servers are started beside them. Elsewhere all have their roles by
+    rank, see `process_roles.by_rank`.
+    """
+    if of(machine).on_own_hosts:
+        return ranks
+    return len(process_roles.by_rank(strategy, ranks, servers, machine["ranks_per_node"]))
 
 
 def _own() -> list[str]:
@@ -98,8 +100,10 @@ def is_installed(program: str) -> bool:
     return shutil.which(program, path=environment.search_path()) is not None
 
 
-def command(ranks: int, machine: dict[str, Any], program: list[str]) -> list[str]:
+def command(ranks: int, machine: dict[str, Any], program: list[str], ends_together: bool = False) -> list[str]:
     """The full command line that starts ``program`` on ``ranks`` ranks.
+
+    ends_together: whether the launcher must end all ranks if one fails; MPI does so by itself.
 
     Raises:
         StudyError: the launcher is not installed.
@@ -107,7 +111,8 @@ def command(ranks: int, machine: dict[str, Any], program: list[str]) -> list[str
     launcher = machine["launcher"]
     if not is_installed(launcher):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
-    return [*of(machine).line(ranks, machine), *program]
+    options = of(machine).ends_together if ends_together else ()
+    return [*of(machine).line(ranks, machine), *options, *program]
 
 
 def onto_a_node(machine: dict[str, Any]) -> str:
@@ -161,6 +166,7 @@ class Jsrun(Launcher):
 
     from_a_service_node = True
     places_itself = True
+    rank_variables = ("JSM_NAMESPACE_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """A resource set has the GPU and the cores of its rank."""
@@ -177,6 +183,7 @@ class Aprun(Launcher):
 
     from_a_service_node = True
     places_itself = True
+    rank_variables = ("ALPS_APP_PE",)
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """One thread per core, as many cores as the rank has."""
@@ -198,6 +205,8 @@ class Srun(Launcher):
     )
 
     in_part = re.compile(r"^srun: error: Application launch failed")  # a node is gone
+    rank_variables = ("SLURM_PROCID",)
+    ends_together = ("--kill-on-bad-exit=1",)
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """The whole environment is exported, which is Slurm's default unless a site changed it."""
@@ -212,6 +221,9 @@ class Srun(Launcher):
 @LAUNCHERS.register("mpiexec")
 class Mpiexec(Launcher):
     """PBS Pro with Cray's PALS; several at once would use the same nodes."""
+
+    # PALS', MPICH's, Open MPI's
+    rank_variables = ("PALS_RANKID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """One process per rank, bound to as many cores as the rank has."""

@@ -31,6 +31,7 @@ def load(name: str) -> dict[str, Any]:
         _check_memory_mode(content)
         _check_power_model(content.get("power_model"))
         _check_environment(content.get("environment", {}))
+        _check_interface(content)
         _check_idle(content, _own_keys(name))
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
@@ -90,6 +91,16 @@ def _check_environment(environment: dict[str, str]) -> None:
 def _own_keys(name: str) -> set[str]:
     """The keys of a machine's own file, without those of its base."""
     return set(checked.load(configuration.files("machines")[name], {"type": "object"}))
+
+
+def _check_interface(content: dict[str, Any]) -> None:
+    """Refuse an interface that nothing uses, or that is of hosts which the batch system chooses."""
+    if "interface" not in content or "hosts" in content:
+        return
+    if "scheduler" not in content:
+        raise StudyError("interface: has no effect without hosts and without a scheduler; add hosts, or leave it out")
+    if isinstance(content["interface"], dict):
+        raise StudyError("interface: the batch system chooses the hosts; give one name, which all of them have")
 
 
 def _check_idle(content: dict[str, Any], own: set[str]) -> None:

@@ -17,7 +17,10 @@ from study.machines import launchers, walltime
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """A run or a loading measurement, as far as its batch job is concerned: its ranks, and its time limit (s)."""
+    """A run or a loading measurement, as far as its batch job is concerned.
+
+    ranks: that the launcher starts, see `study.machines.launchers.started`. limit_s: its time limit (s).
+    """
 
     ranks: int
     limit_s: float

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -117,7 +117,13 @@ class Benchmark(ABC):
         """For each of ``scaled_files`` its `feature_scaling.Scaler`, fitted on ``tables``, {file: `Table`}."""
         return {}
 
-    def open(self, files: Mapping[str, Mapping[str, str]], loader: str, threads: int) -> dict[str, Any]:
+    def open(
+        self,
+        files: Mapping[str, Mapping[str, str]],
+        loader: str,
+        threads: int,
+        loaded: Collection[str] | None = None,
+    ) -> dict[str, Any]:
         """The samples of each file, of a benchmark whose ``kind`` is images; see `study.models.images`."""
         raise TypeError(f"{type(self).__module__} loads tables")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,13 +68,20 @@ class ImageBenchmark(base.Benchmark):
         split = self.spec["files"][file]["split"]
         return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks()
 
-    def open(self, files: Mapping[str, Mapping[str, str]], loader: str, threads: int) -> dict[str, Images]:
+    def open(
+        self,
+        files: Mapping[str, Mapping[str, str]],
+        loader: str,
+        threads: int,
+        loaded: Collection[str] | None = None,
+    ) -> dict[str, Images]:
         """The images of each file, {file: `Images`}; pixels of the loader ``memory`` are read now, others in training.
 
         Args:
             files: {file: {"path", "sidecar"}}.
             loader: the format, a name in `study.data.images.formats.FORMATS`.
             threads: that read and decode at once, the rank's cores.
+            loaded: those whose pixels are read now, None for all; others when they are used.
 
         Raises:
             StudyError: a file is not the one that was converted, or two have other classes.
@@ -87,7 +94,8 @@ class ImageBenchmark(base.Benchmark):
             names[file] = described["class_names"]
             images = open_format(loader, Path(paths["path"]), described["shape"][0], model["classes"])
             found[file] = Images(Reader(images), shape, threads)
-            found[file].load()
+            if loaded is None or file in loaded:
+                found[file].load()
         (first, *others) = names
         for other in others:
             if names[other] != names[first]:

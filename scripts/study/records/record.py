@@ -25,6 +25,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
 from study.machines import launchers
+from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
 from study.training import placement, roles
 from study.training.ensemble import results
@@ -541,6 +542,7 @@ def _oversubscribed(
         for host in hosts:
             processes_at[host["boot_id"]] += on[host["name"]]
         return any(processes_at[host["boot_id"]] * cores > worth(host) for host in hosts)
-    others = 1 + run["servers"] if roles.strategy_of(run) == roles.PARAMETER_SERVER else 0
+    has_others = roles.strategy_of(run) == PARAMETER_SERVER and launchers.of(run.machine).on_own_hosts
+    others = 1 + run["servers"] if has_others else 0  # elsewhere each process has a rank's place
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
     return ranks * cores > worth(provenance["host"])

@@ -14,12 +14,13 @@ from study.data.randomness import EpochOrder, OrdersByRank
 from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
+from study.machines.process_roles import HOROVOD, PARAMETER_SERVER
 from study.models.base import Data
 from study.training import checkpoints, custom_loop, endless, learning_rate, metric_names, model_state, own_models
 from study.training.communicator import Communicator
 from study.training.divergence import Divergence
 from study.training.emulated_ranks import EmulatedRanks
-from study.training.roles import HOROVOD, PARAMETER_SERVER, strategy_of
+from study.training.roles import strategy_of
 from study.training.step_measures import StepMeasures
 from study.training.twin import Twin
 

@@ -12,7 +12,6 @@ from study.experiment.definition import RunDefinition
 from study.instruments.traffic import Traffic
 from study.training.channel import Channel
 from study.training.communicator import Members
-from study.training.placement import hosts_of, local_ranks
 from study.training.roles import Place
 
 
@@ -33,8 +32,8 @@ class MultiWorkerMirrored:
 
         self._channel = Channel(Place.own())
         self.rank, self.size = self._channel.place.number, self._channel.place.size
-        self.local_rank, on = local_ranks(run)[self.rank], hosts_of(run)
-        self.local_size = on.count(on[self.rank])
+        place = self._channel.place
+        self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
         self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
         pin_device(run, self.local_rank)
         kind = tf.distribute.experimental.CommunicationImplementation

@@ -13,8 +13,9 @@ import numpy as np
 from study.core.errors import StudyError
 from study.data.samples import Can, SampleSource, batches
 from study.experiment.definition import RunDefinition
+from study.machines.process_roles import HOROVOD
 from study.training import own_models
-from study.training.roles import HOROVOD, strategy_of
+from study.training.roles import strategy_of
 
 # TensorFlow's operations that draw from a state of their own; the stateless ones take a seed.
 RANDOM = ("Random", "Multinomial", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal", "Rng")

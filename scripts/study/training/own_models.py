@@ -14,9 +14,10 @@ import numpy as np
 
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
+from study.machines.process_roles import HOROVOD, MIRRORED
 from study.models.base import Benchmark
 from study.training import precision
-from study.training.roles import HOROVOD, MIRRORED, strategy_of
+from study.training.roles import strategy_of
 
 LOOPS = ("fit", "evaluate", "make_train_function", "make_test_function")  # which this project's loops replace
 STEPS = {"train_step": "a train_step", "compute_loss": "a compute_loss"}  # which strategies do not scale

@@ -1,6 +1,7 @@
 """A parameter server through TensorFlow's ParameterServerStrategy: a chief, workers, and servers with the weights.
 
-The chief loads the data, sends each worker its samples and the steps that it is to make, and evaluates. A worker reads
+The chief sends each worker the steps that it is to make, and evaluates. It loads tables and sends each worker their
+samples; images are read by each worker itself, see `study.training.shards`. A worker reads
 the weights from the servers, computes a step's gradients, and sends them to the servers, which apply them at once:
 training is asynchronous. TensorFlow's guide:
 https://www.tensorflow.org/tutorials/distribute/parameter_server_training
@@ -9,6 +10,7 @@ https://www.tensorflow.org/tutorials/distribute/parameter_server_training
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -21,15 +23,16 @@ import numpy as np
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
+from study.instruments.io_counters import SharedReads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.traffic import Traffic
-from study.training import endless
+from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
+from study.training import endless, roles, shards
 from study.training.channel import Channel
 from study.training.communicator import Members
-from study.training.placement import hosts_of, local_ranks
-from study.training.roles import CHIEF, CHIEF_ENDED, JOBS, PARAMETER_SERVER, SERVER, WORKER, Place, Role, roles
+from study.training.roles import BY_RANK, CHIEF_ENDED, JOBS, Place
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
 COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
@@ -37,7 +40,7 @@ COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
 
 def own_role(run: RunDefinition) -> Role:
     """The role of this process."""
-    return roles(PARAMETER_SERVER, run.ranks, run["servers"])[Place.own().number]
+    return roles.of_run(run)[Place.own().number]
 
 
 class Chief:
@@ -46,7 +49,7 @@ class Chief:
     ``size`` is the number of workers. ``rank`` is 0, as a process; it has no samples of its own.
     """
 
-    rank = local_rank = 0
+    rank = 0
     own_threads: frozenset[int] = frozenset()
     sends_sparse = False
 
@@ -56,13 +59,14 @@ class Chief:
 
         from study.training.rank import pin_device
 
+        place = Place.own()
+        self._place, self.local_rank = place, place.number_on_host(place.number)
         pin_device(run, self.local_rank)
-        self._run = run
-        self._roles = roles(PARAMETER_SERVER, run.ranks, run["servers"])
+        self._roles = roles.of_run(run)
         self.size = self.local_size = run.ranks
         self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
-        self.channel = Channel(Place.own())
-        self._traffic = ClusterTraffic(self.channel)
+        self.channel = Channel(place)
+        self._traffic = ClusterTraffic(self.channel, self._roles)
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(run))
 
@@ -106,12 +110,13 @@ class Chief:
     def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """(one entry per worker, one per process), each as ``mine`` is; a lost process has no entry."""
         answers = {0: mine | {"final_weights_crc32": None}, **self.channel.ask(FINISH)}
+        _require_all(self.channel, self._roles)
         processes = [
             {"process": number, "role": role.kind, "index": role.index} | answers[number] | self._traffic.mean(number)
             for number, role in enumerate(self._roles)
             if number in answers
         ]
-        local = local_ranks(self._run)
+        local = self._place.local_ranks(self._roles)
         ranks = [
             each | {"rank": each["index"], "local_rank": local[each["index"]], "final_weights_crc32": None}
             for each in processes
@@ -126,13 +131,15 @@ class Chief:
 class ClusterTraffic:
     """As `study.instruments.traffic.Traffic`, of all processes of the run; used by the chief."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel, self._own = channel, Traffic(channel.sockets())
+    def __init__(self, channel: Channel, processes: list[Role]) -> None:
+        """processes: of the run, in the order of their numbers."""
+        self._channel, self._own, self._processes = channel, Traffic(channel.sockets()), processes
         self._epochs: list[dict[int, dict[str, float | None]]] = []
 
     def begin(self) -> None:
         """All processes remember their counters; no step is under way."""
         self._channel.ask(BEGIN)
+        _require_all(self._channel, self._processes)
         self._own.begin()
 
     def end(self) -> dict[str, float | None]:
@@ -152,6 +159,13 @@ class ClusterTraffic:
         return found
 
 
+def _require_all(channel: Channel, processes: list[Role]) -> None:
+    """Raise `StudyError` if a process has ended, where no launch of ours goes on without it and tells of it."""
+    if channel.lost and BY_RANK in os.environ:
+        number = min(channel.lost)
+        raise StudyError(f"another worker has ended: {processes[number]} (process {number})")
+
+
 def _partitioner(run: RunDefinition) -> Any:
     """How variables are split over the servers; None places them whole, in turn."""
     import tensorflow as tf
@@ -169,11 +183,11 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
     if heartbeat:
         heartbeat.phases = phases
         heartbeat.busy_phases |= {"train"}  # it does not know steps; while it waits it is idle
-    gpu = _start_server(run, role)
-    with telemetry.sampled(run.machine, Path(folder) / "ranks", _Sampling.of(run, place)):
+    gpu = _start_server(run, role, place)
+    with telemetry.sampled(run.machine, Path(folder) / "ranks", _Sampling.of(place)):
         channel = Channel(place)
         phases.edge("startup", "end")
-        _answer(channel, phases, gpu)
+        _answer(run, role, channel, phases, gpu)
 
 
 @dataclass(frozen=True)
@@ -184,28 +198,39 @@ class _Sampling:
     local_rank: int
 
     @classmethod
-    def of(cls, run: RunDefinition, place: Place) -> _Sampling:
-        on = hosts_of(run)
-        return cls(place.number, on[: place.number].count(on[place.number]))
+    def of(cls, place: Place) -> _Sampling:
+        return cls(place.number, place.number_on_host(place.number))
 
 
-def _answer(channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
+def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
     """Do what the chief asks, until it has ended."""
-    traffic = Traffic(channel.sockets())
+    traffic, reads, opened = Traffic(channel.sockets()), SharedReads(), None
+    epoch = contextlib.ExitStack()
     try:
         while (question := channel.asked()) != FINISH:
-            phases.edge("train", question)  # the steps of an epoch; repetitions add up
-            if question == BEGIN:
-                traffic.begin()
-            channel.answer(traffic.end() if question == END else None)
+            if question == shards.OPEN:
+                with phases("load"):
+                    opened = shards.Shards(run, reads) if role.kind == WORKER else None
+                channel.answer(opened.readers if opened else None)
+            elif question == shards.UNREADABLE:
+                channel.answer(opened.unreadable() if opened else None)
+            else:
+                phases.edge("train", question)  # the steps of an epoch; repetitions add up
+                if question == BEGIN:
+                    epoch.enter_context(reads.counted())
+                    traffic.begin()
+                else:
+                    epoch.close()
+                channel.answer(traffic.end() if question == END else None)
     except (EOFError, OSError):  # the launcher tells how the chief ended
         sys.exit(CHIEF_ENDED)
-    channel.answer({"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()})
+    own = {"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()}
+    channel.answer(own | (reads.as_mb() if opened and opened.readers else {}))
     with contextlib.suppress(EOFError, OSError):
         channel.asked()  # until the chief has ended: TensorFlow there still releases what it has here
 
 
-def _start_server(run: RunDefinition, role: Role) -> str | None:
+def _start_server(run: RunDefinition, role: Role, place: Place) -> str | None:
     """TensorFlow's server of this process; returns the UUID of a worker's GPU."""
     import tensorflow as tf
 
@@ -216,7 +241,7 @@ def _start_server(run: RunDefinition, role: Role) -> str | None:
     if role.kind == SERVER:
         tf.config.set_visible_devices([], "GPU")
     else:
-        gpu = pin_device(run, role.index)
+        gpu = pin_device(run, place.local_ranks(roles.of_run(run))[role.index])
         endless.leave_number(role.index)
     # With fewer threads than workers, steps that wait for one another block a server (TensorFlow's guide).
     config = tf.compat.v1.ConfigProto(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from study.machines import hosts
-from study.training.roles import PARAMETER_SERVER, strategy_of
+from study.machines.process_roles import PARAMETER_SERVER
+from study.training.roles import strategy_of
 
 
 def hosts_of(run: Any) -> list[str]:
@@ -18,9 +19,3 @@ def hosts_of(run: Any) -> list[str]:
     if strategy_of(run) != PARAMETER_SERVER:
         return workers
     return [workers[0], *workers, *hosts.of_servers(run["servers"], placed)]
-
-
-def local_ranks(run: Any) -> list[int]:
-    """The number of each worker among those on its host."""
-    placed = run.machine.get("hosts") or [["localhost", run.ranks]]
-    return [number for _, ranks in placed for number in range(ranks)]

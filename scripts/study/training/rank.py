@@ -29,6 +29,7 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
 from study.instruments.power.gpus import visible
+from study.machines.process_roles import PARAMETER_SERVER
 from study.training import (
     allreduce_sweep,
     binding,
@@ -42,12 +43,14 @@ from study.training import (
     metric_names,
     own_models,
     precision,
+    shards,
     staging,
 )
 from study.training.communicator import Communicator, Members
 from study.training.ensemble import members, results
 from study.training.job import Job
-from study.training.roles import PARAMETER_SERVER, strategy_of
+from study.training.parameter_server import Chief
+from study.training.roles import strategy_of
 from study.training.twin import Twin
 
 # Of metrics.json, and the columns of history.csv that they are.
@@ -136,6 +139,7 @@ def _train(
     with phases("load"):
         for _ in range(1 + _straggler_loads(run, communicator)):
             tables = _loaded(run, communicator, benchmark, phases, reads, staged)
+        readers = shards.opened(communicator.channel) if isinstance(communicator, Chief) else {}
     rows = {file: len(each.matrix) if benchmark.kind == "tables" else len(each) for file, each in tables.items()}
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
@@ -143,6 +147,8 @@ def _train(
         data.train = data.train.augmented(
             run.parameters.get("augmentation", "light"), learning_rate.first_collapsed_epoch(run)
         )
+        if isinstance(communicator, Chief):
+            data.train = shards.read_by_workers(data.train, readers, communicator.channel)
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)
@@ -231,7 +237,9 @@ def _loaded(
     if benchmark.kind == "tables":
         return staging.tables(run, communicator, phases, reads, staged)
     with reads.counted():
-        images = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"])
+        # Under a parameter server the workers read those of training.
+        own = None if strategy_of(run) != PARAMETER_SERVER else run.data.keys() - shards.trained(run)
+        images = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"], loaded=own)
     for each in images.values():
         for path in each.mapped_files:
             reads.mapped(path)

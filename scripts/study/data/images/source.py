@@ -39,7 +39,13 @@ class Shape:
 
 
 class Reader:
-    """Reads from one format; keeps the error that TensorFlow would wrap into one of its own."""
+    """Reads from one format; keeps the error that TensorFlow would wrap into one of its own.
+
+    remote: the name of a reader that is registered with TensorFlow where the samples are used, if that is in another
+    process; None for this object itself.
+    """
+
+    remote: str | None = None
 
     def __init__(self, images: Format) -> None:
         self.images = images
@@ -119,6 +125,31 @@ class Images(SampleSource):
         order = np.arange(len(self.reader.images.index["label"])) if self.order is None else self.order
         return replace(self, order=order[chosen])
 
+    def read_by(self, reader: Reader) -> Images:
+        """The same images, read by another reader of their format."""
+        return replace(self, reader=reader)
+
+    def reading(self) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
+        """(a function from positions in the file to what is read there, TensorFlow's type of that).
+
+        Encoded images, or pixels of a format in memory.
+        """
+        import tensorflow as tf
+
+        if not self.reader.images.has_pixels:
+            return self.reader.read, tf.string
+        self.load()
+        return lambda positions: self._pixels[0][positions], tf.uint8
+
+    def _read(self, positions: Any) -> Any:
+        """What is read at these positions, by this process or by the one in which TensorFlow runs it; a tensor."""
+        import tensorflow as tf
+
+        if self.reader.remote is None:
+            return tf.numpy_function(self.reader.read, [positions], tf.string)
+        kind = tf.uint8 if self.reader.images.has_pixels else tf.string
+        return tf.raw_ops.PyFunc(input=[positions], token=self.reader.remote, Tout=[kind])[0]
+
     def cached(self) -> Images:
         """The same images, each of which is read and decoded once; random changes are made anew."""
         return replace(self, caches=True)
@@ -193,7 +224,7 @@ class Images(SampleSource):
         """The encoded images at these positions, a string tensor."""
         import tensorflow as tf
 
-        records = tf.ensure_shape(tf.numpy_function(self.reader.read, [positions], tf.string), (None,))
+        records = tf.ensure_shape(self._read(positions), (None,))
         return self.reader.images.encoded(records)
 
     def stored(self) -> Callable[[Any], Any]:
@@ -201,6 +232,9 @@ class Images(SampleSource):
         import tensorflow as tf
 
         shape, images = self.target, self.reader.images
+        if images.has_pixels and self.reader.remote is not None:
+            whole = (None, shape.resize, shape.resize, shape.channels)
+            return lambda positions: tf.ensure_shape(self._read(positions), whole)
         if images.has_pixels:
             self.load()
             pixels = tensor(self._pixels[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.data.images.formats import FORMATS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.input import BROADCASTS
@@ -41,6 +40,7 @@ HOROVOD_ONLY = {
     "shuffle_buffer_samples": "a strategy has an input of its own",
     "binding": "a strategy has other processes than ranks",
 }
+MOST_SENT = (1 << 31) - (1 << 20)  # bytes of an array in a message of TensorFlow's servers (gRPC), less its frame
 NOT_WITH_SERVERS = {
     "warmup_epochs": "the learning rate cannot be set before each step, which a worker makes when it can",
     "learning_rate_decay": "the learning rate cannot be set before each step, which a worker makes when it can",
@@ -66,9 +66,24 @@ def _strategy(run: PlannedRun) -> str | None:
         return f"{strategy} needs input_pipeline: tf_data and samples at any position"
     if strategy == "parameter_server" and run.keeps_lines:
         return f"the chief sends each worker its samples: loader: {run['loader']} cannot; use another loader"
-    if strategy == "parameter_server" and run.kind == "images" and not FORMATS[run["loader"]].has_pixels:
-        return f"the chief sends each worker its images, decoded: {run['loader']} cannot; use loader: memory"
-    return None
+    return _too_large_to_send(run) if strategy == "parameter_server" else None
+
+
+def _too_large_to_send(run: PlannedRun) -> str | None:
+    """The reason why the chief cannot send a worker the samples of tables, which go in one message; None if it can.
+
+    Samples that are joined from several tables are larger than what is sent.
+    """
+    shape = run.dataset.shape
+    if run.kind != "tables" or shape is None or Can.IN_MEMORY not in run.source_can:
+        return None
+    size = 4 * shape["train_samples"] * shape["features"]  # float32
+    if size <= MOST_SENT:
+        return None
+    return (
+        f"the chief sends each worker all training samples in one message, {size / 1e9:.1f} GB of at most "
+        f"{MOST_SENT / 1e9:.1f} GB; use horovod or multi_worker_mirrored"
+    )
 
 
 def _servers(run: PlannedRun) -> str | None:
