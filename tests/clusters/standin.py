@@ -134,8 +134,12 @@ def in_a_job(command):
     return job(number)
 
 
-def start_ranks(ranks, program):
-    """Become Horovod's own launcher, which starts real ranks on this machine."""
+def start_ranks(ranks, program, variable):
+    """Become Horovod's own launcher, which starts real ranks on this machine.
+
+    variable: by which the real launcher tells a process its rank.
+    """
+    told = ["sh", "-c", f'export {variable}="$HOROVOD_RANK"; exec "$@"', "sh"]
     line = [
         "env",
         "-u",
@@ -147,6 +151,7 @@ def start_ranks(ranks, program):
         str(ranks),
         "-H",
         f"localhost:{ranks}",
+        *told,
         *program,
     ]
     os.execvp(line[0], line)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -28,6 +29,15 @@ ONE_OF_EACH = (
     ONE_RUN.replace("[scaling]", "[scaling, icpp2019_table3]")
     + "loading:\n  - {benchmark: nt3, loader: [read_csv, npy], repeats: 1}\n"
 )
+STRATEGIES = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
+tables: [scaling, strategies]
+"""
 SITES = {"lsf": ("summit", "summit"), "cobalt": ("theta", "theta_debug"), "pbs": ("pbs", "polaris")}
 
 
@@ -144,6 +154,40 @@ def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
         assert provenance["launch_line"][0] == launcher
     again = there.snakemake("each")
     assert "Nothing to be done" in again.stdout + again.stderr
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "settings"),
+    [("lsf", {}), ("cobalt", {}), ("pbs", {}), ("pbs", {"STANDIN_OPEN_MPI": shutil.which("mpiexec")})],
+    ids=["jsrun", "aprun", "mpiexec", "mpiexec of Open MPI"],
+)
+def test_strategies_have_their_roles_by_rank(site, scheduler, settings):
+    """The runs end with the weights that they have from this project's own launcher."""
+    if None in settings.values():
+        pytest.skip("mpiexec is not installed")
+    there = site(scheduler, **settings)
+    there.project.add_study("strategies_test", STRATEGIES)
+    there.project.snakemake(study="strategies_test")
+    local = strategies_of(pd.read_csv(there.project.made / "runs.csv"))
+    done = there.snakemake("strategies_test", "--jobs", "1")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = there.runs()
+    assert set(runs.status) == {"ok"}, runs.failure_message.tolist()
+    assert strategies_of(runs) == local
+    a_node = {"lsf": 6, "cobalt": 1, "pbs": 4}[scheduler]  # chief and server have nodes of their own
+    nodes = runs.set_index("strategy").nodes
+    assert nodes["parameter_server"] == -(-2 // a_node) + 1
+    assert nodes["multi_worker_mirrored"] == -(-2 // a_node)
+
+
+def strategies_of(runs):
+    """What tells the weights of the runs of `STRATEGIES`: a checksum, or the loss where servers have them."""
+    by_strategy = runs.set_index("strategy")
+    assert by_strategy.loc["multi_worker_mirrored"].ranks_agree
+    return (
+        int(by_strategy.loc["multi_worker_mirrored"].final_weights_crc32),
+        pytest.approx(by_strategy.loc["parameter_server"].test_loss, rel=1e-6),
+    )
 
 
 def test_without_an_account_nothing_is_submitted(site):

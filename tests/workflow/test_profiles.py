@@ -33,6 +33,15 @@ def test_summit_plans_its_paper(clone):
     assert re.search(r"^train +588$", told, re.M)
 
 
+def test_summitdev_plans_all_runs_of_its_paper(clone):
+    """Only the storages and the batch command, which are not here, are named; no run."""
+    told = plan(clone, "--profile", "summitdev")
+    assert "Study han2019 on machine summitdev: 470 runs." in told
+    (refused,) = re.findall(r"This can be planned but not started here:\n((?: {4}.*\n)+)", told)
+    assert {line.split(": ")[1] for line in refused.splitlines()} <= {"storage", "bsub is not on PATH here"}
+    assert re.search(r"^train +470$", told, re.M)
+
+
 def test_the_command_line_goes_over_the_machine(clone):
     told = plan(clone, "--profile", "summit", "--config", "study=laptop")
     assert "Study laptop on machine summit: 69 runs." in told

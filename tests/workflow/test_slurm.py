@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import virtual_slurm
 from project import BIN, FOR_EVER, WAIT_S, has_mpi, wait_for
-from test_clusters import ONE_OF_EACH, ONE_RUN
+from test_clusters import ONE_OF_EACH, ONE_RUN, STRATEGIES, strategies_of
 
 MISSING = [*virtual_slurm.missing(), *(["mpirun"] if shutil.which("mpirun") is None else [])]
 pytestmark = [
@@ -103,6 +103,32 @@ def test_a_study_over_two_nodes(study):
         log = (study.results / record).with_name("train.log").read_text()
         assert "0: epoch 1/" in log, "srun says whose line it is"
     assert "Nothing to be done" in study("each")[1]
+
+
+def test_strategies_have_their_roles_by_rank(study):
+    """On nodes of one rank: two mirrored workers, and a chief, a server and a worker on three, then two workers."""
+    two = STRATEGIES.replace(
+        "tables", "  - {benchmark: nt3, scaling: weak, epochs: 3, gpus: 2, loader: npy, strategy: parameter_server, "
+        "servers: 1}\ntables"
+    )  # fmt: skip
+    study.project.add_study("strategies_test", STRATEGIES)
+    study.project.snakemake(study="strategies_test")
+    local = strategies_of(pd.read_csv(study.project.made / "runs.csv"))
+    study.project.add_study("strategies_test", two)
+    code, said = study("strategies_test", "--jobs", "1")
+    assert code == 0, said[-3000:]
+    runs = pd.read_csv(study.results / "studies" / "strategies_test" / "runs.csv")
+    assert set(runs.status) == {"ok"}, runs.failure_message.tolist()
+    assert strategies_of(runs[runs.epochs == 2]) == local
+    assert runs.set_index(["strategy", "gpus"]).nodes.to_dict() == {
+        ("multi_worker_mirrored", 2): 2, ("parameter_server", 1): 3, ("parameter_server", 2): 4,
+    }  # fmt: skip
+    assert (runs.workers_lost == 0).all()
+    (served,) = runs[runs.epochs == 3].record
+    record = json.loads((study.results / served).read_text())
+    assert [each["role"] for each in record["processes"]] == ["chief", "server", "worker", "worker"]
+    line = json.loads((study.results / served).with_name("provenance.json").read_text())["launch_line"]
+    assert line[:6] == ["srun", "--overlap", "--nodes", "4", "--ntasks", "4"]
 
 
 def test_a_run_over_its_time_limit_is_recorded(study):
