@@ -9,6 +9,7 @@ from examples import expand
 
 from study import plan
 from study.experiment import expansion
+from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study
 from study.machines import launchers, machine
@@ -152,9 +153,10 @@ def made(name, runs):
 
 
 def test_table_1_from_runs(ensembles):
-    """Four members on one machine; the time of one alone is that of its phase train."""
-    alone = {"ensemble": 1, "gpus": 1, "makespan_s": None, "train_s": [10.0, 12.0, 14.0]}
-    table = made("pittman2018_table1", ensembles(alone, {"makespan_s": [20.0, 24.0, 28.0]}))
+    """Four members on one machine. An ordinary run has another pipeline and is no member alone."""
+    alone = {"ensemble": 1, "gpus": 1, "members": "[{}]", "makespan_s": [10.0, 12.0, 14.0]}
+    ordinary = {"ensemble": 1, "gpus": 1, "train_s": [1.0, 1.0, 1.0]}
+    table = made("pittman2018_table1", ensembles(ordinary, alone, {"makespan_s": [20.0, 24.0, 28.0]}))
     rows = table.frame.set_index("ensemble")
     four = rows.loc[4]
     assert (four.mean_s, four.std_s, four.min_s, four.max_s) == (24, 4, 20, 28)
@@ -164,8 +166,15 @@ def test_table_1_from_runs(ensembles):
 
 
 ON_FOUR_RANKS = {"ensemble": 1, "gpus": 4, "train_s": [40.0, 40.4], "throughput_samples_per_s": 400.0}
-ON_ONE_RANK = {"ensemble": 1, "gpus": 1, "train_s": [5.0, 5.05], "throughput_samples_per_s": 100.0}
-JOBS = [ON_FOUR_RANKS, {"makespan_s": [10.0, 10.1]}, ON_ONE_RANK]
+ORDINARY = {"ensemble": 1, "gpus": 1, "train_s": [2.5, 2.6], "throughput_samples_per_s": 200.0}
+ON_ONE_RANK = {
+    "ensemble": 1,
+    "gpus": 1,
+    "members": "[{}]",
+    "makespan_s": [5.0, 5.05],
+    "throughput_samples_per_s": 100.0,
+}
+JOBS = [ON_FOUR_RANKS, {"makespan_s": [10.0, 10.1]}, ORDINARY, ON_ONE_RANK]
 
 
 def test_a_data_parallel_job_is_no_member_alone(ensembles):
@@ -179,7 +188,10 @@ def test_a_data_parallel_job_is_no_member_alone(ensembles):
 
 def test_one_member_of_several_ranks_is_a_member_alone(ensembles):
     several = {"member_ranks": 2}
-    alone, four = {**ON_ONE_RANK, **several, "gpus": 2}, {**several, "gpus": 8, "makespan_s": [15.0, 15.15]}
+    alone, four = (
+        {**ON_ONE_RANK, **several, "members": "none", "gpus": 2},
+        {**several, "gpus": 8, "makespan_s": [15.0, 15.15]},
+    )
     found = made("pittman2018_table1", ensembles(*JOBS, alone, four)).frame
     rows = found[(found["benchmark"] == "nt3") & (found["member_ranks"] == 2)].set_index("ensemble")
     assert rows["gpus"].to_dict() == {1: 2, 4: 8} and rows.loc[4].over_solo == pytest.approx(3)
@@ -308,6 +320,16 @@ def test_the_grids_of_the_paper():
     steps = {(run["benchmark"], run["dataset"]): run.samples_per_rank / run.batch_size_per_rank for run in study.runs}
     assert sorted(steps.values()) == [1000, 1000, 1000, 2000]
     assert max(run.gpus for run in study.runs) == 1000
+
+
+@pytest.mark.parametrize("name", ["pittman2018", "pittman2018_laptop"])
+def test_members_and_one_alone_have_one_pipeline(name):
+    """All runs of these studies are trained as ensembles; an ordinary run has no order that members share."""
+    study = expansion.load_study(name)
+    assert all(is_ensemble(run.parameters) for run in study.runs)
+    alone = [run for run in study.runs if run["ensemble"] == 1 and run["measure"] == "train"]
+    assert {run["members"] for run in alone} == {"[{}]"}
+    assert len(alone) == {"pittman2018": 50, "pittman2018_laptop": 3}[name]
 
 
 @pytest.mark.parametrize("name", ["pittman2018", "pittman2018_laptop"])

@@ -240,7 +240,8 @@ declare(
         "ensemble",
         Count(1, 10_000),
         "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
-        "same order. 1: an ordinary run. More than one of one rank each need learning_rate_scaling: none.",
+        "same order. 1: an ordinary run, unless members names a list of one entry. More than one of one rank each need "
+        "learning_rate_scaling: none.",
         default=1,
         unit="members",
         papers={"icpp2019": 1, "sc18": 1, "han2019": 1},

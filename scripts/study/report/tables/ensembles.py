@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.experiment.ensemble import ALONE
 from study.experiment.parameters.registry import observed_by
 from study.experiment.study import Study
 
@@ -17,6 +18,14 @@ NEEDS = "runs of an ensemble (ensemble above 1)"
 def gives_rates(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives times or rates: it is observed by no other key."""
     return set(observed_by(run)) <= set(RATES)
+
+
+def is_of_members(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives times or rates of members, one or many.
+
+    An ordinary run, whose ensemble is 1 too, has another input pipeline than members have.
+    """
+    return gives_rates(run) and any(run[name] != value for name, value in ALONE.items())
 
 
 def has_ensembles(study: Study) -> bool:

@@ -14,7 +14,7 @@ from study.experiment.study import Study
 from study.report.papers.claims import OPTIONAL, Side, recomputed, remarks
 from study.report.papers.pittman2018.published import networks, number
 from study.report.papers.pittman2018.workload import PAPER, workload_difference
-from study.report.tables.ensembles import NEEDS, gives_rates, has_ensembles
+from study.report.tables.ensembles import NEEDS, gives_rates, has_ensembles, is_of_members
 from study.report.tables.layout import Table
 from study.report.tables.summary import NOT_STATED, notes
 
@@ -32,6 +32,11 @@ def of_the_paper(run: Any) -> bool:
     return gives_rates(run) and run["benchmark"] in networks()
 
 
+def of_its_members(run: Any) -> bool:
+    """The same, of runs with the pipeline of members, as all of the paper's are."""
+    return of_the_paper(run) and is_of_members(run)
+
+
 def concerns(study: Study) -> bool:
     """Whether a study has ensembles, or runs of the paper's networks."""
     return has_ensembles(study) or any(map(of_the_paper, study.runs))
@@ -43,7 +48,7 @@ def concerns(study: Study) -> bool:
     look_for="Each number that the paper prints or that follows from its numbers, beside the same from these runs by "
     "the same formula; what the paper does not print, and where it contradicts itself.",
     needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
-    uses=of_the_paper,
+    uses=of_its_members,
     is_there=concerns,
     compares_runs=True,
 )

@@ -7,6 +7,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import student
+from study.experiment.ensemble import members_of
 from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
@@ -26,7 +27,14 @@ from study.report.papers.pittman2018.published import (
     welch,
 )
 from study.report.papers.pittman2018.workload import workload_difference
-from study.report.tables.ensembles import DUPLICATED, NEEDS, gives_rates, has_ensembles, training_runs
+from study.report.tables.ensembles import (
+    DUPLICATED,
+    NEEDS,
+    gives_rates,
+    has_ensembles,
+    is_of_members,
+    training_runs,
+)
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, points, published
 
@@ -42,20 +50,23 @@ OF_SHARING = ("input_sharing", "preprocessing_ranks")
     look_for="Whether members that read and preprocess their own samples slow each other down. The paper shows no "
     "difference between one node and 1,000 (Welch's t is 0.47). On one machine, members share its cores.",
     needs=NEEDS,
-    uses=gives_rates,
+    uses=is_of_members,
     is_there=has_ensembles,
     compares_runs=True,
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table I: training time of duplicated pipelines by number of members, and its ratio to one member's."""
     trained = training_runs(runs)
-    of_it = trained[trained["input_sharing"].eq(DUPLICATED) & _is_of_members(trained)] if len(trained) else trained
+    of_it = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
     ours = points(of_it, ["training_s"]) if len(of_it) else _no_points("ensemble", "training_s")
     ours = ours.rename(columns={"training_s": "mean_s", "training_ci95_s": "mean_ci95_s"})
     spread = [_spread(runs_of(of_it, row["records"])) for _, row in ours.iterrows()] if len(of_it) else []
     ours = ours.join(pd.DataFrame(spread, columns=TIMES[1:], index=ours.index))
-    solos = ours[ours["ensemble"] == 1]
-    ratios = [_against(row, solos, of_it, ("ensemble", "gpus", "members")) for _, row in ours.iterrows()]
+    solos = ours[(ours["ensemble"] == 1) & ours.apply(_are_copies, axis=1)] if len(ours) else ours
+    ratios = [
+        _against(row, solos if _are_copies(row) else solos[:0], of_it, ("ensemble", "gpus", "members"))
+        for _, row in ours.iterrows()
+    ]
     ours = ours.join(pd.DataFrame(ratios, columns=["over_solo", *INTERVAL], index=ours.index))
     table = beside(ours, RUNTIME, ["ensemble", "benchmark"], ["times", *TIMES], _of_repeats)
     table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
@@ -65,9 +76,9 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *(f"published_{name}" for name in TIMES), "ratio_mean_s", *TOLD, "pairing"]  # fmt: skip
     caption = (
         "time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
-        "longest of the repeats; over_solo: divided by the time of one member alone, blocks paired, with its 95 % "
-        "interval; published: pittman2018, Table I, 2,000 steps of AlexNet: 50 runs of one member, and the 1,000 "
-        "members of one job."
+        "longest of the repeats; over_solo: divided by the time of one member alone, which has the same pipeline, "
+        "blocks paired, with its 95 % interval; published: pittman2018, Table I, 2,000 steps of AlexNet: 50 runs of "
+        "one member, and the 1,000 members of one job."
     )
     return finished("pittman2018_table1", caption, table, shown, [_no_difference()])
 
@@ -227,9 +238,10 @@ def _no_points(*columns: str) -> pd.DataFrame:
     return pd.DataFrame(columns=[*dict.fromkeys(["machine", "benchmark", "ensemble", *columns, "records"])])
 
 
-def _is_of_members(runs: pd.DataFrame) -> pd.Series:
-    """Which runs train members, one or many, and not a data-parallel job, whose ensemble is 1 too."""
-    return runs["gpus"].eq(runs["ensemble"] * runs["member_ranks"])
+def _are_copies(row: pd.Series) -> bool:
+    """Whether the members of a point train what one of them would train alone: one network, one size of batch."""
+    members = members_of({"ensemble": int(row["ensemble"]), "members": row["members"]})
+    return not any(each.model or each.batch_size for each in members)
 
 
 def _of_repeats(row: pd.Series) -> str | None:
