@@ -129,7 +129,7 @@ def test_each_rank_has_the_samples_of_that_rank_of_a_single_job(sharing, readers
     right = [expected(SEED + number) for number in range(RANKS)]
 
     def stream(every):
-        column = subset(every, members._row_and_column(run, every.rank)[1])
+        column = subset(every, members._place(members._rows(run), every.rank)[1])
         seed = SEED + every.rank % RANKS
         return members.stream(run, column, SOURCE, seed, contextlib.nullcontext, [0] * MEMBERS)
 

@@ -23,9 +23,12 @@ DECLARATIONS = "study/experiment/parameters/"
 MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
-def training_code(benchmark: str) -> str:
-    """The digest of all code that can change the numbers of a training run of ``benchmark``, and of nothing else."""
-    return digest(*RUN, f"study.models.{benchmark}")
+def training_code(*benchmarks: str) -> str:
+    """The digest of all code that can change the numbers of a training run, and of nothing else.
+
+    benchmarks: that it trains; several in an ensemble of different networks.
+    """
+    return digest(*RUN, *(f"study.models.{name}" for name in benchmarks))
 
 
 def loading_code() -> str:

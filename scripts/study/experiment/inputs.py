@@ -9,7 +9,7 @@ from study.data import file_sets, source_state
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
-from study.experiment import identity
+from study.experiment import identity, member_networks
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameter import OfBenchmarks
 from study.experiment.parameters import PARAMETERS
@@ -46,7 +46,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     content = {
         "parameters": identity.differing(run.parameters),
         "derived": vars(derived),
-        "benchmark": {"name": run.dataset.benchmark, **_benchmark(run.spec)},
+        "benchmark": {"name": run.dataset.benchmark, **_benchmark(run.spec), **_networks(run)},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},
         "machine": {
             **{key: machine[key] for key in MACHINE_KEYS},
@@ -69,6 +69,12 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
 def _benchmark(spec: dict[str, Any]) -> dict[str, Any]:
     optional = {key: spec[key] for key in OPTIONAL_BENCHMARK_KEYS if key in spec}
     return {**{key: spec[key] for key in BENCHMARK_KEYS}, **optional}
+
+
+def _networks(run: PlannedRun) -> dict[str, Any]:
+    """``networks``, of an ensemble with members of other benchmarks: {benchmark: as `_benchmark`}."""
+    found = {name: _benchmark(spec) for name, spec in member_networks.specs(run).items()}
+    return {"networks": found} if found else {}
 
 
 def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:

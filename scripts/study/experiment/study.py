@@ -9,7 +9,7 @@ from typing import Any
 from study import models
 from study.data.loaders import LOADERS
 from study.data.samples import Can, samples_per_rank
-from study.experiment import identity
+from study.experiment import ensemble, identity
 from study.experiment.target import Target
 from study.machines import launchers
 
@@ -131,7 +131,12 @@ class PlannedRun:
 
     @property
     def trained_ranks(self) -> int:
-        """The number of ranks that train together: those that run, those of one member, or those that one emulates."""
+        """The number of ranks that train together: those that run, those of one member, or those that one emulates.
+
+        Of members with different numbers of ranks, the largest.
+        """
+        if self["members"] != ensemble.UNNAMED:
+            return max(ensemble.ranks_of(self.parameters))
         return self.gpus // self["ensemble"] * self["emulated_ranks"]
 
     @property

@@ -13,6 +13,7 @@ from study.core.csv_files import FINITE, NAME, TEXT
 from study.core.errors import StudyError
 from study.core.files import last_change_ns
 from study.data.tabular import paper_size
+from study.experiment.ensemble import networks_of
 from study.experiment.parameter import EpochList
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
@@ -53,6 +54,13 @@ def runs_frame(
 def current_code(benchmarks: Iterable[str]) -> dict[str, str]:
     """{benchmark: digest of the current training code}."""
     return {name: code_version.training_code(name) for name in benchmarks}
+
+
+def _code_of(parameters: Mapping[str, Any], training_code: dict[str, str]) -> str:
+    """The digest of the current code of a run; of an ensemble with further networks, of theirs too."""
+    networks = networks_of(parameters)
+    name = parameters["benchmark"]
+    return code_version.training_code(name, *networks) if networks else training_code[name]
 
 
 def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:
@@ -145,7 +153,7 @@ def _run_row(
         "timed_alone": provenance.get("timed_alone"),
         **{name: provenance.get(name) for name in ("cpu_quota_cores", "system", "hardware")},
         "training_code": provenance["training_code"],
-        "code_is_current": provenance["training_code"] == training_code[record["parameters"]["benchmark"]],
+        "code_is_current": provenance["training_code"] == _code_of(record["parameters"], training_code),
         "git_commit": provenance["git_commit"],
         "git_dirty": provenance["git_dirty"],
         "host": provenance["host"],

@@ -49,7 +49,7 @@ def _uncounted(record: dict[str, Any]) -> str | None:
         return "the run failed"
     if record["training"] is None or record["parameters"]["compute"] != "measured":
         return "the run trained nothing"
-    if any(each.model for each in members_of(record["parameters"])):
+    if any(each.model or each.benchmark for each in members_of(record["parameters"])):
         return "members have models of their own"
     members = (record["ensemble"] or {}).get("members", [])
     if not all(results.trained_to_the_end({"member": each}) for each in members):

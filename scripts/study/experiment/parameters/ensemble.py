@@ -9,7 +9,17 @@ from study import models
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.wording import counted
-from study.experiment.ensemble import NEVER, OF_SAMPLES, UNNAMED, halving_epochs, is_ensemble, members_of
+from study.experiment.ensemble import (
+    NEVER,
+    OF_SAMPLES,
+    UNNAMED,
+    Member,
+    halving_epochs,
+    is_ensemble,
+    members_of,
+    ranks_of,
+)
+from study.experiment.member_networks import refused_network, refused_ranks, spec_of
 from study.experiment.parameter import Choice, Count, EpochList, MemberList, Number, Parameter
 from study.experiment.parameters.registry import PARAMETERS, declare
 
@@ -51,21 +61,21 @@ NOT_WITH_MEMBER_RANKS = {
 def _ensemble(run: PlannedRun) -> str | None:
     if not is_ensemble(run.parameters):
         return None
+    of_members = ranks_of(run.parameters)
     for name, why in NOT_WITH_ENSEMBLES.items():
-        if run[name] != PARAMETERS[name].default and not (name in WITHIN_MEMBERS and run["member_ranks"] > 1):
+        if run[name] != PARAMETERS[name].default and not (name in WITHIN_MEMBERS and max(of_members) > 1):
             return f"an ensemble cannot be combined with {name}: {why}; give two grids"
-    ranks = run["ensemble"] * run["member_ranks"]
-    if run.gpus != ranks:
+    if run.gpus != sum(of_members):
+        each = counted(of_members[0], "rank") if len(set(of_members)) == 1 else "different numbers of ranks"
         return (
-            f"{run['ensemble']} members of {counted(run['member_ranks'], 'rank')} need gpus: {ranks}, but gpus is "
-            f"{run.gpus}; leave gpus out"
+            f"{run['ensemble']} members of {each} need gpus: {sum(of_members)}, but gpus is {run.gpus}; leave gpus out"
         )
     if run["measure"] != "train" or run["compute"] != "measured":
         if run["step_delay_ms"]:
             return "step_delay_ms delays the steps of training, and this run has none; use 0"
         if run["checkpoint_epochs"]:
             return "checkpoints are of training, and this run trains nothing; use checkpoint_epochs: 0"
-    if run["ensemble"] > 1 and run["member_ranks"] == 1 and run["learning_rate_scaling"] != "none":
+    if run["ensemble"] > 1 and max(of_members) == 1 and run["learning_rate_scaling"] != "none":
         return (
             "linear scaling would multiply each member's learning rate by the number of ranks; use "
             "learning_rate_scaling: none"
@@ -74,18 +84,22 @@ def _ensemble(run: PlannedRun) -> str | None:
 
 
 def _member_ranks(run: PlannedRun) -> str | None:
-    ranks, sharing = run["member_ranks"], run["input_sharing"]
-    if ranks == 1:
-        return None
+    reason = _several_ranks(run) if run["member_ranks"] > 1 else None
+    return reason and f"{run['member_ranks']}: {reason}"
+
+
+def _several_ranks(run: PlannedRun) -> str | None:
+    """Why members of a run cannot have several ranks."""
+    sharing = run["input_sharing"]
     if sharing in NOT_WITH_MEMBER_RANKS:
         return (
-            f"{ranks}: input_sharing: {sharing} is for members of one rank: {NOT_WITH_MEMBER_RANKS[sharing]}; use 1, "
+            f"input_sharing: {sharing} is for members of one rank: {NOT_WITH_MEMBER_RANKS[sharing]}; use 1, "
             "or another input_sharing"
         )
     if run["measure"] != "train" or run["compute"] != "measured":
-        return f"{ranks}: rates are those of members of one rank, and this run trains nothing; use 1"
+        return "rates are those of members of one rank, and this run trains nothing; use 1"
     if run["on_member_failure"] == "continue":
-        return f"{ranks}: ranks of a member wait for one another, so it cannot be left out; use on_member_failure: end"
+        return "ranks of a member wait for one another, so it cannot be left out; use on_member_failure: end"
     return None
 
 
@@ -95,6 +109,9 @@ def _members(run: PlannedRun) -> str | None:
     found = members_of(run.parameters)
     if len(found) != run["ensemble"]:
         return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
+    ranks = ranks_of(run.parameters)
+    if reason := refused_ranks(run) or (_several_ranks(run) if max(ranks) > 1 else None):
+        return reason
     samples = run.samples_per_rank
     for each in found:
         if each.simulated_samples_per_s and run["compute"] != "simulated":
@@ -107,19 +124,27 @@ def _members(run: PlannedRun) -> str | None:
             return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
         if each.batch_size and samples is not None and each.batch_size > samples:
             return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} samples of a rank"
-        if reason := _model(run, each.model):
+    networks: dict[tuple[str | None, int], str | None] = {}
+    for each, of_it in zip(found, ranks, strict=True):
+        if (each.benchmark, of_it) not in networks:  # a thousand members may have two networks
+            networks[each.benchmark, of_it] = refused_network(run, each, of_it, PARAMETERS)
+        if reason := networks[each.benchmark, of_it] or _model(run, each):
             return f"member {each.number}: {reason}"
     return None
 
 
-def _model(run: PlannedRun, changed: dict[str, object]) -> str | None:
-    """Why a model cannot be changed like this, by the schema of the benchmark's ``model``."""
-    benchmark = models.get(run.dataset.benchmark, run.spec)
-    unknown = [name for name in changed if name not in run.spec["model"]]
+def _model(run: PlannedRun, member: Member) -> str | None:
+    """Why a member's model cannot be changed like this, by the schema of its benchmark's ``model``."""
+    if not member.model:
+        return None
+    name, changed = member.benchmark or run.dataset.benchmark, member.model
+    spec = run.spec if name == run.dataset.benchmark else spec_of(name, run.dataset)
+    benchmark = models.get(name, spec)
+    unknown = [key for key in changed if key not in spec["model"]]
     if unknown:
-        return f"model.{unknown[0]} is no key of {run.dataset.benchmark}'s model"
+        return f"model.{unknown[0]} is no key of {name}'s model"
     try:
-        checked.check({**run.spec["model"], **changed}, benchmark.model_schema, "model")
+        checked.check({**spec["model"], **changed}, benchmark.model_schema, "model")
     except StudyError as error:
         return str(error)
     return None
@@ -254,9 +279,9 @@ declare(
     Parameter(
         "member_ranks",
         Count(1, 10_000),
-        "Ranks of each member, which average their gradients; members never do. Ranks with the same number in their "
-        "members have the same samples, and share them: rank r of a member has those of rank r of a single job with so "
-        "many ranks. learning_rate_scaling: linear multiplies by this number.",
+        "Ranks of each member, unless its entry in members has `ranks`. They average their gradients; members never "
+        "do. Ranks with the same number in their members have the same samples, and share them: rank r of a member has "
+        "those of rank r of a single job with so many ranks. learning_rate_scaling: linear multiplies by this number.",
         default=1,
         unit="ranks",
         label="ranks per member",
@@ -268,8 +293,9 @@ declare(
     Parameter(
         "members",
         MemberList(),
-        "Name of a list under `members` of the study, with the learning rate, seed, batch size, model parameters and "
-        "simulated rate of each member. Records have the list itself. none: the members differ in their seeds only.",
+        "Name of a list under `members` of the study, with the network, number of ranks, learning rate, seed, batch "
+        "size, model parameters and simulated rate of each member. Records have the list itself. none: the members "
+        "differ in their seeds only.",
         default=UNNAMED,
         label="list of members",
         refuse=_members,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
 from study.experiment.parameters.registry import declare, idle_in_one_rank
 
@@ -22,7 +23,7 @@ def _batch_scaling(run: PlannedRun) -> str | None:
 
 
 def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
-    return given["ensemble"] * given.get("member_ranks", 1) if "ensemble" in given else None
+    return sum(ranks_of(given)) if "ensemble" in given else None
 
 
 declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
@@ -59,7 +60,9 @@ declare(
         "gpus",
         Count(),
         "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble.",
-        default=FromGrid(_ranks_of_ensemble, "`ensemble` x `member_ranks`"),
+        default=FromGrid(
+            _ranks_of_ensemble, "the ranks of all members: `ensemble` x `member_ranks`, unless `members` gives others"
+        ),
     )
 )
 

@@ -160,7 +160,8 @@ def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
     The rest is all but preprocessing. Also adds how often a sample is preprocessed.
     """
     preprocessed = runs["samples_preprocessed"].astype(float)
-    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"] * runs["member_ranks"]
+    groups = [max(ensemble.ranks_of(run)) for run in runs.to_dict("records")]  # of ranks, each with all samples
+    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"] * groups
     total, preprocessing, communication = (
         1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
     )

@@ -1,12 +1,14 @@
 """A member of an ensemble: its ranks train as those of a run of their own, on streams that all members share.
 
 The ranks of an ensemble stand in a table: a row per member, and a column of the ranks with the same number in their
-members. The ranks of a row average their gradients, and those of a column share a stream of samples.
+members. The ranks of a row average their gradients, and those of a column share a stream of samples. Members may have
+different numbers of ranks; then a column lacks those that have no such rank.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from study.core import cores
 from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
-from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks
+from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks, ranks_of
 from study.instruments import cpu_time, heartbeats
 from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
@@ -109,6 +111,7 @@ class MemberJob(Job):
         """What it is, how it ended, and what its stream has measured."""
         return {
             "number": self._member.number,
+            "benchmark": self.run.benchmark["name"],
             "seed": self._member.seed,
             "learning_rate": self.run.learning_rate,
             "batch_size": self.run.derived.batch_size_per_rank,
@@ -141,16 +144,18 @@ def enter(
     folder: the run's directory. data: ``train`` has the samples of this column. The stream begins with the first epoch
     that a member has not trained yet.
     """
-    row, column = _row_and_column(run, communicator.rank)
-    together, sharing = subset(communicator, row), subset(communicator, column)
-    read, member = dataclasses.replace(data), members_of(run.parameters)[sharing.rank]
+    rows = _rows(run)
+    number, column = _place(rows, communicator.rank)
+    together, sharing = subset(communicator, rows[number]), subset(communicator, column)
+    read, member = dataclasses.replace(data), members_of(run.parameters)[number]
     own, ranks = alone(run, member), Path(folder) / "ranks"
     halving = _halving(run, Path(folder), member)
     trained = _epochs_trained(own, checkpoints.folder_of(folder, member.number))
     halving.begin()
-    told = communicator.gather((trained, halving.has_stopped(trained)))[:: len(row)]
+    told = communicator.gather((trained, halving.has_stopped(trained)))
     # A member that has stopped needs no more samples: as if it had trained all epochs.
-    resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in told]
+    of_column = [told[row[0]] for row in rows if together.rank < len(row)]
+    resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in of_column]
     seed = run.derived.seed + together.rank  # as the rank with this number of a single job
     found = stream(run, sharing, data.train, seed, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
@@ -184,26 +189,36 @@ def process_sets(run: RunDefinition) -> list[Members]:
 
     They are its rows and columns, and those that its way of sharing needs within each column.
     """
-    way, ranks, together = WAYS[run["input_sharing"]], run.ranks, run.ranks_together
-    sets = [_row_and_column(run, first)[0] for first in range(0, ranks, together)]
-    for number in range(together):
-        _, column = _row_and_column(run, number)
-        within = way.process_sets(len(column), preprocessing_ranks(run.parameters))
+    way, rows = WAYS[run["input_sharing"]], _rows(run)
+    sets = list(rows)
+    for number in range(max(map(len, rows))):
+        column = _column(rows, number)
+        within = way.process_sets(len(column), preprocessing_ranks(run.parameters, len(column)))
         sets += [column] if way.has_others else []
         sets += [tuple(column[rank] for rank in members) for members in within]
-    return [members for members in dict.fromkeys(sets) if 1 < len(members) < ranks]
+    return [members for members in dict.fromkeys(sets) if 1 < len(members) < run.ranks]
 
 
-def _row_and_column(run: RunDefinition, rank: int) -> tuple[Members, Members]:
-    """The ranks of this rank's member, and those that share samples with it."""
-    together = run.ranks_together
-    first = rank - rank % together
-    return tuple(range(first, first + together)), tuple(range(rank % together, run.ranks, together))
+def _rows(run: RunDefinition) -> list[Members]:
+    """The ranks of each member."""
+    ends = list(itertools.accumulate(ranks_of(run.parameters)))
+    return [tuple(range(first, end)) for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def _column(rows: Sequence[Members], number: int) -> Members:
+    """The ranks with this number in their members, which share samples."""
+    return tuple(row[number] for row in rows if number < len(row))
+
+
+def _place(rows: Sequence[Members], rank: int) -> tuple[int, Members]:
+    """The number of a rank's row, which is its member's, and the ranks of its column."""
+    number = next(number for number, row in enumerate(rows) if rank in row)
+    return number, _column(rows, rows[number].index(rank))
 
 
 def alone(run: RunDefinition, member: Member) -> RunDefinition:
     """The run of one member by itself."""
-    changed: dict[str, Any] = {"ensemble": 1, "gpus": run.ranks_together}
+    changed: dict[str, Any] = {"ensemble": 1, "gpus": ranks_of(run.parameters)[member.number]}
     if member.learning_rate is not None:
         changed["base_learning_rate"] = member.learning_rate
     if member.simulated_samples_per_s is not None:
@@ -213,7 +228,9 @@ def alone(run: RunDefinition, member: Member) -> RunDefinition:
         seed=run.derived.seed + member.seed,
         batch_size_per_rank=member.batch_size or run.derived.batch_size_per_rank,
     )
-    benchmark = {**run.benchmark, "model": {**run.benchmark["model"], **member.model}}
+    network = run.benchmark.get("networks", {}).get(member.benchmark)
+    benchmark = run.benchmark if network is None else {"name": member.benchmark, **network}
+    benchmark = {**benchmark, "model": {**benchmark["model"], **member.model}}
     return dataclasses.replace(run, parameters={**run.parameters, **changed}, derived=derived, benchmark=benchmark)
 
 
@@ -227,8 +244,8 @@ def stream(
 ) -> Stream:
     """The stream of training samples of the ranks of ``communicator``, one of each member; all of them must call.
 
-    run: the whole ensemble's. samples: of an epoch. seed: of their order. reading_errors: as of `Stream`. resumed: by
-    member, the number of epochs after which it goes on.
+    run: the whole ensemble's. samples: of an epoch. seed: of their order. reading_errors: as of `Stream`. resumed: of
+    the members of these ranks, the number of epochs after which each goes on.
     """
     block_samples, first = run["share_block_samples"] or run.derived.batch_size_per_rank, min(resumed)
     order = Order(
@@ -241,7 +258,7 @@ def stream(
     )
     order = consumption.limited(order, run)
     form = Form.of(order.dataset(samples, 0, 1))
-    readers, waits = preprocessing_ranks(run.parameters), run["on_member_lag"] == "wait"
+    readers, waits = preprocessing_ranks(run.parameters, communicator.size), run["on_member_lag"] == "wait"
     way = WAYS[run["input_sharing"]](Place(communicator, samples, readers, order, form, run["prefetch_blocks"], waits))
     passed_over = (resumed[communicator.rank] - first) * order.blocks_per_epoch
     return Stream(way, reading_errors, run["on_member_failure"] == "continue", passed_over)

@@ -18,10 +18,10 @@ from study.instruments.power import summary
 
 FILE = "members.csv"  # in the run's directory
 # Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
-FIRST = ("member", "rank", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
+FIRST = ("member", "benchmark", "rank", "ranks", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
 LAST = ("ended_after_epoch", "samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32",
         "gpu_energy_j", "gpu_energy_reason", "failure")  # fmt: skip
-WHOLE = ("seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
+WHOLE = ("ranks", "seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
 WAITED = "input_wait_per_step_s"
 
 
@@ -154,7 +154,9 @@ def _row(ranks: Sequence[Mapping[str, Any]], energies: Sequence[tuple[float | No
     joules = [energy for energy, _ in energies if energy is not None]
     return {
         "member": member["number"],
+        "benchmark": member["benchmark"],
         "rank": rank["rank"],
+        "ranks": len(ranks),
         "host": rank["host"],
         **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
         "losses": " ".join(map(str, member["losses"])),
