@@ -8,6 +8,9 @@ HEAD = """# Grid keys
 Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but the last five may be a list: then it is an
 axis of the grid. A run is named by the keys that differ from their defaults.
 
+The column "the papers" has the values with which a run counts as trained in a paper's way. The papers state few of
+them. The others are those that their software had if nobody changed them, so they are assumed.
+
 This page is written by `make reference` from `scripts/study/experiment/parameters/`.
 
 | key | values | default | meaning | the papers |

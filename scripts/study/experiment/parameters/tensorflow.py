@@ -72,7 +72,7 @@ declare(
         "Operations that a rank computes at the same time. 0: one.",
         default=0,
         unit="threads",
-        papers=of_all_papers(0),
+        papers=of_all_papers(0) | {"pittman2018": 16},  # section III-C1
         label="inter-op threads",
     )
 )

@@ -68,8 +68,8 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "our GPU counts (measured_gpus), interval_low and interval_high the ends of their 95 % intervals; "
         "load_share_pct: the largest share of loading in the runtime of these read_csv runs, about the most that can "
         "be saved; repeats: the fewest behind one value; pairing: unpaired where two arms were not run interleaved; "
-        "published: icpp2019, sections 4 to 6; low alone is at least, high alone is up to; machine: of the runs. Those "
-        "of Summit and Theta are beside their own published numbers only, those of other machines beside both."
+        "published: icpp2019, sections 2.1 and 4 to 6; low alone is at least, high alone is up to; machine: of the "
+        "runs. Summit's and Theta's are beside their own published numbers only, those of other machines beside both."
     )
     differences = frame["workload_difference"].dropna().unique()
     remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
