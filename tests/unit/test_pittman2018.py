@@ -100,6 +100,13 @@ def test_contradictions_stand_beside_their_numbers():
     assert "inversely proportional" in told["CPU time: duplicated / all_shared"]
 
 
+def test_the_range_of_the_abstract_is_that_of_the_networks_rounded():
+    """2-11X less CPU time in the abstract; 10.8, 3.5 and 2.4 in section VI-B."""
+    of_all = claim(NOTHING, "CPU time: duplicated / all_shared, of all networks", None)
+    each = published(TEXT).query("measure == 'cpu_usage_reduction'")["value"]
+    assert (of_all.published_lowest, of_all.published_highest) == (round(each.min()), round(each.max())) == (2, 11)
+
+
 def test_each_number_of_the_text_is_used():
     """By a claim, a figure or a derivation."""
     told = {values(each).get("measure") for each in published("pittman2018_claims.csv")["of"].dropna()}
