@@ -134,7 +134,7 @@ TIMED_THREADS = 1_000_000 if launchers.of(MACHINE).on_own_hosts else 1
 CALIBRATED = STUDY.is_calibrated and machine.trains_on_launching_host(MACHINE)
 LIMITS = walltimes.Limits(STUDY.runs, RESULTS, MACHINE)
 # How many runs of a group share a batch job: as asked for, else as many as fill it.
-PACKED = (packing.asked(sys.argv[1:]) or {}) if workflow.is_main_process else {}
+PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}
 if workflow.is_main_process and packing.has_groups(MACHINE) and not PACKED:
     PACKED = packing.advised(plan.timed(STUDY, LIMITS), MACHINE, {})
 # Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.

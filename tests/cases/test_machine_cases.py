@@ -16,8 +16,9 @@ import pytest
 
 from study.core import files, locks
 from study.core.errors import StudyError
+from study.core.paths import ROOT
 from study.launch import own_name, run_directory
-from study.machines import machine_lock, probe, remote, slurm_plugin
+from study.machines import host_check, machine_lock, probe, remote, slurm_plugin
 
 HOLD = """
 import sys, time
@@ -128,12 +129,29 @@ def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
     assert machine_lock.folder({}) == second / f"study-locks-{os.getuid()}"
 
 
-@pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
-def test_the_lock_of_a_listed_host_is_held_there(elsewhere, tmp_path, monkeypatch, ours):
+@pytest.fixture
+def latin_1_ssh(tmp_path, monkeypatch):
+    """ssh leads to this host under the name ``there``, whose shell greets in Latin-1, which is not UTF-8."""
     ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\nwhile [ "$1" != there ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    greets = "printf 'Gr\\374\\337e\\n'"
+    ssh.write_text(f'#!/bin/sh\nwhile [ "$1" != there ]; do shift; done\nshift\n{greets}\nexec sh -c "$*"\n')
     ssh.chmod(0o755)
     monkeypatch.setattr(remote, "SSH", (str(ssh),))
+    return ssh
+
+
+@pytest.mark.case("greeting-in-latin-1", source="our own", right="the host's facts, or what its ssh says")
+def test_a_host_that_greets_in_latin_1_is_examined(latin_1_ssh, tmp_path, ours):
+    request = {"folder": str(ROOT), "token": str(latin_1_ssh), "data": []}
+    facts = host_check._asked("there", request)
+    ours(facts if isinstance(facts, str) else facts["hostname"])
+    assert facts["sees_token"] is True
+    latin_1_ssh.write_text("#!/bin/sh\nprintf 'M\\374ller: Permission denied\\n' >&2; exit 255\n")
+    assert "asks for a password" in host_check._asked("there", request)
+
+
+@pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
+def test_the_lock_of_a_listed_host_is_held_there(elsewhere, latin_1_ssh, tmp_path, ours):
     with elsewhere(seconds=0), machine_lock.alone_on("there", "mine", 10) as held:
         ours(f"{held.host}: {held.reason or 'held'}")
         assert (held.host, held.reason) == ("there", None)

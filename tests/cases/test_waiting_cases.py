@@ -5,13 +5,14 @@ import os
 import subprocess
 import time
 
+import psutil
 import pytest
 from examples import expand
 
 from study.core import commands
 from study.core.errors import StudyError
 from study.experiment import inputs
-from study.launch import variables
+from study.launch import model_checks, variables
 from study.machines import host_file, hosts, job_variables, machine, queues, slurm_plugin, walltime
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import State
@@ -154,6 +155,48 @@ def test_a_site_s_wrapper_whose_child_hangs_is_not_waited_for(ours):
         commands.run(["sh", "-c", "sleep 60; echo late"], 0.2)
     ours(f"{time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < 5
+
+
+def test_a_program_reads_the_text_that_it_is_given_and_nothing_without():
+    counted = ["wc", "-c"]
+    assert commands.run(counted, 5, text="a" * 100_000).stdout.split() == ["100000"], "more than a pipe holds"
+    assert commands.run(counted, 5).stdout.split() == ["0"]
+
+
+def test_children_of_a_program_with_input_are_ended(tmp_path):
+    child = f"sleep 60 & echo $! > {tmp_path}/pid; cat; wait"
+    with pytest.raises(subprocess.TimeoutExpired):
+        commands.run(["sh", "-c", child], 0.5, text="cases")
+    assert has_ended(tmp_path / "pid")
+
+
+@pytest.mark.case("check-of-models-hangs", source="our own", right="ends after its limit, with what a model started")
+def test_what_a_model_starts_does_not_outlive_the_check_of_models(tmp_path, monkeypatch, ours):
+    (tmp_path / "check_models.py").write_text(HANGS.format(pid=tmp_path / "pid"))
+    monkeypatch.setattr(model_checks, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(model_checks, "LIMIT_S", 0.5)
+    began = time.monotonic()
+    found = model_checks._asked([{"definition": {}, "shape": {}}], {})
+    ours(f"{time.monotonic() - began:.1f} s")
+    assert found == ([], "building them took over 0.5 s")
+    assert time.monotonic() - began < 5
+    assert has_ended(tmp_path / "pid")
+
+
+# As a model that downloads its weights may.
+HANGS = """import subprocess
+child = subprocess.Popen(["sleep", "60"])
+open('{pid}', "w").write(str(child.pid))
+child.wait()
+"""
+
+
+def has_ended(file):
+    """Whether the process whose number ``file`` holds is gone, or only waits to be reaped."""
+    try:
+        return psutil.Process(int(file.read_text())).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.fixture

@@ -59,4 +59,4 @@ def test_what_was_asked_for_is_read_from_snakemake_s_arguments():
     line = "--profile theta --group-components nodes_1=128 nodes_6=22 -n --config study=icpp2019"
     assert packing.asked(line.split()) == {"nodes_1": 128, "nodes_6": 22}
     assert packing.asked(["--group-components=nodes_1=4", "all"]) == {"nodes_1": 4}
-    assert packing.asked(["-n"]) is None
+    assert packing.asked(["-n"]) == {}

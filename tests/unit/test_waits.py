@@ -5,26 +5,23 @@ import ast
 from study.core.paths import ROOT
 
 SCRIPTS = ROOT / "scripts"
-# By the end of a call's name.
+# By the end of a call's name; `study.core.commands.run` is none, as nobody can call it without a limit.
 WAITING = {
     "sleep", "_sleep", "wait", "waitid", "waitpid", "communicate", "select.select", "signal.pause", "result", "accept",
-    "recv", "readline", "stdin.read", "subprocess.run", "commands.run", "check_call", "check_output", "urlopen",
+    "recv", "readline", "stdin.read", "subprocess.run", "check_call", "check_output", "urlopen",
     "retrieve", "wait_for", "thread.join", "reader.join", "copy.join",
 }  # fmt: skip
 # What ends the waits of each function, ``module:function``.
 ENDS = {
     "a limit of its own": """
-        core.commands:end core.commands:run core.provenance:_git data.download:fetch data.loader_timing:_in_new_process
-        data.read_test:_fio instruments.calibration:measure instruments.power.telemetry:_answer
-        instruments.power.telemetry:_end launch.launch:_outlast_guards launch.model_checks:_asked launch.own_name:_works
-        launch.processes:_end
-        launch.run_directory:alone_in launch.supervision:_end launch.supervision:_wait launch.supervision:execute
-        machines.batch_systems.jobs:_asked machines.batch_systems.jobs:_submitted machines.guard:_guarded
-        machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped machines.host_check:check
-        machines.host_check:_conversation machines.host_check:_conversation.read machines.laboratory:set_rate
+        core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
+        instruments.calibration:measure instruments.power.telemetry:_answer instruments.power.telemetry:_end
+        launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
+        launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
+        machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped
+        machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
-        machines.queues:_slurm_says machines.remote:_is_running machines.slurm_plugin:Mended._held_too_long
-        machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run machines.slurm_plugin:_squeue
+        machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held

@@ -1,8 +1,7 @@
 """Run a program and wait for its answer, but not for ever, whatever it starts.
 
-`subprocess.run` with a time limit kills the program only, then waits for the end of its output, which a process that
-the program has started may hold open for ever. Many sites have wrappers in shell around the commands of their batch
-system.
+`subprocess.run` with a time limit kills the program only: what the program has started goes on. Many sites have
+wrappers in shell around the commands of their batch system.
 """
 
 import contextlib
@@ -14,29 +13,49 @@ from collections.abc import Mapping
 LAST_S = 5.0  # for the output of programs that were killed
 
 
+def opened(
+    line: list[str],
+    variables: Mapping[str, str] | None = None,
+    *,
+    reads: bool = False,
+    leads_session: bool = True,
+) -> "subprocess.Popen[str]":
+    """A started program whose output and errors are read as text; bytes that are not UTF-8 are replaced.
+
+    variables: its environment; by default this process's. reads: whether this process writes to its standard input,
+    which is empty otherwise. leads_session: in a session of its own, so that `end` can kill its children too; no signal
+    to this process's group reaches it there.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return subprocess.Popen(
+        line,
+        env=variables,
+        stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=leads_session,
+    )
+
+
 def run(
-    line: list[str], limit_s: float, variables: Mapping[str, str] | None = None
+    line: list[str], limit_s: float, variables: Mapping[str, str] | None = None, text: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """As `subprocess.run` with captured text; after ``limit_s`` seconds the program and its children are killed.
 
-    variables: its environment; by default this process's. Bytes that are not UTF-8 are replaced.
+    variables: its environment; by default this process's. text: its standard input, which is empty by default. Bytes
+    of its output that are not UTF-8 are replaced.
 
     Raises:
         subprocess.TimeoutExpired: it did not end in time.
         OSError: it cannot be started.
     """
-    process = subprocess.Popen(
-        line,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    process = opened(line, variables, reads=text is not None)
     try:
-        output, errors = process.communicate(timeout=limit_s)
+        output, errors = process.communicate(text, timeout=limit_s)
     except BaseException:
         end(process)
         raise

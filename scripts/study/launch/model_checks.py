@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from study.core import environment
+from study.core import commands, environment
 from study.core.paths import SCRIPTS
 from study.core.wording import counted
 from study.experiment import inputs
@@ -78,8 +78,7 @@ def _asked(cases: list[dict[str, Any]], machine: dict[str, Any]) -> tuple[list[A
     variables = {**environment.measuring(os.environ), **machine.get("environment", {}), "TF_CPP_MIN_LOG_LEVEL": "3"}
     line = [sys.executable, str(SCRIPTS / "check_models.py")]
     try:
-        done = subprocess.run(line, input=json.dumps(cases), capture_output=True, text=True, env=variables,
-                              timeout=LIMIT_S)  # fmt: skip
+        done = commands.run(line, LIMIT_S, variables, json.dumps(cases))
     except subprocess.TimeoutExpired:
         return [], f"building them took over {LIMIT_S} s"
     told = [each for each in done.stdout.splitlines() if each.startswith(MARK)]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import IO, cast
 
+from study.core import commands
 from study.core.errors import StudyError
 from study.machines import held_ports, remote
 
@@ -40,16 +41,8 @@ class Spot:
         if self.host is not None:
             sent = remote.sent()
             variables[remote.SENT] = json.dumps({**sent, "names": [*sent["names"], *own]})
-        popen = subprocess.Popen(
-            line,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-        return Process(self, popen)
+        # In this session, which the guard of the run ends.
+        return Process(self, commands.opened(line, variables, leads_session=False))
 
 
 HERE = Spot(None, "127.0.0.1", None)

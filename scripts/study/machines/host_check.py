@@ -143,8 +143,7 @@ def _asked(host: str | None, request: Facts) -> Facts | str:
     """The host's facts, or its problem in words; None is this host."""
     program = [sys.executable, "-I", probe.__file__]
     line = program if host is None else [*remote.SSH, host, _command(program)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    process = commands.opened(line, reads=True)
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
     try:

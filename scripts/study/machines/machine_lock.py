@@ -243,7 +243,7 @@ def _alone_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
     order = json.dumps({"purpose": f"{purpose}, started on {socket.gethostname()}", "limit_s": limit_s})
     command = shlex.join([sys.executable, "-I", "-m", __name__, order])
     process = subprocess.Popen([*remote.SSH, *LINK, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               text=True)  # fmt: skip
+                               text=True, errors="replace")  # fmt: skip
     # Until it has begun; from then on it ends its wait by itself, and ssh ends if the host is lost.
     timer = threading.Timer(START_S, process.kill)
     timer.start()

@@ -51,13 +51,11 @@ def has_groups(machine: dict[str, Any]) -> bool:
     return walltime.smallest_nodes(machine) > 1
 
 
-def asked(arguments: Sequence[str]) -> dict[str, int] | None:
-    """``--group-components`` in Snakemake's arguments as a dict, None without: Snakemake provides it too late."""
+def asked(arguments: Sequence[str]) -> dict[str, int]:
+    """``--group-components`` in Snakemake's arguments, {group: runs of it in a job}: Snakemake provides it too late."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--group-components", nargs="+")
+    parser.add_argument("--group-components", nargs="+", default=[])
     given, _ = parser.parse_known_args(arguments)
-    if given.group_components is None:
-        return None
     return {name: int(number) for name, _, number in (entry.partition("=") for entry in given.group_components)}
 
 
