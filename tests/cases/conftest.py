@@ -1,10 +1,16 @@
 """Situations that were reported in public, rebuilt with the value that is right: `make cases` prints the table."""
 
 import csv
+import sys
+from datetime import date
 
 import pytest
 
-COLUMNS = ("case", "source", "right", "ours", "result")
+from study.core import provenance
+from study.core.paths import ROOT
+
+# commit, date and machine are the same in all rows, as a table has no other place for them.
+COLUMNS = ("case", "source", "right", "ours", "result", "commit", "date", "machine")
 
 
 def pytest_addoption(parser):
@@ -38,12 +44,23 @@ def pytest_terminal_summary(terminalreporter, config):
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        made = _made()
+        writer.writerows({**row, **made} for row in rows)
     terminalreporter.section("cases")
     for row in rows:
         terminalreporter.line(f"{row['result']}  {row['case']} ({row['source']}): {row['ours'] or row['right']}")
     wrong = sum(row["result"] != "pass" for row in rows)
     terminalreporter.line(f"{len(rows)} cases, {wrong} not as they should be; table: {path}")
+
+
+def _made():
+    """Of which commit, when and on what machine a table is made."""
+    sys.path.insert(0, str(ROOT / "performance"))
+    import commits
+
+    host = provenance.collect()["host"]
+    machine = f"{host['cpu']}, {host['cores_allowed']} cores, {host['system']}"
+    return {"commit": commits.current(), "date": str(date.today()), "machine": machine}
 
 
 def _rows(stats):
