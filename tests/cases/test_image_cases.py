@@ -351,6 +351,52 @@ def test_labels_of_mnist_s_files_that_begin_with_one(tmp_path, ours):
     assert labels("mnist", images) == list(range(1, 27))
 
 
+def qmnist(folder, classes, columns=8, cut=0):
+    """QMNIST's two files, with its names: eight integers for each image, the class and then others."""
+    images = folder / "qmnist-train-images-idx3-ubyte.gz"
+    images.write_bytes(gzip.compress(idx(0x803, np.zeros((len(classes), 4, 4)))))
+    rows = [[label, *range(1000, 999 + columns)] for label in classes]
+    content = struct.pack(">III", 0xC02, len(rows), columns) + np.array(rows, ">i4").tobytes()
+    (folder / "qmnist-train-labels-idx2-int.gz").write_bytes(gzip.compress(content[: len(content) - cut]))
+    return images
+
+
+@pytest.mark.case("qmnist-names", source="facebookresearch/qmnist #1; pytorch/vision datasets/mnist.py", right="7 0 9")
+def test_qmnist_s_files_by_their_own_names(tmp_path, ours):
+    """The labels' file is another kind of idx file under another name; its state is part of the dataset's."""
+    images = qmnist(tmp_path, [7, 0, 9])
+    found = labels("mnist", images)
+    ours(" ".join(map(str, found)))
+    assert found == [7, 0, 9]
+    assert labels("mnist", images, 0) == [7, 0, 9]
+    own = tmp_path / "qmnist-train-labels-idx2-int.gz"
+    assert Source("mnist", str(images)).read_files == [str(images), str(own)]
+    (tmp_path / "qmnist-train-labels-idx1-ubyte.gz").write_bytes(idx(0x801, np.array([1, 2, 3])))
+    assert labels("mnist", images) == [1, 2, 3], "the file with the images' own kind of name comes first"
+
+
+@pytest.mark.case("qmnist-damaged", source="our own", right="refused: record 1; 7 numbers; bytes; no labels; 2 images")
+def test_qmnist_s_labels_that_are_not_whole(tmp_path, ours):
+    images = qmnist(tmp_path, [7, 0, 9], cut=40)
+    own = tmp_path / "qmnist-train-labels-idx2-int.gz"
+    found = [refusal(labels, "mnist", images)]
+    qmnist(tmp_path, [7, 0], columns=7)
+    found.append(refusal(labels, "mnist", images))
+    own.write_bytes(idx(0x801, np.array([7, 0])))
+    found.append(refusal(labels, "mnist", images))
+    own.unlink()
+    found.append(refusal(labels, "mnist", images))
+    qmnist(tmp_path, [7, 0])
+    images.write_bytes(idx(0x803, np.zeros((3, 4, 4))))
+    found.append(refusal(labels, "mnist", images))
+    ours("; ".join(found).replace(f"{tmp_path}/", ""))
+    assert "labels-idx2-int.gz: record 1: the file has 68 bytes, not 108; restore it" in found[0]
+    assert "has 7 numbers for each image; QMNIST's labels have 8" in found[1]
+    assert "is no idx file of integers in 2 dimensions, it does not begin with 3074" in found[2]
+    assert "there is no file of its labels, qmnist-train-labels-idx1-ubyte.gz, beside it" in found[3]
+    assert "has 3 images, but qmnist-train-labels-idx2-int.gz has 2 labels" in found[4]
+
+
 def dataset_of(**definition):
     study = {
         "description": "a test", "tables": ["scaling"],

@@ -18,10 +18,14 @@ from study.core import file_kinds
 from study.core.errors import StudyError, said
 from study.core.registry import Registry
 from study.data import file_sets, text_file
-from study.data.images.codec import Pixels, encode_png
+from study.data.images.codec import encode_png
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
 IDX_BYTES = 8  # third of them
+IDX_QMNIST_LABELS = 0xC02  # 32-bit integers in two dimensions
+IDX_NUMBERS = {"u1": "bytes", ">i4": "integers"}
+QMNIST_NAMES = ("idx3-ubyte", "idx2-int")  # in the file of the images, in that of their labels
+QMNIST_COLUMNS = 8  # numbers for each image; the first is its class
 CIFAR_SIDE = 32
 CIFAR_CLASSES = 10
 TYPES = {"int64_list": "a list of whole numbers", "float_list": "a list of floats", "bytes_list": "bytes"}
@@ -236,10 +240,11 @@ def _check_tfrecord(path: Path) -> None:
 def _mnist(source: Source) -> Iterator[Image]:
     """MNIST's idx files, compressed or not; the labels' file has ``labels-idx1`` where the images' has ``images-idx3``.
 
-    Source of the format: yann.lecun.com/exdb/mnist.
+    QMNIST's labels, ``labels-idx2-int``, have eight integers for each image, of which the first is its class. Sources
+    of the formats: yann.lecun.com/exdb/mnist, github.com/facebookresearch/qmnist.
     """
     path, other = _mnist_files(source)
-    images, labels = _idx(path, IDX_IMAGES, 3), _idx(other, IDX_LABELS, 1)
+    images, labels = _idx(path, IDX_IMAGES, 3), _labels(other)
     if len(images) != len(labels):
         raise StudyError(f"{path}: has {len(images)} images, but {other.name} has {len(labels)} labels")
     first = source.first_label or FIRST_LABEL["mnist"]
@@ -259,24 +264,38 @@ def _mnist_files(source: Source) -> tuple[Path, Path]:
 
 
 def _labels_of(path: Path) -> Path:
-    """The file of the labels beside that of the images."""
-    return path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    """The file of the labels beside that of the images; QMNIST's only if there is no other."""
+    name = path.name.replace("images", "labels")
+    found, of_qmnist = (path.with_name(name.replace("idx3", "idx1")), path.with_name(name.replace(*QMNIST_NAMES)))
+    return of_qmnist if of_qmnist != path and of_qmnist.exists() and not found.exists() else found
 
 
-def _idx(path: Path, magic: int, dimensions: int) -> Pixels:
+def _labels(path: Path) -> NDArray[Any]:
+    """The labels in an idx file, one per image."""
+    if QMNIST_NAMES[1] not in path.name:
+        return _idx(path, IDX_LABELS, 1)
+    rows = _idx(path, IDX_QMNIST_LABELS, 2, ">i4")
+    if rows.shape[1] != QMNIST_COLUMNS:
+        raise StudyError(f"{path}: has {rows.shape[1]} numbers for each image; QMNIST's labels have {QMNIST_COLUMNS}")
+    return rows[:, 0]
+
+
+def _idx(path: Path, magic: int, dimensions: int, number: str = "u1") -> NDArray[Any]:
+    """The numbers of an idx file. number: NumPy's name of their type, which ``magic`` stands for."""
     raw = text_file.content(path).tobytes()
     begin = 4 + 4 * dimensions
     if len(raw) < begin or struct.unpack(">I", raw[:4])[0] != magic:
         raise StudyError(
-            f"{path}: is no idx file of bytes in {dimensions} dimensions, it does not begin with {magic}: "
-            f"{_idx_instead(path, raw[:4])}"
+            f"{path}: is no idx file of {IDX_NUMBERS[number]} in {dimensions} dimensions, it does not begin with "
+            f"{magic}: {_idx_instead(path, raw[:4])}"
         )
     shape = struct.unpack(f">{dimensions}I", raw[4:begin])
-    expected = begin + int(np.prod(shape, dtype=np.int64))
+    record_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(number).itemsize
+    expected = begin + shape[0] * record_bytes
     if len(raw) != expected:
-        record = (len(raw) - begin) // max(1, int(np.prod(shape[1:], dtype=np.int64)))
+        record = (len(raw) - begin) // max(1, record_bytes)
         raise StudyError(f"{path}: record {record}: the file has {len(raw)} bytes, not {expected}; restore it")
-    return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
+    return np.frombuffer(raw, number, offset=begin).reshape(shape)
 
 
 def _idx_instead(path: Path, begin: bytes) -> str:
