@@ -124,7 +124,7 @@ rule scale_file:
         " --scalers {input.scalers:q} --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
 
 
-# To the machine's storage, for runs that read from there; files and, in two rules, folders of files.
+# To the machine's shared storage, for runs that read from there; files and, in two rules, folders of files.
 for storage_name, storage_folder in storage.folders(MACHINE).items():
 
     rule:

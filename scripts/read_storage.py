@@ -42,11 +42,13 @@ def main() -> None:
 def _folders(name: str) -> dict[str, str]:
     """{storage: folder}; raises `StudyError` if one cannot be written to."""
     settings = machine.load(name)
-    refused = storage.refusals(settings.get("storage", {}), settings)
+    here = settings | {"storage": settings.get("storage", {}) | storage.on_nodes(settings)}
+    refused = storage.refusals(here["storage"], here)
     if refused:
-        raise StudyError(f"config/machines/{name}.yaml: {refused[0]}")
+        where = "; call this on a node" if refused[0].split(": ")[1] in storage.on_nodes(settings) else ""
+        raise StudyError(f"config/machines/{name}.yaml: {refused[0]}{where}")
     usual = configuration.settings()["data_dir"]
-    return {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.folders(settings)}
+    return {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.folders(here)}
 
 
 def _measured(folders: dict[str, str], size_mb: int, repeats: int) -> pd.DataFrame:

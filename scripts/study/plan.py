@@ -21,6 +21,7 @@ from study.core.files import (
 from study.core.statistics import planned_difference
 from study.core.wording import counted
 from study.experiment import inputs, published_times, schemas
+from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.experiment.walltimes import MACHINE, Limits
@@ -435,12 +436,31 @@ def check_times(paths: Iterable[str | Path], now_s: float) -> None:
 
 
 def check_storage(study: Study, machine: Machine) -> None:
-    """Raise `StudyError` for runs from a storage that the machine's file does not have."""
+    """Raise `StudyError` for runs from a storage that the machine's file does not have, or that cannot use it."""
     for name in dict.fromkeys(run["storage"] for run in study.runs):
         try:
             storage.data_dir(name, machine, "")
         except StudyError as error:
             raise StudyError(f"config/studies/{study.name}.yaml: {error}") from None
+    for run in study.runs:
+        if run["storage"] in storage.on_nodes(machine) and (why := _not_on_nodes(run)):
+            raise StudyError(
+                f"config/studies/{study.name}.yaml: {run.dataset.benchmark}: storage: {run['storage']} is on each node "
+                f"(storage_on_nodes in config/machines/{machine['name']}.yaml): {why}"
+            )
+
+
+def _not_on_nodes(run: PlannedRun) -> str | None:
+    """Why a run cannot copy its files to a storage on each node, or None."""
+    if run["staging"] != "none":
+        return f"the run copies its files there by itself, without staging: {run['staging']}; use staging: none"
+    if run["strategy"] == "parameter_server":
+        return "chief and workers read the files that all nodes share; use a shared storage"
+    if run["straggler_loads"]:
+        return "a rank that loads more often needs files that are not copied first; use storage: none"
+    if is_ensemble(run.parameters):
+        return "every rank of an ensemble that preprocesses reads the files that all nodes share; use a shared storage"
+    return None
 
 
 def check_downloads(study: Study, data_dir: str) -> None:

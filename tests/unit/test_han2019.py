@@ -343,14 +343,21 @@ def test_what_a_line_is_compared_with_is_no_line(runs_of):
     rates = itertools.product(("lustre", "nvme"), [[100.0, 101.0]])
     runs = runs_of(
         *(
-            {"benchmark": "lenet", "storage": name, "steady_samples_per_s": each, "train_s": [10.0, 10.5]}
+            {
+                "benchmark": "lenet",
+                "storage": name,
+                "steady_samples_per_s": each,
+                "train_s": [10.0, 10.5],
+                "stage_s": 3.0 if name == "nvme" else None,
+            }
             for name, each in rates
         )
     )
-    throughput, change, spread = drawn("han2019_figure4", runs).panels
+    throughput, change, spread, copying = drawn("han2019_figure4", runs).panels
     assert [line.label for line in throughput.lines] == ["storage lustre", "storage nvme"]
     assert [(line.label, line.mean.tolist()) for line in change.lines] == [("storage nvme", [0.0])]
     assert [line.mean.tolist() for line in spread.lines] == [[pytest.approx(5)]] * 2
+    assert [(line.label, line.mean.tolist()) for line in copying.lines] == [("storage nvme", [3.0])], "Lustre has none"
 
 
 # The machine and its storage
@@ -359,7 +366,8 @@ def test_what_a_line_is_compared_with_is_no_line(runs_of):
 def test_summitdev():
     summitdev = machine.load("summitdev")
     assert [launchers.nodes(ranks, summitdev) for ranks in (1, 4, 32, 128)] == [1, 1, 8, 32]
-    assert storage.folders(summitdev).keys() == {"lustre", "nvme"}
+    assert storage.folders(summitdev).keys() == {"lustre"}
+    assert storage.on_nodes(summitdev) == {"nvme": "$NVME_FOLDER"}, "an SSD in each node (section III)"
 
 
 def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
@@ -387,6 +395,58 @@ def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
     (absent,) = storage.refusals(["fast"], {"storage": {"fast": f"{tmp_path}/no"}})
     assert "is no folder here that can be written to" in absent
     assert storage.refusals(["fast"], {"storage": {"fast": str(tmp_path)}}) == []
+
+
+def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkeypatch):
+    """It need not exist where Snakemake runs, and its variables are the node's."""
+    monkeypatch.delenv("LOCAL", raising=False)
+    on = machine.load("local") | {"storage_on_nodes": {"nvme": "$LOCAL/ssd"}}
+    usual, nvme = expand(storage=["none", "nvme"])
+    assert inputs.run_inputs(nvme, on, "data") == inputs.run_inputs(usual, on, "data")
+    defined = inputs.define(nvme, on, "data")
+    assert defined.machine["node_storage"] == "$LOCAL/ssd"
+    assert defined.data == inputs.define(usual, on, "data").data
+    assert define(usual).fingerprint == inputs.define(usual, on, "data").fingerprint, "a storage changes no other run"
+    assert defined.fingerprint != inputs.define(nvme, on | {"storage_on_nodes": {"nvme": "/ssd"}}, "data").fingerprint
+    assert storage.refusals(["nvme"], on) == []
+
+
+@pytest.mark.parametrize(
+    ("point", "why"),
+    [
+        ({"staging": "local_copy"}, "copies its files there by itself, without staging: local_copy; use staging: none"),
+        ({"trace": True, "gpus": 2, "straggler_loads": 1}, "a rank that loads more often"),
+        ({"strategy": "parameter_server", "servers": 1, "gpus": 2}, "the chief reads the files of all workers"),
+        ({"gpus": 2, "ensemble": 2, "learning_rate_scaling": "none"}, "every rank of an ensemble"),
+    ],
+)
+def test_runs_that_cannot_copy_to_a_storage_on_each_node_are_refused(point, why):
+    usual = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 1, "loader": "npy", "storage": "nvme"}
+    content = {
+        "description": "a test",
+        "datasets": {
+            "nt3": {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
+        },
+        "runs": [{**usual, **point}],
+        "tables": [],
+    }
+    study = expansion.expand("test", content, "test.yaml")
+    on = machine.load("local")
+    with pytest.raises(StudyError) as error:
+        plan.check_storage(study, on | {"storage_on_nodes": {"nvme": "/ssd"}})
+    begin = (
+        "config/studies/test.yaml: nt3: storage: nvme is on each node (storage_on_nodes in config/machines/local.yaml)"
+    )
+    assert str(error.value).startswith(f"{begin}: ") and why in str(error.value)
+    plan.check_storage(study, on | {"storage": {"nvme": "/tmp"}})
+
+
+def test_a_storage_has_one_name(monkeypatch):
+    content = machine.load("summitdev") | {"storage_on_nodes": {"lustre": "/ssd"}}
+    monkeypatch.setattr(machine.configuration, "load_named", lambda *_: content)
+    expected = "config/machines/summitdev.yaml: storage_on_nodes: lustre is also under storage; give it another name"
+    with pytest.raises(StudyError, match=expected):
+        machine.load("summitdev")
 
 
 def test_the_plan_lists_the_parts_of_a_study():

@@ -542,7 +542,7 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         ({"record_kb": 1, "stored_width": 500, "stored_height": 375}, {}, "give other stored_width and stored_height"),
         ({"source": "synthetic"}, {}, "source: synthetic: lenet_classic trains on images; use image_files"),
         ({}, {"loader": "read_csv"}, "read_csv: lenet_classic trains on images; use tfrecord, lmdb,"),
-        ({}, {"staging": "local_copy"}, "images are read while the model trains"),
+        ({}, {"staging": "node_broadcast"}, "there is no matrix to broadcast; use none or local_copy"),
         ({}, {"input_pipeline": "keras_arrays"}, "no array to hand to Keras"),
         ({}, {"input_checksum": True, "emulated_ranks": 2}, "use emulated_ranks: 1"),
         ({}, {"input_checksum": True, "strategy": "multi_worker_mirrored"}, "the input of a strategy is not measured"),

@@ -61,7 +61,7 @@ def run(tmp_path):
             benchmark={"files": {"train": FORM}},
             dataset={},
             data={"train": {"path": str(path), "sidecar": str(tmp_path / "m.json")}},
-            machine={"node_storage": str(node_storage)},
+            machine={"node_storage": str(node_storage) if way == "local_copy" else None},
         )
 
     return made
@@ -69,14 +69,15 @@ def run(tmp_path):
 
 def loaded(run, ranks=None):
     """The table, what was counted, the phases, and what must be closed."""
-    seen, staged, reads = [], contextlib.ExitStack(), io_counters.SharedReads()
+    seen, staged, reads, ranks = [], contextlib.ExitStack(), io_counters.Reads(), ranks or alone()
 
     @contextlib.contextmanager
     def phases(name):
         seen.append(name)
         yield
 
-    found = staging.tables(run, ranks or alone(), phases, reads, staged)
+    files = staging.files(run, ranks, phases, reads, staged)
+    found = staging.tables(run, files, ranks, phases, reads)
     return found["train"], reads, seen, staged
 
 
@@ -93,8 +94,10 @@ def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_p
     assert reads.as_mb()["shared_read_mb"] == pytest.approx(
         size / MB, rel=0.01
     )  # the copy's own reading does not count
-    assert list((tmp_path / "node").iterdir()) == []
+    assert reads.as_mb()["staged_mb"] == size / MB
+    assert reads.as_mb()["node_read_mb"] == pytest.approx(passes_mb, abs=0.05 * passes_mb + MORE_MB.get(loader, 0))
     staged.close()
+    assert list((tmp_path / "node").iterdir()) == []
     assert table.matrix.tobytes() == first.matrix.tobytes()  # a mapped copy stays as long as it is mapped
 
 
@@ -137,10 +140,10 @@ def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
 
 def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
     ranks = alone(1, [(socket.gethostname(), 0), (socket.gethostname(), 1)])
-    for path in ("/proc/999999999/fd/3", "/proc/self/exe"):  # not there; there, but something else
-        hidden = [("train", "path", path, (1, 2, 3))]
+    for path in ("/nowhere/study-staged-1", "/proc"):  # not there; there, but something else
+        hidden = (path, (1, 2), {})
         ranks.gathered = [ranks.places, [hidden, hidden]]
-        with pytest.raises(StudyError, match="rank 1 does not see the copy that rank 0 made.*node_broadcast"):
+        with pytest.raises(StudyError, match="rank 1 does not see the copies that rank 0 made.*node_broadcast"):
             loaded(run("local_copy", "npy"), ranks)
 
 
@@ -159,7 +162,7 @@ def test_only_the_first_of_a_group_reads(run, way, rank, reader):
 def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(bytes(5000))
-    reads = io_counters.SharedReads()
+    reads = io_counters.ReadCounter()
     for _ in range(3):
         with reads.counted():
             file.read_bytes()
@@ -172,7 +175,7 @@ def test_counters_that_a_kernel_does_not_have(tmp_path, monkeypatch, content):
     monkeypatch.setattr(io_counters, "COUNTERS", tmp_path / "io")
     if content is not None:
         (tmp_path / "io").write_text(content)
-    assert io_counters.SharedReads().asked is None
+    assert io_counters.ReadCounter().asked is None
 
 
 def test_a_kernel_that_does_not_count(run, monkeypatch):

@@ -35,7 +35,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     """
     settings = {name: machine.get(name, default) for name, default in MACHINE_DEFAULTS.items()}
     if run["staging"] != "local_copy":
-        settings["node_storage"] = None
+        settings["node_storage"] = storage.on_nodes(machine).get(run["storage"])
     on_hosts = _on_hosts(run, machine)
     derived = Derived(
         run.epochs_per_rank,

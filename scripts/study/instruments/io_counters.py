@@ -1,4 +1,4 @@
-"""How much a process reads from shared storage, by the kernel's counters."""
+"""How much a process reads from shared storage and from its node's own copies, by the kernel's counters."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from study.core.files import AnyPath
 COUNTERS = Path("/proc/self/io")  # see proc(5)
 
 
-class SharedReads:
-    """Counts the bytes read inside the blocks that it surrounds; other reads, such as from a node's copy, do not count.
+class ReadCounter:
+    """Counts the bytes read inside the blocks that it surrounds.
 
     asked: bytes requested by read(), whether or not they come from the page cache. stored: bytes that came from
     storage. Both are None if the kernel keeps no such counters. A mapped file is read without calls; it counts with its
@@ -37,12 +37,32 @@ class SharedReads:
         if self.asked is not None:
             self.asked += Path(path).stat().st_size
 
+
+class Reads:
+    """What one rank reads of a run's files.
+
+    shared: of the files that all nodes share, copying them included. node: of its node's own copies, the check of the
+    copies not included. staged: bytes that this rank copied to its node; None in a run without such copies.
+    """
+
+    def __init__(self) -> None:
+        self.shared, self.node = ReadCounter(), ReadCounter()
+        self.staged: int | None = None
+
     def as_mb(self) -> dict[str, float | None]:
-        """The rank's counters for ``metrics.json``, in MB."""
-        return {
-            "shared_read_mb": None if self.asked is None else self.asked / 1e6,
-            "storage_read_mb": None if self.stored is None else self.stored / 1e6,
-        }
+        """The rank's counters for ``metrics.json``, in MB; those of copies only in a run with copies."""
+        found = {"shared_read_mb": _mb(self.shared.asked), "storage_read_mb": _mb(self.shared.stored)}
+        if self.staged is not None:
+            found |= {
+                "staged_mb": _mb(self.staged),
+                "node_read_mb": _mb(self.node.asked),
+                "node_storage_read_mb": _mb(self.node.stored),
+            }
+        return found
+
+
+def _mb(number: int | None) -> float | None:
+    return None if number is None else number / 1e6
 
 
 def _counters() -> tuple[int, int, int] | None:

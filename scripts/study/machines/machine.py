@@ -32,6 +32,7 @@ def load(name: str) -> dict[str, Any]:
         _check_power_model(content.get("power_model"))
         _check_environment(content.get("environment", {}))
         _check_interface(content)
+        _check_storage(content)
         _check_idle(content, _own_keys(name))
         return {"name": name, **content, **host_file.settings(content)}
     except StudyError as error:
@@ -73,6 +74,12 @@ def _check_queue(queue: dict[str, Any]) -> None:
             f"queue.longest_minutes: no rule holds for jobs of {smallest} to {min(first) - 1} nodes; give one with "
             f"from_nodes: {smallest}, or the queue's smallest_nodes"
         )
+
+
+def _check_storage(content: dict[str, Any]) -> None:
+    """Refuse a name of a shared storage and of one on each node."""
+    for name in content.get("storage", {}).keys() & content.get("storage_on_nodes", {}).keys():
+        raise StudyError(f"storage_on_nodes: {name} is also under storage; give it another name")
 
 
 def _check_environment(environment: dict[str, str]) -> None:

@@ -1,4 +1,8 @@
-"""Folders of a machine from which runs may read their files instead of ``data_dir`` (grid key ``storage``)."""
+"""Folders of a machine from which runs may read their files instead of ``data_dir`` (grid key ``storage``).
+
+Those under ``storage`` are shared: Snakemake copies the files there. Those under ``storage_on_nodes`` are of each node:
+a run's ranks copy the files there, see `study.training.staging`.
+"""
 
 import os
 import re
@@ -18,15 +22,22 @@ def folders(machine: dict[str, Any]) -> dict[str, str]:
     return {name: os.path.expandvars(path).rstrip("/") for name, path in machine.get("storage", {}).items()}
 
 
+def on_nodes(machine: dict[str, Any]) -> dict[str, str]:
+    """{name: folder} of each node, as in the machine's file: variables are expanded on the node."""
+    return dict(machine.get("storage_on_nodes", {}))
+
+
 def data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -> str:
-    """The folder from which a run with ``storage: NAME`` and ``lustre_stripes: N`` reads.
+    """The folder from which a run with ``storage: NAME`` and ``lustre_stripes: N`` reads, or copies to its nodes.
 
     usual: ``data_dir`` of the configuration. Raises `StudyError` if the machine has no such storage, or one with braces
     in its path.
     """
     known = folders(machine)
+    if name in on_nodes(machine):
+        name = DEFAULT
     if name != DEFAULT and name not in known:
-        told = f"{', '.join(known) or 'none'}; add {name}: FOLDER there, or leave the key out"
+        told = f"{', '.join([*known, *on_nodes(machine)]) or 'none'}; add {name}: FOLDER there, or leave the key out"
         raise StudyError(
             f"storage: {name!r} is not under storage in config/machines/{machine['name']}.yaml; known: {told}"
         )

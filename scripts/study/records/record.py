@@ -39,6 +39,10 @@ ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, 
                          "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
                          "processes": [], "checkpoints": None, "autotuning": None, "ensemble": None,
                          "unmatched": {}}  # fmt: skip
+OF_COPIES = ("staged", "node", "node_storage")
+# Of the record's `reading`, and what they are in metrics.json and in runs.csv.
+READING = {"shared": "shared_read_mb", "storage": "storage_read_mb", "staged": "staged_mb", "node": "node_read_mb",
+           "node_storage": "node_storage_read_mb"}  # fmt: skip
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
@@ -404,12 +408,12 @@ def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
-    """Reads of all ranks from shared storage, in MB: requested by read(), and from storage; None if not counted.
+    """MB that all ranks read of shared storage, copied to their nodes and read of the copies; None if not counted.
 
-    A process that loads no files has no such value.
+    A process that loads no files has no such value. Those of copies are missing for a run that makes none.
     """
-    names = {name: f"{name}_read_mb" for name in ("shared", "storage")}
-    return {name: _sum([each[key] for each in _all(metrics) if key in each]) for name, key in names.items()}
+    found = {name: [each[key] for each in _all(metrics) if key in each] for name, key in READING.items()}
+    return {name: _sum(sizes) for name, sizes in found.items() if sizes or name not in OF_COPIES}
 
 
 def _processes(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]]:

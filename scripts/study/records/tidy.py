@@ -20,7 +20,7 @@ from study.experiment.study import PlannedRun
 from study.instruments.phases import PHASES
 from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
 from study.records import checks, comparable, ensemble, power, targets, utilisation
-from study.records.record import R2_NAMES, SAMPLES, read_record, verify
+from study.records.record import R2_NAMES, READING, SAMPLES, read_record, verify
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
@@ -131,7 +131,7 @@ def _run_row(
         STEADY: _steady_samples_per_s(record),
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(nothing(QUALITY) | (record["quality"] or {})),
-        **{f"{name}_read_mb": size for name, size in (record["reading"] or nothing(READING)).items()},
+        **{column: (record["reading"] or {}).get(name) for name, column in READING.items()},
         **(nothing(TRAFFIC) | (record["traffic"] or {})),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
@@ -164,7 +164,7 @@ def _run_row(
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
         units = ("_s", "_w", "_j", "_js")
         row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
-        row |= dict.fromkeys((*ensemble.COUNTS, *(f"{name}_read_mb" for name in READING)))
+        row |= dict.fromkeys((*ensemble.COUNTS, *READING.values()))
     return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
 
 
@@ -246,7 +246,6 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
 CHECKPOINTS = ("number", "write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")
 AUTOTUNED = ("fusion_threshold_mb", "cycle_time_ms", "is_finished")
-READING = ("shared", "storage")
 CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
 TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "servers_sent_mb_per_step",
            "servers_received_mb_per_step", "busiest_server_share", "cpu_busy", "cpu_limited")  # fmt: skip
@@ -263,7 +262,7 @@ MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
     *TRAINING, STEADY, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *targets.MEASURES, *QUALITY,
-    *(f"{name}_read_mb" for name in READING), "peak_memory_mb", *TRAFFIC[:-1],
+    *READING.values(), "peak_memory_mb", *TRAFFIC[:-1],
     *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS, "gpu_utilisation_pct",
 )  # fmt: skip
 
@@ -285,7 +284,7 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
             frame["memory_mode"] = NO_MODE
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
         for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
-                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED)):  # fmt: skip
+                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED), *READING.values()):  # fmt: skip
             if name not in frame:
                 newer[name] = None
         frame = pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1)

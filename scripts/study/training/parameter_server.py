@@ -23,7 +23,7 @@ import numpy as np
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.io_counters import SharedReads
+from study.instruments.io_counters import Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
@@ -204,20 +204,20 @@ class _Sampling:
 
 def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
     """Do what the chief asks, until it has ended."""
-    traffic, reads, opened = Traffic(channel.sockets()), SharedReads(), None
+    traffic, reads, opened = Traffic(channel.sockets()), Reads(), None
     epoch = contextlib.ExitStack()
     try:
         while (question := channel.asked()) != FINISH:
             if question == shards.OPEN:
                 with phases("load"):
-                    opened = shards.Shards(run, reads) if role.kind == WORKER else None
+                    opened = shards.Shards(run, reads.shared) if role.kind == WORKER else None
                 channel.answer(opened.readers if opened else None)
             elif question == shards.UNREADABLE:
                 channel.answer(opened.unreadable() if opened else None)
             else:
                 phases.edge("train", question)  # the steps of an epoch; repetitions add up
                 if question == BEGIN:
-                    epoch.enter_context(reads.counted())
+                    epoch.enter_context(reads.shared.counted())
                     traffic.begin()
                 else:
                     epoch.close()

@@ -18,13 +18,14 @@ from study import models
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.files import number_or_none, write_json, written_aside
+from study.data.images.source import Images
 from study.data.loaders import check_columns, import_for
 from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches, part
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.io_counters import SharedReads
+from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import telemetry
@@ -90,10 +91,11 @@ def run_rank(
     benchmark = models.get(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
-    with telemetry.sampled(run.machine, Path(folder) / "ranks", communicator, until_last=results.left_alone(run)):
+    sampled = telemetry.sampled(run.machine, Path(folder) / "ranks", communicator, until_last=results.left_alone(run))
+    with sampled, contextlib.ExitStack() as staged:
         communicator.gather(None)  # no rank loads before every host's sampler runs
         phases.edge("startup", "end")
-        found = _train(run, folder, communicator, benchmark, phases, heartbeat)
+        found = _train(run, folder, communicator, benchmark, phases, heartbeat, staged)
         # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
         _write_results(run, folder, communicator, gpu, found, bound)
     communicator.close()
@@ -116,7 +118,7 @@ class _Results:
     resumed_after: int
     test_metrics: dict
     workload: dict
-    reads: SharedReads
+    reads: Reads
     swept: list | None
     checkpoints: dict[str, Any] | None
     member: dict[str, Any] | None = None
@@ -131,15 +133,18 @@ def _train(
     benchmark: models.base.Benchmark,
     phases: PhaseLog,
     heartbeat: Heartbeat | None,
+    staged: contextlib.ExitStack,
 ) -> _Results:
-    """From loading to evaluation; returns `_Results`."""
+    """From loading to evaluation; returns `_Results`. staged: ends when no rank reads the files any more."""
     if benchmark.kind == "tables":
         check_columns(run.data, run.benchmark["files"])
-    reads, staged = SharedReads(), contextlib.ExitStack()
+    reads = Reads()
     with phases("load"):
+        files = staging.files(run, communicator, phases, reads, staged)
         for _ in range(1 + _straggler_loads(run, communicator)):
-            tables = _loaded(run, communicator, benchmark, phases, reads, staged)
+            tables = _loaded(run, files, communicator, benchmark, phases, reads)
         readers = shards.opened(communicator.channel) if isinstance(communicator, Chief) else {}
+        removable = reads.staged is not None and all(_keep_open(each) for each in tables.values())
     rows = {file: len(each.matrix) if benchmark.kind == "tables" else len(each) for file, each in tables.items()}
     with phases("preprocess"):
         data = benchmark.samples(tables, run.derived.seed)
@@ -164,12 +169,13 @@ def _train(
             twin.attach(model)
         communicator.broadcast_variables(fit.state(model))
     initial = agreed_checksum(model, communicator)
-    staged.close()
+    if removable:  # all ranks have loaded, so a run that is killed from here on leaves nothing behind
+        files.remove_copies()
     if heartbeat and strategy_of(run) != PARAMETER_SERVER:  # whose chief makes no steps; its workers send heartbeats
         heartbeat.steps = job.steps(model)
         if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
             heartbeat.busy_phases |= {"train"}
-    with phases("train"), _reading(benchmark, data, reads):
+    with phases("train"), _reading(benchmark, data, files.reads):
         history, writes, steps = job.train(
             model, lambda: fit.fit(model, data, run, kept, communicator, phases, resumed, twin, job.goes_on)
         )
@@ -227,27 +233,32 @@ def _job(
 
 def _loaded(
     run: RunDefinition,
+    files: staging.Files,
     communicator: Communicator,
     benchmark: models.base.Benchmark,
     phases: PhaseLog,
-    reads: SharedReads,
-    staged: contextlib.ExitStack,
+    reads: Reads,
 ) -> dict[str, Any]:
     """The run's files as the benchmark takes them: loaded tables, or images that are read in training."""
     if benchmark.kind == "tables":
-        return staging.tables(run, communicator, phases, reads, staged)
-    with reads.counted():
+        return staging.tables(run, files, communicator, phases, reads)
+    with files.reads.counted():
         # Under a parameter server the workers read those of training.
         own = None if strategy_of(run) != PARAMETER_SERVER else run.data.keys() - shards.trained(run)
-        images = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"], loaded=own)
+        images = benchmark.open(files.data, run["loader"], run.machine["cores_per_rank"], loaded=own)
     for each in images.values():
         for path in each.mapped_files:
-            reads.mapped(path)
+            files.reads.mapped(path)
     return images
 
 
+def _keep_open(loaded: Any) -> bool:
+    """Open what training reads of a file, a table or images, for good; returns whether names are needed no longer."""
+    return not isinstance(loaded, Images) or loaded.keep_open()
+
+
 @contextlib.contextmanager
-def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: SharedReads) -> Iterator[None]:
+def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: ReadCounter) -> Iterator[None]:
     """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
     counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
     with benchmark.reading_errors(data), data.train.reading_errors(), counted:

@@ -14,7 +14,7 @@ from study.core.errors import StudyError
 from study.data.images.source import Images, Reader
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
-from study.instruments.io_counters import SharedReads
+from study.instruments.io_counters import ReadCounter
 from study.training.channel import Channel
 
 OPEN, UNREADABLE = "open", "unreadable"  # what the chief asks
@@ -23,7 +23,7 @@ OPEN, UNREADABLE = "open", "unreadable"  # what the chief asks
 class Shards:
     """On a worker: the run's images, registered with TensorFlow."""
 
-    def __init__(self, run: RunDefinition, reads: SharedReads) -> None:
+    def __init__(self, run: RunDefinition, reads: ReadCounter) -> None:
         """Open the files and load those of training, if they are kept in memory. reads: counts what is read then."""
         benchmark = models.get(run.benchmark["name"], run.benchmark)
         self._images: dict[str, Images] = {}

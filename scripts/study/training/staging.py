@@ -1,49 +1,101 @@
 """Staging: how a run's files reach its ranks. All read them, one rank per node copies them, or one broadcasts them."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
-from study.instruments.io_counters import SharedReads
+from study.instruments.io_counters import ReadCounter, Reads
 from study.models.base import Table
 from study.training.communicator import Communicator, Members
+from study.training.node_copies import NodeCopies
 
-PIECE = 1 << 24
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a rank reads: those that all nodes share, or its node's own copies.
+
+    data: {file: its paths}. reads: counts what is read of them. copies: on the rank that made the node's copies.
+    """
+
+    data: dict[str, dict[str, str]]
+    reads: ReadCounter
+    copies: NodeCopies | None = None
+
+    def remove_copies(self) -> None:
+        """Remove the copies' names, if this rank made them; all ranks of the node have opened what they will read."""
+        if self.copies:
+            self.copies.remove()
+
+
+def files(
+    run: RunDefinition, communicator: Communicator, phases: Callable, reads: Reads, staged: contextlib.ExitStack
+) -> Files:
+    """The files that this rank reads, copied to its node first with ``staging: local_copy`` or a storage on each node.
+
+    phases: the rank's log, for the phase ``stage`` (copying or broadcasting, and waiting for it). reads: counts bytes
+    read. staged: at its end the copies are removed, and a `StudyError` that names a copy names the original instead.
+    """
+    if not _is_copied(run):
+        return Files(run.data, reads.shared)
+    with phases("stage"):
+        (mine,) = (members for members in nodes(communicator) if communicator.rank in members)
+        copies = _copied(run, reads, staged) if communicator.rank == mine[0] else None
+        folder, identity, made = communicator.gather(
+            (copies.folder, _identity(copies.folder), copies.made) if copies else None
+        )[mine[0]]
+    reads.staged = copies.size if copies else 0
+    if not Path(folder).exists() or _identity(folder) != identity:
+        raise StudyError(
+            f"{socket.gethostname()}: rank {communicator.rank} does not see the copies that rank {mine[0]} made "
+            f"({folder}), as where each rank has a container of its own; mount {Path(folder).parent} in all of them, "
+            "or of tables use staging: node_broadcast"
+        )
+    staged.push(_naming_originals(made))
+    data = {
+        file: {kind: made.get(path, path) if kind != "sidecar" else path for kind, path in paths.items()}
+        for file, paths in run.data.items()
+    }
+    return Files(data, reads.node, copies)
+
+
+def _is_copied(run: RunDefinition) -> bool:
+    """Whether the run copies its files to each node. Without ``local_copy``, only a storage on each node is named."""
+    return run["staging"] == "local_copy" or run.machine.get("node_storage") is not None
 
 
 def tables(
-    run: RunDefinition, communicator: Communicator, phases: Callable, reads: SharedReads, staged: contextlib.ExitStack
+    run: RunDefinition, found: Files, communicator: Communicator, phases: Callable, reads: Reads
 ) -> dict[str, Table]:
     """The run's loaded files on this rank, {file: `Table`}, by its ``staging``.
 
-    - ``none``: each rank reads the original files.
-    - ``local_copy``: the first rank of each node copies them to the node's own storage, from which all ranks load.
+    - ``none``: each rank reads the files.
+    - ``local_copy``: each rank reads its node's copies.
     - ``node_broadcast``: the first rank of each node loads them and broadcasts the matrices within its node.
     - ``job_broadcast``: rank 0 loads them and broadcasts the matrices to all others.
 
-    phases: the rank's log, for the phase ``stage`` (copying or broadcasting, and waiting for it). reads: counts bytes
-    read from shared storage. staged: closed by the caller after all ranks have loaded.
+    found: from `files`.
     """
     match run["staging"]:
         case "none":
-            return _load_all(run, run.data, reads)
+            return _load_all(run, found)
         case "local_copy":
-            return _load_all(run, _copies(run, communicator, phases, reads, staged), None)
+            return _load_all(run, found)
         case "node_broadcast":
-            return _broadcast(run, communicator, phases, reads, nodes(communicator))
+            return _broadcast(run, found, communicator, phases, reads, nodes(communicator))
         case "job_broadcast":
-            return _broadcast(run, communicator, phases, reads, [tuple(range(communicator.size))])
+            return _broadcast(run, found, communicator, phases, reads, [tuple(range(communicator.size))])
         case other:
             raise StudyError(f"staging: {other!r} is none of none, local_copy, node_broadcast, job_broadcast")
 
@@ -62,15 +114,15 @@ def nodes(communicator: Communicator) -> list[Members]:
     return [tuple(members) for members in found.values()]
 
 
-def _load_all(run: RunDefinition, data: dict[str, dict[str, str]], reads: SharedReads | None) -> dict[str, Table]:
-    """Load all files. data: {file: its paths}. reads: the counter; None if the files are not on shared storage."""
+def _load_all(run: RunDefinition, found: Files) -> dict[str, Table]:
+    """Load all files."""
     loader, forms, loaded = run["loader"], run.benchmark["files"], {}
-    with reads.counted() if reads else contextlib.nullcontext():
-        for file, paths in data.items():
+    with found.reads.counted():
+        for file, paths in found.data.items():
             loaded[file] = _table(loader, paths, forms[file])
-            if reads and LOADERS[loader].is_mapped:
+            if LOADERS[loader].is_mapped:
                 for kind in paths.keys() - {"sidecar"}:
-                    reads.mapped(paths[kind])
+                    found.reads.mapped(paths[kind])
     return loaded
 
 
@@ -90,86 +142,64 @@ def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
     return Table(codes, values, numbers)
 
 
-def _copies(
-    run: RunDefinition, communicator: Communicator, phases: Callable, reads: SharedReads, staged: contextlib.ExitStack
-) -> dict[str, dict[str, str]]:
-    """The files' paths, with the node's copies in place of the shared files."""
-    with phases("stage"):
-        (mine,) = (members for members in nodes(communicator) if communicator.rank in members)
-        copies = _copied(run, reads, staged) if communicator.rank == mine[0] else None
-        copies = communicator.gather(copies)[mine[0]]
-    data = {file: dict(paths) for file, paths in run.data.items()}
-    for file, kind, path, identity in copies:
-        if not Path(path).exists() or _identity(path) != identity:
-            raise StudyError(
-                f"{socket.gethostname()}: rank {communicator.rank} does not see the copy that rank {mine[0]} made "
-                f"({path}), as where each rank has a container of its own; use staging: node_broadcast"
-            )
-        data[file][kind] = path
-    return data
-
-
-def _copied(run: RunDefinition, reads: SharedReads, staged: contextlib.ExitStack) -> list[tuple]:
-    """Copy the files to the node's storage; returns a list of (file, "path" or "codes", the copy's path, its identity).
-
-    The copies have no name, so nothing remains of them, however this process ends; other ranks open them through it.
-    """
-    folder, copies = _node_storage(run.machine["node_storage"]), []
-    for file, paths in run.data.items():
-        for kind in (kind for kind in paths if kind != "sidecar"):
-            with open(paths[kind], "rb") as source, reads.counted():
-                target = staged.enter_context(_copy(source, folder))
-            path = f"/proc/{os.getpid()}/fd/{target.fileno()}"
-            copies.append((file, kind, path, _identity(path)))
+def _copied(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) -> NodeCopies:
+    """Copy the run's files to the node's storage. Sidecars are small, and are read where they are."""
+    key = "node_storage" if run["staging"] == "local_copy" else f"storage_on_nodes.{run['storage']}"
+    copies = NodeCopies(_node_storage(run.machine["node_storage"], key), key)
+    staged.callback(copies.remove)
+    copies.add([path for paths in run.data.values() for kind, path in paths.items() if kind != "sidecar"], reads.shared)
     return copies
 
 
-def _node_storage(named: str | None) -> str:
-    """The folder that the machine's file names, with variables expanded."""
+def _node_storage(named: str | None, key: str) -> str:
+    """The folder that the machine's file names under ``key``, with variables expanded."""
     folder = os.path.expandvars(named or "")
     if not (Path(folder).is_absolute() and Path(folder).is_dir()):
         raise StudyError(
-            f"{socket.gethostname()}: {folder!r} is no folder here with an absolute path (node_storage in the "
-            f"machine's file: {named})"
+            f"{socket.gethostname()}: {folder!r} is no folder here with an absolute path ({key} in the machine's file: "
+            f"{named})"
         )
     return folder
 
 
-def _copy(source: BinaryIO, folder: str) -> Any:
-    """An open, nameless copy of an open file in ``folder``. Its space is allocated before it is filled."""
-    size = os.fstat(source.fileno()).st_size
-    try:
-        target = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        if size:
-            os.posix_fallocate(target.fileno(), 0, size)
-    except OSError as error:
-        raise StudyError(
-            f"{socket.gethostname()}: {source.name} ({size / 1e6:.0f} MB) cannot be copied to {folder} (node_storage "
-            f"in the machine's file): {error.strerror}"
-        ) from None
-    shutil.copyfileobj(source, target, PIECE)
-    target.flush()
-    return target
+def _naming_originals(made: dict[str, str]) -> Callable[..., None]:
+    """As the end of a context: a `StudyError` that names a copy is raised with the name of its original."""
+
+    def rename(kind: type | None, error: BaseException | None, traceback: Any) -> None:
+        if not isinstance(error, StudyError):
+            return
+        message = told = str(error)
+        for original, copy in made.items():
+            message = message.replace(copy, original)
+        if message != told:
+            raise StudyError(message) from None
+
+    return rename
 
 
-def _identity(path: str) -> tuple[int, int, int]:
-    """Identifies a file."""
+def _identity(path: str) -> tuple[int, int]:
+    """Identifies a folder."""
     status = Path(path).stat()
-    return status.st_dev, status.st_ino, status.st_size
+    return status.st_dev, status.st_ino
 
 
 def _broadcast(
-    run: RunDefinition, communicator: Communicator, phases: Callable, reads: SharedReads, sets: list[Members]
+    run: RunDefinition,
+    found: Files,
+    communicator: Communicator,
+    phases: Callable,
+    reads: Reads,
+    sets: list[Members],
 ) -> dict[str, Table]:
     """The first rank of each process set loads; the others receive its matrices."""
     (mine,) = (members for members in sets if communicator.rank in members)
     is_reader = communicator.rank == mine[0]
-    loaded = _load_all(run, run.data, reads) if is_reader else {}
+    loaded = _load_all(run, found) if is_reader else {}
     with phases("stage"):
         communicator.create_process_sets(sets)
         for file, paths in run.data.items():
             if not is_reader:
-                with reads.counted():
+                with reads.shared.counted():
                     loaded[file] = _empty(paths)
             for matrix in (loaded[file].matrix, loaded[file].scaled):
                 if matrix is not None:

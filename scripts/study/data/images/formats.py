@@ -6,9 +6,11 @@ give the images at any positions, so that the order of the samples, and with it 
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import os
+import resource
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -57,6 +59,10 @@ class Format(ABC):
 
     def close(self) -> None:  # noqa: B027 - some formats keep nothing open
         """Close what is open; it is opened again when it is needed."""
+
+    def keep_open(self) -> bool:
+        """Open all files until the process ends, so that their names can be removed; False if there are too many."""
+        return True
 
     @property
     def mapped_files(self) -> list[Path]:
@@ -166,12 +172,21 @@ class TFRecords(Format):
     def record(self, position: int) -> bytes:
         """One serialised ``tf.train.Example``."""
         shard, length = int(self.index["shard"][position]), int(self.index["length"][position])
-        if shard not in self._open:
-            self._open[shard] = os.open(_shard(self.folder, shard), os.O_RDONLY)
-        found = os.pread(self._open[shard], FRAME_BYTES + length, int(self.index["offset"][position]))
+        found = os.pread(self._opened_shard(shard), FRAME_BYTES + length, int(self.index["offset"][position]))
         if len(found) != FRAME_BYTES + length or struct.unpack("<Q", found[:8])[0] != length:
             raise _damaged(self.where(position), f"the record does not have its {length} bytes")
         return found[FRAME_BYTES:]
+
+    def _opened_shard(self, shard: int) -> int:
+        if shard not in self._open:
+            self._open[shard] = _opened_file(_shard(self.folder, shard))
+        return self._open[shard]
+
+    def keep_open(self) -> bool:
+        """Open all shards."""
+        for shard in np.unique(self.index["shard"]):
+            self._opened_shard(int(shard))
+        return True
 
     def encoded(self, records: Any) -> Any:
         """The images in serialised examples."""
@@ -198,6 +213,20 @@ def example(content: bytes, label: int) -> bytes:
             )
         ).SerializeToString(deterministic=True)
     )
+
+
+def _opened_file(path: Path) -> int:
+    """The descriptor of a file, which stays open. The soft limit of open files, often 1024, is raised if need be."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise StudyError(f"{path}: cannot be opened: {error.strerror}") from None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        raise StudyError(f"{path}: cannot be opened: a process may have {hard} open files here; raise `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return os.open(path, os.O_RDONLY)
 
 
 def _shard(folder: Path, shard: int) -> Path:
@@ -311,6 +340,10 @@ class Files(Format):
         for position in (0, len(self.index["label"]) - 1):
             if not self._path(position).exists():
                 raise _damaged(self.where(position), "is missing")
+
+    def keep_open(self) -> bool:
+        """A file is opened whenever its image is read."""
+        return False
 
     def _path(self, position: int) -> Path:
         return _file(self.folder, position, int(self.index["label"][position]), bool(self.index["is_png"][position]))

@@ -107,6 +107,10 @@ class Images(SampleSource):
         """Files that are mapped, whose reads the kernel does not count."""
         return self.reader.images.mapped_files
 
+    def keep_open(self) -> bool:
+        """Open all files for good; see `study.data.images.formats.Format.keep_open`."""
+        return self.reader.images.keep_open()
+
     @property
     def is_streamed(self) -> bool:
         """Its samples are made while the model trains."""

@@ -32,14 +32,17 @@ def _loader(run: PlannedRun) -> str | None:
 def _staging(run: PlannedRun) -> str | None:
     if run["staging"] in BROADCASTS and run.keeps_lines:
         return f"matrices are broadcast, and loader: {run['loader']} keeps text; use none or local_copy"
-    if run["staging"] != "none" and run.kind == "images":
-        return "images are read while the model trains, from where they are; use none"
+    if run["staging"] in BROADCASTS and run.kind == "images":
+        return "images are read while the model trains, so there is no matrix to broadcast; use none or local_copy"
     return None
 
 
 def _storage(run: PlannedRun) -> str | None:
     if run["storage"] != "none" and run.dataset.definition["source"] == "path":
-        return f"dataset '{run.dataset.key}' is your own files, which are read from where they are; use none"
+        return (
+            f"dataset '{run.dataset.key}' is your own files, which are read from where they are; use none, or staging: "
+            "local_copy"
+        )
     return None
 
 
@@ -143,8 +146,9 @@ declare(
     Parameter(
         "storage",
         Name(),
-        "From which storage the ranks read their files: a key of `storage` in the machine's file, to whose folder they "
-        "are copied first. none: from data_dir.",
+        "From which storage the ranks read their files. A key of `storage` in the machine's file: Snakemake copies "
+        "them to its folder first. A key of `storage_on_nodes`: one rank per node copies them to the node. none: "
+        "data_dir.",
         default="none",
         papers={"icpp2019": "none", "sc18": "none"},
         refuse=_storage,

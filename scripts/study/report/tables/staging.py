@@ -7,7 +7,9 @@ from study.records.names import split_records
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_read_mb", "runtime_s", "peak_memory_mb"]
+COPIES = ["staged_mb", "node_read_mb", "node_storage_read_mb"]
+MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_read_mb", *COPIES, "runtime_s",
+            "peak_memory_mb"]  # fmt: skip
 
 
 @kinds.table(
@@ -29,10 +31,13 @@ def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
         "seconds of loading, of the slowest and the fastest rank; of that, copying or broadcasting and waiting for it "
-        "(stage); MB that all ranks together asked of the files that all nodes share while they loaded, from the page "
-        "cache or not (shared_read; a mapped file counts whole on each rank that maps it), and of that what storage "
-        "had to give (storage_read); peak memory of the rank that had most. staging none: each rank reads; local_copy: "
-        "one rank a node copies the files to storage of the node's own; node_broadcast, job_broadcast: one rank a "
-        "node, or of all, loads and broadcasts."
+        "(stage); MB that all ranks together asked of the files that all nodes share while they loaded, or read images "
+        "in training, from the page cache or not (shared_read; a mapped file counts whole on each rank that maps it), "
+        "and of that what storage had to give (storage_read); MB that were copied to all nodes together (staged), "
+        "asked of the copies while loading and, of images, in training (node_read), and of that what their storage had "
+        "to give (node_storage_read); peak memory of the rank that had most. staging none: each rank reads; "
+        "local_copy: one rank a node copies the files to storage of the node's own; node_broadcast, job_broadcast: one "
+        "rank a node, or of all, loads and broadcasts."
     )
-    return Table("staging", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
+    optional = (*optional_columns(shown), *COPIES)
+    return Table("staging", caption, table, shown, optional, notes(table, "values"), IDENTITY)

@@ -11,14 +11,17 @@ from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-MEASURES = ["throughput_samples_per_s", STEADY, "load_s", "train_s", "shared_read_mb", "storage_read_mb", "runtime_s"]
+OF_COPIES = ["stage_s", "staged_mb", "node_read_mb", "node_storage_read_mb"]
+MEASURES = ["throughput_samples_per_s", STEADY, "load_s", "train_s", "shared_read_mb", "storage_read_mb", *OF_COPIES,
+            "runtime_s"]  # fmt: skip
 
 
 @kinds.table(
     "storage",
     title="Training from different storage",
     look_for="Whether a faster storage shortens loading or training, and how the times spread. Where storage_read_mb "
-    "is 0, the files came from the page cache, and a difference says nothing about the storage.",
+    "is 0 (of a storage on each node: node_storage_read_mb), the files came from the page cache, and a difference says "
+    "nothing about the storage.",
     needs="runs with storage other than none",
     uses=kinds.runs(),
     is_there=lambda study: any(run["storage"] != "none" for run in study.runs),
@@ -37,11 +40,14 @@ def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "training from the folders of the machine's file (storage none: data_dir). train_spread_pct: 100 x (longest / "
         "shortest - 1) of train_s over the repeats. MB that all ranks together asked of the files (shared_read), and "
-        "of that what storage had to give (storage_read). read_test: one file of that storage read in sequence by "
+        "of that what storage had to give (storage_read). Of a storage on each node: seconds of load until the slowest "
+        "rank had its node's copies (stage), MB copied to all nodes together (staged), MB asked of the copies "
+        "(node_read), and of that what the node's storage had to give (node_storage_read); shared_read and "
+        "storage_read are then of copying. read_test: one file of that storage read in sequence by "
         "scripts/read_storage.py, at another time than the runs, from a cold and from a warm page cache; its cold "
         "value may come from the cache of a disk or a server. The runs do not empty the page cache."
     )
-    optional = (*optional_columns(shown), *means)
+    optional = (*optional_columns(shown), *means, *OF_COPIES)
     return Table("storage", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
