@@ -10,6 +10,7 @@ import json
 import shutil
 import struct
 import time
+from pathlib import Path
 
 import lmdb
 import numpy as np
@@ -31,9 +32,10 @@ from study.data.randomness import EpochOrder
 from study.data.samples import batches, part
 from study.experiment import expansion, inputs
 from study.instruments import phases
+from study.machines import machine
 from study.models import images as image_models
 from study.models.synthetic import generate
-from study.training import endless, rank
+from study.training import endless, fit, rank
 
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 import tensorflow as tf
@@ -503,6 +505,43 @@ def test_training_is_the_same_from_all_formats_bit_for_bit(tmp_path):
         assert {"top5_accuracy", "val_top5_accuracy"} <= set(history)
     assert len(set(results)) == 1, results
     assert len(set(results[0][1])) == 2, "each epoch has other samples"
+
+
+def staged_run(tmp_path, loader):
+    """A run of one rank that copies its images to its node, a folder."""
+    (planned,) = expanded(loader=loader, storage="nvme")
+    make_images(planned, str(tmp_path / "data"))
+    (tmp_path / "node").mkdir(exist_ok=True)
+    on = machine.load("local") | {"storage_on_nodes": {"nvme": str(tmp_path / "node")}}
+    return inputs.define(planned, on, str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("loader", FORMATS)
+def test_copies_on_the_node_have_no_name_while_the_model_trains_if_files_stay_open(tmp_path, monkeypatch, loader):
+    """So a run that is killed in training leaves nothing. Of one file per image, which may be millions, names stay."""
+    run, seen, train = staged_run(tmp_path, loader), [], fit.fit
+    monkeypatch.setattr(
+        fit, "fit", lambda *given: seen.append(len(list((tmp_path / "node").iterdir()))) or train(*given)
+    )
+    rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: FakeCommunicator())
+    assert seen == [1 if loader == "jpeg_files" else 0]
+    assert list((tmp_path / "node").iterdir()) == []
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["ranks"][0]
+    folders = [Path(paths["path"]) for paths in run.data.values()]
+    size = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+    assert metrics["staged_mb"] == size / 1e6
+    assert metrics["shared_read_mb"] == pytest.approx(size / 1e6, abs=0.02), "sidecars besides"
+
+
+def test_a_damaged_image_in_a_copy_is_named_by_the_file_that_was_copied(tmp_path):
+    """Not by the copy, which is gone when somebody looks."""
+    run = staged_run(tmp_path, "jpeg_files")
+    damaged = sorted(Path(run.data["train"]["path"]).rglob("*.jpg"))[0]
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    with pytest.raises(StudyError) as error:
+        rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: FakeCommunicator())
+    assert str(error.value).startswith(f"{damaged}: ") and "study-staged" not in str(error.value)
+    assert list((tmp_path / "node").iterdir()) == []
 
 
 def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp_path, monkeypatch):
