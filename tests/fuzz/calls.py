@@ -222,6 +222,7 @@ NOT_FUZZED = {
             "study.core.files:read_json",
             "study.core.files:read_text",
             "study.training.ensemble.results:write_members",
+            "study.training.ensemble.votes:join",
             "study.data.download:fetch",
             "study.data.images.timing:measure",
             "study.data.loader_timing:_described",

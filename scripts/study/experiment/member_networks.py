@@ -7,6 +7,7 @@ benchmark arranges its samples by the same code, and its YAML makes the same sam
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from study import models
@@ -52,7 +53,7 @@ def refused_ranks(run: PlannedRun) -> str | None:
     return None
 
 
-def refused_network(run: PlannedRun, member: Member, ranks: int, parameters: dict[str, Parameter]) -> str | None:
+def refused_network(run: PlannedRun, member: Member, ranks: int, parameters: Iterable[Parameter]) -> str | None:
     """Why a member cannot train the network of its benchmark on a run's samples; None if it can.
 
     ranks: of the member. parameters: all that are declared; what they refuse of a run, they refuse of a member alone.
@@ -72,7 +73,7 @@ def refused_network(run: PlannedRun, member: Member, ranks: int, parameters: dic
     if reason:
         return f"benchmark: {name}: {reason}"
     alone = _alone(run, name, spec, ranks)
-    for parameter in parameters.values():
+    for parameter in parameters:
         if parameter.refuse and (reason := parameter.refuse(alone)):
             return f"benchmark: {name}: {parameter.name}: {reason}"
     return None

@@ -25,7 +25,7 @@ from study.launch import failure, own_name, processes, run_directory, spots, sup
 from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, placement, roles
-from study.training.ensemble import results
+from study.training.ensemble import results, votes
 
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
@@ -183,6 +183,7 @@ def _launch(
         _outlast_guards(stall_limit_s)
     if results.left_alone(run):
         results.assemble(folder, run["ensemble"])
+    votes.join(folder, run)  # it reads what the ranks left, which is removed then
     run_directory.merge_ranks(folder, facts["hosts"])
     results.write_members(folder, run)
     if before and after:

@@ -17,6 +17,9 @@ COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", 
            "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
            "data_memory_mb", "other_cores_cpu_share")  # fmt: skip
 
+ACCURACIES = ("member_test_accuracy", "vote_test_accuracy", "mean_test_accuracy")
+VOTE = ("voting_members", *ACCURACIES, "ensemble_accuracy_reason")  # likewise, of ``metrics.json``
+
 _Span = tuple[int, ...]  # begin and end
 
 COUNTS = ("samples_preprocessed", "shared_mb")  # of a resumed run, these are of its last piece only
@@ -70,6 +73,7 @@ def section(
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
+        **{name: metrics.get("combined", {}).get(name) for name in VOTE},
         "members": [_member(each, spans[each[0]["rank"]]) for each in of_members],
         "lost": lost,
     }

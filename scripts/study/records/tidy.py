@@ -135,7 +135,7 @@ def _run_row(
         **(nothing(TRAFFIC) | (record["traffic"] or {})),
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
-        **{name: (record["ensemble"] or {}).get(name) for name in ensemble.COLUMNS},
+        **{name: (record["ensemble"] or {}).get(name) for name in (*ensemble.COLUMNS, *ensemble.VOTE)},
         **(record["memory"] or nothing(["peak_memory_mb"])),
         **{f"autotuned_{name}": (record["autotuning"] or {}).get(name) for name in AUTOTUNED},
         **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
@@ -261,8 +261,8 @@ QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
 MEASURED = (
     "runtime_s", "other_s", "stage_s", "checkpoint_s",
     *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, STEADY, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *targets.MEASURES, *QUALITY,
-    *READING.values(), "peak_memory_mb", *TRAFFIC[:-1],
+    *TRAINING, STEADY, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *ensemble.ACCURACIES, *targets.MEASURES,
+    *QUALITY, *READING.values(), "peak_memory_mb", *TRAFFIC[:-1],
     *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS, "gpu_utilisation_pct",
 )  # fmt: skip
 
@@ -284,7 +284,8 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
             frame["memory_mode"] = NO_MODE
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
         for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
-                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED), *READING.values()):  # fmt: skip
+                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED), *READING.values(),
+                     *ensemble.VOTE):  # fmt: skip
             if name not in frame:
                 newer[name] = None
         frame = pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1)

@@ -127,7 +127,7 @@ def _members(run: PlannedRun) -> str | None:
     networks: dict[tuple[str | None, int], str | None] = {}
     for each, of_it in zip(found, ranks, strict=True):
         if (each.benchmark, of_it) not in networks:  # a thousand members may have two networks
-            networks[each.benchmark, of_it] = refused_network(run, each, of_it, PARAMETERS)
+            networks[each.benchmark, of_it] = refused_network(run, each, of_it, PARAMETERS.values())
         if reason := networks[each.benchmark, of_it] or _model(run, each):
             return f"member {each.number}: {reason}"
     return None

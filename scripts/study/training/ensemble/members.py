@@ -25,7 +25,7 @@ from study.instruments import cpu_time, heartbeats
 from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
 from study.training.communicator import Communicator, Members
-from study.training.ensemble import consumption
+from study.training.ensemble import consumption, votes
 from study.training.ensemble.content import Form
 from study.training.ensemble.halving import Halving
 from study.training.ensemble.order import Order
@@ -49,15 +49,19 @@ class MemberJob(Job):
         ranks: Path,
         rank: int,
         resumed: int,
+        ballot: votes.Ballot | None,
     ) -> None:
         """run, benchmark, communicator: of the member alone. stream: of the training samples of this rank.
 
         halving: of the ensemble. ranks: the folder of the ranks' files. rank: of this process, among all. resumed: the
-        most epochs that an earlier attempt has trained, of any member.
+        most epochs that an earlier attempt has trained, of any member. ballot: for the member's predictions, on its
+        first rank if there is a vote.
         """
         super().__init__(run, benchmark, communicator)
         self._member, self._stream, self._halving, self._resumed = member, stream, halving, resumed
-        self._ranks, self._rank = ranks, rank
+        self._ranks, self._rank, self._ballot = ranks, rank, ballot
+        self._model: Any = None
+        self._no_vote: str | None = None
         self._ended_after: int | None = None
         self._failure: str | None = None
         self._rates: dict[str, float | None] = {}
@@ -82,7 +86,7 @@ class MemberJob(Job):
 
     def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
-        trained = self._trained(model, fit)
+        self._model, trained = model, self._trained(model, fit)
         self._stream.usage.write(self._ranks / f"usage-{self._rank:05d}.csv", self._rank)
         return trained
 
@@ -103,8 +107,13 @@ class MemberJob(Job):
                 return pd.DataFrame(), [], None
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Nothing for a member that has failed, or that has trained nothing."""
-        return evaluate() if consumption.trains(self.run) and self._failure is None else {}
+        """Nothing for a member that has failed, or that has trained nothing; one that votes also leaves its ballot."""
+        if not consumption.trains(self.run) or self._failure is not None:
+            return {}
+        found = evaluate()
+        if self._ballot and self._ended_after is None:
+            self._no_vote = self._ballot.cast(self._model, self.run.derived.batch_size_per_rank)
+        return found
 
     @property
     def told(self) -> dict[str, Any]:
@@ -118,6 +127,7 @@ class MemberJob(Job):
             "steps_per_epoch": -(-len(self._stream) // self.run.derived.batch_size_per_rank),
             "failure": self._failure,
             "ended_after_epoch": self._ended_after,
+            "no_vote": self._no_vote,
             "resumed_after": self._resumed,
             "affinity": cores.allowed(),
             **_of_core_limit(),
@@ -161,7 +171,8 @@ def enter(
     data.train = found
     model = models.get(own.benchmark["name"], own.benchmark)
     most = max(epochs for epochs, _ in told)
-    return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most)
+    ballot = votes.ballot(run, ranks, number, data.test) if together.rank == 0 else None
+    return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most, ballot)
 
 
 def _halving(run: RunDefinition, folder: Path, member: Member) -> Halving:
