@@ -47,6 +47,12 @@ def evaluate(self, evaluate):
 MemberJob.evaluate = evaluate
 """
 TEST_SAMPLES = 40
+# By their layers at 28 x 28 x 1 pixels and 10 classes. LeNet: convolutions of 5 x 5 with 32 and 64 filters that keep
+# the size, poolings to 7 x 7, then 1,024 units. LeNet-5: 6 and 16 filters without padding, to 4 x 4; 120 and 84 units.
+PARAMETERS = {
+    "lenet": (25 * 32 + 32) + (25 * 32 * 64 + 64) + (7 * 7 * 64 * 1024 + 1024) + (1024 * 10 + 10),
+    "lenet_classic": (25 * 6 + 6) + (25 * 6 * 16 + 16) + (256 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10),
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +84,7 @@ def test_each_member_ends_as_it_does_alone(made):
     for run in ensembles_of(runs):
         found = members_of(project, run)
         assert found.benchmark.tolist()[:2] == ["lenet", "lenet_classic"]
+        assert found.parameters.tolist()[:2] == [PARAMETERS["lenet"], PARAMETERS["lenet_classic"]]
         assert found.ranks.tolist()[:2] == [2, 1] and found["rank"].tolist()[:2] == [0, 2]
         assert found.weights_crc32.tolist()[:2] == [lenet.iloc[0], classic], run.input_sharing
         assert found.weights_crc32.nunique() == len(found) and run.ranks_agree
@@ -103,7 +110,7 @@ def test_the_vote_and_the_mean_are_those_counted_again(made):
         assert (run.voting_members, run.member_test_accuracy) == (run.ensemble, pytest.approx(np.mean(right)))
         assert run.vote_test_accuracy == pytest.approx(np.mean(np.array(votes) == labels))
         assert run.mean_test_accuracy == pytest.approx(np.mean(mean == labels))
-        assert np.isnan(run.ensemble_accuracy_reason) if isinstance(run.ensemble_accuracy_reason, float) else False
+        assert pd.isna(run.ensemble_accuracy_reason)
 
 
 def test_one_member_says_why_it_has_no_vote(made):

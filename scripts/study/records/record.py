@@ -22,6 +22,7 @@ from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
+from study.experiment.ensemble import networks_of
 from study.instruments import calibration, phases, profiler
 from study.instruments.power import summary
 from study.machines import launchers
@@ -434,7 +435,8 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     """TCP megabytes per step, means over the ranks, and how busy the busiest host's cores were while training.
 
     ``gradient_mb``: size of a step's gradients, float32; a ring allreduce sends 2 (N - 1) / N times that per rank. None
-    if sparse ones are sent, which are gathered: their size is that of the rows that a batch used.
+    if sparse ones are sent, which are gathered: their size is that of the rows that a batch used. None of members with
+    different networks too.
 
     An ensemble that shares its input has no such bytes: batches are sent ahead, also outside the steps of an epoch.
 
@@ -455,7 +457,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
 
     return {
-        "gradient_mb": None if is_sparse else 4 * metrics["trainable_parameters"] / 1e6,
+        "gradient_mb": None if is_sparse or networks_of(run.parameters) else 4 * metrics["trainable_parameters"] / 1e6,
         "tcp_sent_mb_per_step": per_step("sent"),
         "tcp_received_mb_per_step": per_step("received"),
         "cpu_busy": busy,

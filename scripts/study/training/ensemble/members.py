@@ -121,6 +121,7 @@ class MemberJob(Job):
         return {
             "number": self._member.number,
             "benchmark": self.run.benchmark["name"],
+            "parameters": self._model.count_params(),
             "seed": self._member.seed,
             "learning_rate": self.run.learning_rate,
             "batch_size": self.run.derived.batch_size_per_rank,

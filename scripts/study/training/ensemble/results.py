@@ -18,10 +18,11 @@ from study.instruments.power import summary
 
 FILE = "members.csv"  # in the run's directory
 # Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
-FIRST = ("member", "benchmark", "rank", "ranks", "host", "seed", "learning_rate", "batch_size", "epochs", "losses")
+FIRST = ("member", "benchmark", "parameters", "rank", "ranks", "host", "seed", "learning_rate", "batch_size", "epochs",
+         "losses")  # fmt: skip
 LAST = ("ended_after_epoch", "samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32",
         "gpu_energy_j", "gpu_energy_reason", "failure")  # fmt: skip
-WHOLE = ("ranks", "seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
+WHOLE = ("parameters", "ranks", "seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
 WAITED = "input_wait_per_step_s"
 
 
@@ -154,7 +155,7 @@ def _row(ranks: Sequence[Mapping[str, Any]], energies: Sequence[tuple[float | No
     joules = [energy for energy, _ in energies if energy is not None]
     return {
         "member": member["number"],
-        "benchmark": member["benchmark"],
+        **{name: member.get(name) for name in ("benchmark", "parameters")},
         "rank": rank["rank"],
         "ranks": len(ranks),
         "host": rank["host"],
