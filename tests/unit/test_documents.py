@@ -129,7 +129,9 @@ def test_the_errors_of_published_predictions_are_those_of_the_tables():
     """RMS error, worst error and points in the interval, of each row of the page."""
     tables = [TABLES[f"{paper}_prediction"].make(pd.DataFrame(), pd.DataFrame()) for paper in ("icpp2019", "sc18")]
     notes = " ".join(note for table in tables for note in table.notes)
-    known = re.findall(r"RMS error ([\d.]+)%, worst ([-+][\d.]+)%(?: on \d+ ranks, (\d+ of \d+) in the interval)?", notes)
+    known = re.findall(
+        r"RMS error ([\d.]+)%, worst ([-+][\d.]+)%(?: on \d+ ranks, (\d+ of \d+) in the interval)?", notes
+    )
     page = documents.read("docs/prediction.md").split("fitted | predicted")[1]
     told = re.findall(r"^\|[^|]*\|[^|]*\| ([\d.]+) % \| ([-+][\d.]+) % \| (\d+ of \d+|) ?\|$", page, re.M)
     assert len(told) == 5 and [each for each in told if each not in known] == []

@@ -49,7 +49,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "with sharding by_rank, strong: 1 / N, weak: 1); the geometric mean over the blocks (repeats) that both "
         "have; low and high are its 95 % interval, unpaired where the two were not run interleaved; phases are the "
         "slowest rank's; power and energy (docs/telemetry.md) where they are measured, "
-        "from load to evaluate, so without start-up; one_hz: as if power were read once a second, as the paper did; "
+        "from load to evaluate, so without start-up; one_hz: as if power were read once a second, as on Summit; "
         "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
         "flop_utilisation its share of the machine's peak."
     )

@@ -37,8 +37,9 @@ TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"
 ONE_HZ = "power_per_gpu_one_hz_w"
 ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
 POWER_IS = (
-    "power and energy are from load to evaluate (energy_window_s), without start-up, the paper's energy is power x the "
-    "time of the whole run; one_hz: power read once a second, as the paper did; whole_run: start-up included"
+    "power and energy are from load to evaluate (energy_window_s), without start-up; the paper's are probably of the "
+    "whole run, whose time is the energy / power of Table 5; one_hz: power read once a second, as the paper did on "
+    "Summit; whole_run: start-up included"
 )
 
 

@@ -175,7 +175,7 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     remarks = [
         *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
         "these runs have no idle power: power is sampled during a run only",
-        "no ratio: a cabinet has 96 nodes with their network and cooling",
+        "no ratio: a cabinet has 96 nodes, and its power is that of all devices in it",
         "Table IV calls power energy, and its variance has no unit; it is in W^2 here, if it was in kW^2 there",
     ]
     return Table("pittman2018_table4", caption, table, shown, ("highest_node_power_w", "runs"), remarks)

@@ -111,7 +111,7 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "median time of the epochs after the first; framework: keras is Keras's loop, tensorflow this project's loop "
         "around the same model and optimizer; published: prace2019, Table 13, ResNet-50 on 128 nodes, TensorFlow 1.6; "
-        "its code is not published."
+        "how the two programs differ is not stated."
     )
     return _finished("prace2019_table13", caption, table, shown)
 
