@@ -28,8 +28,8 @@ def of_the_paper(run: Any) -> bool:
 @kinds.table(
     "han2019_claims",
     title="The paper's claims, recomputed",
-    look_for="Each number that the paper prints, what follows from it, and the same from these runs by one formula; "
-    "where the paper contradicts itself, and what cannot be compared.",
+    look_for="The results that the paper prints as numbers, what follows from them, and the same from these runs by "
+    "one formula; where the paper contradicts itself, and what cannot be compared.",
     needs="runs of LeNet, AlexNet or ResNet",
     uses=of_the_paper,
     compares_runs=True,

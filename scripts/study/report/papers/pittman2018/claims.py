@@ -45,8 +45,8 @@ def concerns(study: Study) -> bool:
 @kinds.table(
     "pittman2018_claims",
     title="The paper's claims, recomputed",
-    look_for="Each number that the paper prints or that follows from its numbers, beside the same from these runs by "
-    "the same formula; what the paper does not print, and where it contradicts itself.",
+    look_for="The results that the paper prints as numbers, and what follows from them, beside the same from these "
+    "runs by the same formula; what the paper does not print, and where it contradicts itself.",
     needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
     uses=of_its_members,
     is_there=concerns,
