@@ -1,5 +1,6 @@
 """The documents name only what exists."""
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -123,6 +124,20 @@ def test_all_figures_and_tables_of_the_icpp_paper_are_on_its_page():
     page = documents.read("docs/papers/icpp2019.md")
     names = {name for name in (*TABLES, *documents._figures()) if name.startswith("icpp2019")}
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("paper", ["sc18", "han2019", "pittman2018", "prace2019"])
+def test_what_follows_from_a_paper_s_numbers_is_in_its_claims(paper):
+    """Each number of the section's table, to its own digits; parameters are in millions."""
+    claims = TABLES[f"{paper}_claims"].make(pd.DataFrame(), pd.DataFrame()).frame
+    ends = claims[["published_value", "published_lowest", "published_highest"]].astype(float).to_numpy().ravel()
+    values = [abs(scale * each) for each in ends if not math.isnan(each) for scale in (1, 1e-6)]
+    page = documents.read(f"docs/papers/{paper}.md").split("## What follows from its ")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|")[1:] for line in page.splitlines() if line.startswith("| ")]
+    published = slice(1) if paper == "prace2019" else slice(None)  # its other columns are of the text and of runs
+    told = [number for row in rows for cell in row[published] for number in re.findall(r"\d+(?:\.\d+)?", cell)]
+    assert len(told) > 6
+    assert [n for n in told if not any(round(v, len(n.partition(".")[2])) == float(n) for v in values)] == []
 
 
 def test_the_errors_of_published_predictions_are_those_of_the_tables():
