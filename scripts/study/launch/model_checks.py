@@ -1,6 +1,8 @@
 """The models of own benchmarks are checked before the first run, in one process for all runs of a study.
 
-That process loads TensorFlow, which the plan does not. The shipped benchmarks are checked by the tests.
+That process loads TensorFlow, which the plan does not: 5 CPU seconds, and one more for each kind of run. A dry run and
+the start of a study each do it. What the first one found is not kept for the second: a model may import and read
+anything, so that no digest tells whether it is still the same. The shipped benchmarks are checked by the tests.
 """
 
 from __future__ import annotations
