@@ -95,6 +95,10 @@ NT3 = {"source": "synthetic", "train_samples": 40, "test_samples": 20, "features
             "input_sharing: tf_data_service is for members of one rank: its members get samples of one order",
         ),
         ({"on_member_failure": "continue"}, "ranks of a member wait for one another, so it cannot be left out"),
+        (
+            {"member_ranks": 2, "listed": [{"ranks": 2}, {"ranks": 1}]},
+            "runs[0].member_ranks: 2 has no effect: each entry of members gives its ranks; leave it out",
+        ),
         ({"gpus": 2}, "runs[0].ensemble: 2 members of different numbers of ranks need gpus: 3, but gpus is 2"),
     ],
     ids=str,

@@ -84,7 +84,11 @@ def _ensemble(run: PlannedRun) -> str | None:
 
 
 def _member_ranks(run: PlannedRun) -> str | None:
-    reason = _several_ranks(run) if run["member_ranks"] > 1 else None
+    if run["member_ranks"] == 1:
+        return None
+    if all(each.ranks for each in members_of(run.parameters)):
+        return f"{run['member_ranks']} has no effect: each entry of members gives its ranks; leave it out"
+    reason = _several_ranks(run)
     return reason and f"{run['member_ranks']}: {reason}"
 
 
