@@ -22,6 +22,7 @@ ENDS = {
         machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
         machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
+        training.rendezvous:_awaited training.rendezvous:_gathered training.rendezvous:_wait
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held

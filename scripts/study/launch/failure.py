@@ -12,7 +12,8 @@ from study.machines.launchers import TAG
 from study.training.divergence import WORDS
 
 OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
-KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b")
+KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b|^srun: error: .*: Killed")
+OF_RANK = re.compile(r"process rank (?P<mpi>\d+) with PID|^srun: error: \S+: task (?P<srun>\d+): ")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
 LOST_HOST = re.compile(rf"{remote.LOST} (?P<host>[^:\s]+): .*")
 TOLD = re.compile(r"^error: ")  # from a rank that reports its own error
@@ -76,6 +77,8 @@ def failure_of(
     if reason is None:
         reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
     kind, rank, message = reason
+    if rank is None and (named := OF_RANK.search(message)):  # mpiexec's or srun's own line, which has no tag
+        rank = int(named["mpi"] or named["srun"])
     return described(folder, kind, message, rank, own or last_lines)
 
 

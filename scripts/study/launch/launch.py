@@ -279,9 +279,11 @@ def _outlast_guards(stall_limit_s: float) -> None:
 def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: list[str]) -> list[str]:
     """The command line that starts the run's processes: the machine's launcher, or ours for TensorFlow's strategies."""
     strategy = roles.strategy_of(run)
-    if strategy == process_roles.HOROVOD or _is_by_rank(run):
+    if strategy == process_roles.HOROVOD:
+        return launchers.command(run.ranks, machine, program)
+    if _is_by_rank(run):
         number = launchers.started(strategy, run.ranks, run["servers"], machine)
-        return launchers.command(number, machine, program, ends_together=_is_by_rank(run))
+        return launchers.command(number, machine, program, ends_together=True)
     where = spots.as_text(_spots(run, machine["links"]))
     numbers = [str(run.ranks), str(run["servers"])]
     return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, where, str(folder), *program]
