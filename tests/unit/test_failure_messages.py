@@ -123,3 +123,18 @@ def test_ranks_whose_lines_are_mixed(tmp_path):
     one, other = of_rank(0, CHAIN), of_rank(1, FOLLOWER)
     lines = [line for pair in zip(one, other, strict=False) for line in pair] + other[len(one) :]
     assert failure_of(tmp_path, 1, None, lines)["message"].startswith("KeyError: 'site'; then RuntimeError")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mpiexec noticed that process rank 2 with PID 81 on node a exited on signal 9 (Killed).",
+        "srun: error: n3: task 2: Killed",
+    ],
+)
+def test_the_rank_that_a_launcher_of_a_job_names(tmp_path, line):
+    """The chief tells only that it lost the process."""
+    (tmp_path / "phases.jsonl").write_text("")
+    lines = ["[1,0]<stderr>:error: another worker has ended: worker 0 (process 2)", line]
+    found = failure_of(tmp_path, 137, None, lines)
+    assert (found["kind"], found["rank"], found["message"]) == ("killed", 2, line)

@@ -12,6 +12,7 @@ import pytest
 from examples import expand
 
 from study.core.errors import StudyError
+from study.experiment.parameters import strategy
 from study.instruments import traffic
 from study.launch import failure, processes
 from study.launch.spots import Spot
@@ -245,6 +246,16 @@ def test_what_does_not_fit_a_strategy_is_refused(point, key, words):
     assert f".{key}: " in str(refused.value)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_table_that_is_too_large_to_send_is_refused_with_its_size(monkeypatch):
+    """100 samples with 60 features are 24,000 bytes."""
+    monkeypatch.setattr(strategy, "MOST_SENT", 24_000)
+    assert expand(scaling="weak", gpus=1, **SERVED)
+    monkeypatch.setattr(strategy, "MOST_SENT", 23_999)
+    with pytest.raises(StudyError, match="sends each worker all training samples in one message"):
+        expand(scaling="weak", gpus=1, **SERVED)
+    assert expand(scaling="weak", gpus=1, strategy="multi_worker_mirrored")
 
 
 def test_runs_without_the_keys_keep_their_names():

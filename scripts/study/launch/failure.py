@@ -77,8 +77,8 @@ def failure_of(
     if reason is None:
         reason = "error", culprit, _last_words(own or last_lines, code if own else exit_code, missing)
     kind, rank, message = reason
-    if rank is None and (named := OF_RANK.search(message)):  # mpiexec's or srun's own line, which has no tag
-        rank = int(named["mpi"] or named["srun"])
+    if rank is None and (found := OF_RANK.search(message)):  # mpiexec's or srun's own line, which has no tag
+        rank = int(found["mpi"] or found["srun"])
     return described(folder, kind, message, rank, own or last_lines)
 
 

@@ -68,8 +68,8 @@ class Place:
     @classmethod
     def own(cls, variables: Mapping[str, str] = os.environ) -> Place:
         """The place of this process."""
-        *others, hosts = json.loads(variables[PLACES])
-        return cls(*others, tuple(hosts))
+        number, size, channel, key, hosts = json.loads(variables[PLACES])
+        return cls(number, size, channel, key, tuple(hosts))
 
 
 def run_process(main: Callable[[], object]) -> None:
