@@ -33,10 +33,10 @@ tables: [scaling]
 
 
 def test_lenet_on_two_ranks(fresh):
-    """From two storages."""
+    """From a shared storage and from one on each node."""
     for name in ("first", "second"):
         (fresh.root / name).mkdir()
-    folders = f"storage: {{first: {fresh.root}/first, second: {fresh.root}/second}}\n"
+    folders = f"storage: {{first: {fresh.root}/first}}\nstorage_on_nodes: {{second: {fresh.root}/second}}\n"
     fresh.change("config/machines/local.yaml", "node_storage: /tmp\n", f"node_storage: /tmp\n{folders}")
     fresh.add_study("images", STUDY)
     fresh.snakemake(study="images")
@@ -65,12 +65,22 @@ def test_lenet_on_two_ranks(fresh):
 
 
 def _check_storage(project, runs):
-    """Record and table have the storage; a read test comes into the table as soon as there is one."""
+    """Record and table have the storage; a read test comes into the table as soon as there is one.
+
+    Snakemake copies to the shared storage, where the files stay. The run copies to its node, where nothing stays.
+    """
     assert runs.storage.tolist() == ["first", "second", "first"]
     for run in runs.itertuples():
         definition = yaml.safe_load(((project.results / run.record).parent / "run.yaml").read_text())
-        assert all(paths["path"].startswith(f"{project.root}/{run.storage}/") for paths in definition["data"].values())
+        begin = f"{project.root}/first/" if run.storage == "first" else "data/"
+        assert all(paths["path"].startswith(begin) for paths in definition["data"].values())
+    assert list((project.root / "second").iterdir()) == []
+    folders = list((project.root / "data").glob("converted/lenet/*/*.tfrecord"))
+    size = sum(path.stat().st_size for folder in folders for path in folder.iterdir()) / 1e6
     table = pd.read_csv(project.made / "tables" / "storage.csv").set_index("storage")
+    assert table.stage_s.notna().to_dict() == {"first": False, "second": True}
+    assert table.staged_mb["second"] == pytest.approx(size)
+    assert table.node_read_mb["second"] > size, "two ranks read all test images"
     assert (table.throughput_samples_per_s > 0).all()
     assert table.read_test_warm_gb_per_s.isna().all()
     assert set(table.read_test_reason) == {"no read test yet: python scripts/read_storage.py --machine local"}
