@@ -416,7 +416,10 @@ def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkey
     [
         ({"staging": "local_copy"}, "copies its files there by itself, without staging: local_copy; use staging: none"),
         ({"trace": True, "gpus": 2, "straggler_loads": 1}, "a rank that loads more often"),
-        ({"strategy": "parameter_server", "servers": 1, "gpus": 2}, "chief and workers read the files that all nodes share"),
+        (
+            {"strategy": "parameter_server", "servers": 1, "gpus": 2},
+            "chief and workers read the files that all nodes share",
+        ),
         ({"gpus": 2, "ensemble": 2, "learning_rate_scaling": "none"}, "every rank of an ensemble"),
     ],
 )
