@@ -8,7 +8,7 @@ import subprocess
 import yaml
 from snakemake.cli import get_argument_parser
 
-from study.core import checked
+from study.core import checked, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, schemas
@@ -119,8 +119,7 @@ def vocabulary():
     for name in tracked("Makefile", "Snakefile", "pyproject.toml", "rules/*.smk", "*.sh", "envs/*"):
         texts += [re.sub(r"(^|\s)#.*", "", line) for line in read(name).splitlines()]
     texts += [read(name).split("\n")[0] for name in tracked("config/*.csv", "performance/*.csv")]
-    columns = checked.named_schema("columns")["$defs"]
-    texts += [name for table in columns.values() for name in table["properties"]]
+    texts += [*fields.columns(), *fields.columns(fields.OF_LOADS)]
     texts += [part for name in existing() for part in (name.split("/")[-1], name.split("/")[-1].split(".")[0])]
     texts += [*PARAMETERS, *TABLES, *_figures()]
     return {word for text in texts for word in (*WORD.findall(text), *FILE.findall(text))}
@@ -128,11 +127,7 @@ def vocabulary():
 
 @functools.cache
 def _column_patterns():
-    return [
-        re.compile(pattern.strip("^$"))
-        for table in checked.named_schema("columns")["$defs"].values()
-        for pattern in table.get("patternProperties", ())
-    ]
+    return [re.compile(pattern.strip("^$")) for pattern in fields.patterns()]
 
 
 @functools.cache

@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from study.core import units
-from study.core.checked import named_schema
+from study.core import fields, units
 
-RUNS = named_schema("columns")["$defs"]["runs"]
-COLUMNS = {**RUNS["properties"], **RUNS["patternProperties"]}
+COLUMNS = {name: each.text for name, each in {**fields.columns(), **fields.patterns()}.items()}
 # {names: why they cover no epochs}
 OF_NO_EPOCHS = {
     r"(runtime|other)_s|started_(wall|monotonic)_ns|clock_uncertainty_s|calibration_s": "of the run, or of a clock",
@@ -26,7 +24,7 @@ OF_EPOCHS = re.compile(r"all epochs|epochs after the first|first epoch")
 
 def told_of(name):
     """A column's description with those on which it is based: of a column that it names, or of the one before it."""
-    names, text = list(COLUMNS), COLUMNS[name]["description"]
+    names, text = list(COLUMNS), COLUMNS[name]
     if text.startswith(("the same", "of that")) or ": the same" in text:
         return f"{text} {told_of(names[names.index(name) - 1])}"
     return " ".join(
@@ -46,7 +44,7 @@ CHECKED = [
 
 @pytest.mark.parametrize("name", [name for name in CHECKED if name != "steps_per_epoch"])
 def test_a_time_or_rate_says_which_epochs_it_covers(name):
-    assert OF_EPOCHS.search(told_of(name)), COLUMNS[name]["description"]
+    assert OF_EPOCHS.search(told_of(name)), COLUMNS[name]
 
 
 def test_columns_of_no_epochs_exist():

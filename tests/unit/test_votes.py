@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from study.core import fields
 from study.core.checked import named_schema
 from study.core.files import write_json
 from study.data.samples import Arrays
 from study.experiment.definition import Derived, RunDefinition
-from study.records import ensemble
 from study.report.tables import TABLES
 from study.training.ensemble import votes
 
@@ -171,10 +171,8 @@ def test_what_is_joined_stands_in_the_metrics(tmp_path):
 
 
 def test_every_name_is_declared():
-    columns = named_schema("columns")["$defs"]["runs"]["properties"]
-    assert set(ensemble.VOTE) <= set(columns)
-    assert set(ensemble.VOTE) == set(named_schema("metrics")["properties"]["combined"]["properties"])
-    assert set(ensemble.VOTE) == set(votes._nothing(""))
+    assert set(votes._nothing("")) <= set(fields.columns())
+    assert set(votes._nothing("")) == set(named_schema("metrics")["properties"]["combined"]["properties"])
 
 
 def test_the_table_has_gains_of_the_same_run(ensembles):

@@ -18,6 +18,7 @@ from study.core.files import AnyPath
 
 # Kinds of columns. Only those of `WHOLE` and `NAME` have a value in each row; a `NUMBER` may be infinite.
 NUMBER, FINITE, WHOLE, TEXT, NAME = "a number", "a finite number", "a whole number", "a text", "a name"
+FLAG = "True or False"
 REMEDY = "restore it, or delete it to have it made again"
 LONGEST_CELL = 10**6  # characters
 
@@ -144,6 +145,8 @@ def _wrong(column: pd.Series, kind: str) -> pd.Series:
     """Which values of ``column`` are not of a kind."""
     if kind == NAME:
         return column.isna()
+    if kind == FLAG:
+        return column.notna() & ~column.astype(str).isin(("True", "False"))
     if _is(column, "bool"):
         return column.notna()
     if kind == FINITE and _is(column, "numeric"):

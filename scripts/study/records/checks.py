@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from study.core import fields
 from study.training.ensemble import results
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
@@ -14,8 +15,6 @@ KIND = "check"  # of the failure of a run with a failed check
 MOST_EVENTS_LOST = 0.01  # of a timeline
 MOST_LOSS_APART = 0.01  # of a restored model's loss: 16-bit layers on a GPU do not add up in a fixed order
 BYTES_PER_EVENT = 60  # of a timeline, at least
-# Sections of a record that are empty in a failed run; the model stays, by which it is seen that ranks disagree.
-RESULTS = ("workload", "training", "quality", "reading", "traffic", "allreduce_sweep", "ensemble", "memory")
 # The columns of a run's power and energy by kind of device.
 OF_KIND = {
     "gpu": ("gpu_energy_j", "power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w",
@@ -137,9 +136,8 @@ def _autotuning_finished(evidence: Evidence) -> str | None:
 
 
 def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
-    from study.records.tidy import ALLREDUCE, BROADCAST, FUSED  # it imports `record`, which imports this module
-
-    return [*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, *FUSED]
+    found = fields.section("communication").fields
+    return [each.column for each in found if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
 
 
 CHECKS = {
@@ -191,7 +189,7 @@ def _with_consequence(record: dict[str, Any]) -> dict[str, Any]:
         "message": "; ".join(grave),
         "log": [],
     }
-    return {**record, "status": "failed", "failure": failure, "processes": [], **dict.fromkeys(RESULTS)}
+    return {**record, "status": "failed", "failure": failure, "processes": [], **dict.fromkeys(fields.results())}
 
 
 def emptied(record: Mapping[str, Any]) -> list[str]:

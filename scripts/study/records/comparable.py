@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import cores, units
+from study.core import cores, fields, units
 from study.core.environment import RANKS_GO_ON, tells
 from study.core.errors import StudyError
 from study.core.files import parsed_json
@@ -31,29 +31,12 @@ from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
 
 # Columns of runs.csv that must be alike within a block, and among repeats: {column: what several values are}.
-ALIKE = {
-    "training_code": "several versions of the code",
-    "packages": "several versions of the libraries",
-    "communication_libraries": "several communication libraries",
-    "memory_mode": "several memory modes",
-    "job_options": "several options of batch jobs",
-    "data_checksum": "several versions of the data",
-    "system": "several operating systems, versions of Python or table parsers",
-    "hardware": "several kinds of processors or GPUs, or numbers of cores",
-    "inputs_crc32": "several orders or values of the samples",
-}
+ALIKE = {name: each.alike for name, each in fields.columns().items() if each.alike}
 # Keys that say how samples reach the model; whatever they are, the model gets the same ones.
 INPUT_KEYS = ("loader", "staging", "storage", "input_pipeline", "map_parallel_calls", "prefetch_batches")
 # The keys that make one of these another: the arm itself, if it differs in one. A machine is all that it has.
 FREED_BY = {
-    "training_code": ("benchmark",),
-    "packages": ("machine",),
-    "communication_libraries": ("machine", "strategy"),
-    "memory_mode": ("machine",),
-    "job_options": ("machine", "gpus"),
-    "data_checksum": ("benchmark", "dataset"),
-    "system": ("machine", "hosts"),
-    "hardware": ("machine", "hosts", "gpus"),
+    **{name: fields.columns()[name].freed_by for name in ALIKE},
     "inputs_crc32": (*(name for name in PARAMETERS if name not in INPUT_KEYS), "block"),
 }
 # Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.

@@ -12,17 +12,9 @@ from study.instruments import phases
 from study.training.ensemble import results
 
 MEMBER_FAILED = "member_failed"  # kind of failure of a run that lost a member, in what compares runs
-# Of ``runs.csv``; all are keys of the section.
-COLUMNS = ("members_failed", "makespan_s", "samples_preprocessed", "shared_mb", "ranks_cpu_s", "input_stall_s",
-           "queue_fill", "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
-           "data_memory_mb", "other_cores_cpu_share")  # fmt: skip
 
-ACCURACIES = ("member_test_accuracy", "vote_test_accuracy", "mean_test_accuracy")
-VOTE = ("voting_members", *ACCURACIES, "ensemble_accuracy_reason")  # likewise, of ``metrics.json``
 
 _Span = tuple[int, ...]  # begin and end
-
-COUNTS = ("samples_preprocessed", "shared_mb")  # of a resumed run, these are of its last piece only
 
 
 def with_lost_as_failed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +65,7 @@ def section(
         "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
         "data_memory_mb": of("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
-        **{name: metrics.get("combined", {}).get(name) for name in VOTE},
+        **metrics.get("combined", {}),  # see `study.training.ensemble.votes`
         "members": [_member(each, spans[each[0]["rank"]]) for each in of_members],
         "lost": lost,
     }

@@ -5,7 +5,6 @@ are, and it is the same as the one that is made after them. Of a study's ``furth
 finished.
 """
 
-import io
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import code_version, paths
+from study.core import code_version, fields, paths
 from study.core.csv_files import stacked
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
-from study.records import read_tests, targets, tidy, utilisation
+from study.records import read_tests, tidy, utilisation
 
 Uses = Callable[[Any], bool]
 Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
@@ -46,7 +45,7 @@ def gather(
     reads_targets: bool = False,
     reads_storage: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tidy tables (runs, loading) as read from their CSV files, with only what is used.
+    """The tidy tables (runs, loading) with the types that they have when read from their CSV files.
 
     Args:
         study: the study.
@@ -70,12 +69,10 @@ def gather(
     runs = frames[0] if len(frames) == 1 else stacked(frames)
     files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.loading_code(), results)
-    found = tidy.read_runs(_csv(runs))
-    if not reads_targets:
-        found = found.drop(columns=list(targets.COLUMNS), errors="ignore")
+    found = tidy.typed(runs) if len(runs) else pd.DataFrame()
     if reads_storage:
         found = read_tests.beside(found, results)
-    return found, tidy.read_loading(_csv(loading))
+    return found, tidy.typed(loading, fields.columns(fields.OF_LOADS)) if len(loading) else pd.DataFrame()
 
 
 def beside_records(
@@ -120,8 +117,3 @@ def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.
     code = tidy.current_code({run["benchmark"] for run in used})
     frame = tidy.runs_frame(used, code, results, peak, verify_old=False)
     return tidy.with_targets(frame, used, results) if reads_targets else frame
-
-
-def _csv(frame: pd.DataFrame) -> io.StringIO:
-    """The frame as CSV: reading it back gives columns the types that they have in ``runs.csv``."""
-    return io.StringIO(frame.to_csv(index=False))

@@ -60,7 +60,7 @@ def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def power_columns(record: dict[str, Any]) -> dict[str, Any]:
-    """Power and energy per GPU, of the job, of each kind of device, and derived values, from a run record."""
+    """The columns of power and energy that are derived from a run record: of each kind of device, and others."""
     power, training = record["power"], record["training"]
     job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
@@ -69,23 +69,13 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         samples = None if trained is None else workload["samples_per_rank"] * trained
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
-        "power_per_gpu_w": power["power_per_gpu_w"],
-        "power_per_gpu_training_w": power["power_per_gpu_training_w"],
-        "power_per_gpu_one_hz_w": power["power_per_gpu_one_hz_w"],
-        "energy_per_gpu_j": power["energy_per_gpu_j"],
-        "energy_per_gpu_one_hz_j": power["energy_per_gpu_one_hz_j"],
-        "energy_job_j": job,
-        "energy_window_s": window,
         "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
         "samples_per_j": samples / job if job and samples else None,
         **{f"{kind}_energy_j": part["energy_j"] for kind, part in power["components"].items()},
         **_node_power(record),
         **_whole_run(record),
         **{f"{phase}_energy_j": power.get("energy_by_phase_j", {}).get(phase) for phase in COVERED},
-        "gpu_utilisation_pct": power.get("gpu_utilisation_pct"),
-        "gpu_memory_mb": power.get("gpu_memory_mb"),
         "power_gap_s": max(gaps, default=None),
-        "power_source": power["source"],
         "power_reason": "; ".join(dict.fromkeys(filter(None, [power["reason"], *_doubts(power)]))) or None,
         "doubtful_energy": ", ".join(kind for kind, part in power["components"].items() if _doubt(part)) or None,
     }

@@ -1,6 +1,5 @@
 """The record of a run, made from its directory; it can be made again without training again."""
 
-import copy
 import functools
 import json
 import statistics
@@ -14,8 +13,7 @@ from typing import Any
 import fastjsonschema
 import pandas as pd
 
-from study.core import checked
-from study.core.checked import named_schema
+from study.core import checked, fields
 from study.core.cores import worth
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
@@ -35,23 +33,17 @@ SCHEMA_VERSION = 7
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
 CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
-# Keys that older records of this version lack.
-ADDED: dict[str, Any] = {"hosts": [], "traffic": None, "allreduce_sweep": None, "communication_libraries": {},
-                         "job_options": None, "calibration": None, "memory_mode": None, "workers_lost": None,
-                         "processes": [], "checkpoints": None, "autotuning": None, "ensemble": None,
-                         "unmatched": {}}  # fmt: skip
-OF_COPIES = ("staged", "node", "node_storage")
-# Of the record's `reading`, and what they are in metrics.json and in runs.csv.
-READING = {"shared": "shared_read_mb", "storage": "storage_read_mb", "staged": "staged_mb", "node": "node_read_mb",
-           "node_storage": "node_storage_read_mb"}  # fmt: skip
+# Of the record's `reading`, and what they are in metrics.json and in runs.csv; of copies, those that runs may lack.
+READING = {each.name: str(each.column) for each in fields.section("reading").fields}
+OF_COPIES = tuple(each.name for each in fields.section("reading").fields if each.older is None)
 SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
 R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
 
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The schema of a record; its ``parameters`` are the declared ones."""
-    found = copy.deepcopy(checked.named_schema("record"))
+    """The schema of a record, from the declarations of its fields and of the grid keys."""
+    found = fields.record_schema()
     found["properties"]["parameters"] = schemas.record_parameters()
     return found
 
@@ -72,7 +64,7 @@ def _hardware(provenance: dict[str, Any]) -> str:
 
 
 def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any]:
-    """The run record of a run's directory, as a dict that fits ``config/schemas/record.schema.yaml``.
+    """The run record of a run's directory, as a dict that fits `schema`.
 
     Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0.
 
@@ -170,7 +162,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
         raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
     _check(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
-    whole = {**ADDED, **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
+    whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
     return whole if "checks" in record else checks.judged(whole)
 
 
@@ -248,7 +240,7 @@ def _calibration(folder: Path) -> dict[str, Any] | None:
     path, of_record = folder / calibration.FILE, schema()["properties"]["calibration"]
     if not path.exists():
         return None
-    found = checked.load_json(path, {**named_schema("record"), **of_record, "additionalProperties": True})
+    found = checked.load_json(path, {**of_record, "additionalProperties": True})
     return {name: found[name] for name in of_record["required"]}
 
 

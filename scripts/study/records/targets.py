@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import checked
+from study.core import checked, fields
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.files import number_or_none
 from study.experiment.definition import RunDefinition
@@ -20,11 +20,10 @@ from study.instruments import phases
 from study.instruments.power import summary
 from study.training.ensemble import results
 
-MEASURES = ("epochs_to_target", "launch_to_target_s", "training_to_target_s", "load_to_target_j")
 WAS_SET = "a clock was set"
 CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs
-# target_reached: empty if it cannot be told.
-COLUMNS = ("quality_target", "target_reached", *MEASURES, "target_reason", "target_energy_reason")
+COLUMNS = tuple(each.name for each in fields.section("Target quality").fields)
+MEASURES = tuple(name for name in COLUMNS if fields.columns()[name].measure)
 
 
 @dataclass(frozen=True)

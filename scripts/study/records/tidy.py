@@ -1,26 +1,28 @@
 """The tidy tables of a study, the input of its tables and figures: one of all runs, one of all loading samples."""
 
+import copy
+import functools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
 import pandas as pd
 
-from study.core import checked, code_version, csv_files, paths, units
-from study.core.csv_files import FINITE, NAME, TEXT
+from study.core import checked, code_version, csv_files, fields, paths, units
+from study.core.csv_files import FINITE, NAME
 from study.core.errors import StudyError
 from study.core.files import last_change_ns
 from study.data.tabular import paper_size
 from study.experiment.ensemble import networks_of
-from study.experiment.parameter import EpochList
+from study.experiment.parameter import Count, Flag, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
-from study.instruments.phases import PHASES
-from study.instruments.profiler import COLUMNS as PROFILE_COLUMNS
-from study.records import checks, comparable, ensemble, power, targets, utilisation
-from study.records.record import R2_NAMES, READING, SAMPLES, read_record, verify
+from study.instruments.phases import PARTS, PHASES
+from study.records import checks, comparable, power, targets, utilisation
+from study.records.record import R2_NAMES, read_record, verify
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
@@ -94,78 +96,46 @@ def _run_row(
     record = read_record(path)
     _refuse_another(record, run, paths.machine_of(folder), path)
     verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
-    failure = record["failure"] or {}
     provenance = record["provenance"]
     times = record["phases"]
-    nothing = dict.fromkeys
+    benchmark, libraries = record["benchmark"], record["communication_libraries"]
+    stored = {each: value for section in fields.sections() for each, value in section.stored(record).items()}
     row = {
         "machine": record["machine"],
         "memory_mode": record["memory_mode"] or NO_MODE,
         **record["parameters"],
-        **record["derived"],
-        "learning_rate": record["parameters"]["base_learning_rate"] or record["benchmark"]["learning_rate"],
-        "optimizer": record["benchmark"]["optimizer"],
-        "loss_function": record["benchmark"]["loss"],
-        **(record["workload"] or nothing(WORKLOAD)),
+        **{name: value for name, value in stored.items() if name not in (*targets.COLUMNS, "memory_mode")},
+        "learning_rate": record["parameters"]["base_learning_rate"] or benchmark["learning_rate"],
         **_sizes(record["data_mb"], run.spec["files"]),
-        "block": record["block"],
-        "started_wall_ns": provenance["started_wall_ns"],
-        **{name: provenance.get(name) for name in ("started_monotonic_ns", "boot_id", "data_checksum")},
-        "session": provenance["session"],
-        "status": record["status"],
-        "failure_kind": failure.get("kind"),
-        "failure_phase": failure.get("phase"),
-        "failure_message": failure.get("message"),
-        "workers_lost": record["workers_lost"],
         "checks": checks.as_text(record),
         "may_fail": run.may_fail,
         "arms": arms_text(run),
-        "resumed_after_epoch": record["resumed_after_epoch"],
-        "runtime_s": record["runtime_s"],
-        **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in PHASES},
-        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
-        "stage_s": times.get("stage", {}).get("slowest_s"),
-        "checkpoint_s": times.get("checkpoint", {}).get("slowest_s"),
+        **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in (*PHASES, *PARTS)},
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
-        **(nothing(TRAINING) | (record["training"] or {})),
+        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
         STEADY: _steady_samples_per_s(record),
         **utilisation.flop_columns(record, run.spec["model"], peak),
-        **(nothing(QUALITY) | (record["quality"] or {})),
-        **{column: (record["reading"] or {}).get(name) for name, column in READING.items()},
-        **(nothing(TRAFFIC) | (record["traffic"] or {})),
+        **(record["quality"] or {}),  # of a model of one's own, these are other columns
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
-        **{f"checkpoint_{name}": (record["checkpoints"] or {}).get(name) for name in CHECKPOINTS},
-        **{name: (record["ensemble"] or {}).get(name) for name in (*ensemble.COLUMNS, *ensemble.VOTE)},
-        **(record["memory"] or nothing(["peak_memory_mb"])),
-        **{f"autotuned_{name}": (record["autotuning"] or {}).get(name) for name in AUTOTUNED},
-        **{name: (record["calibration"] or {}).get(key) for name, key in CALIBRATION.items()},
-        "communication_libraries": ", ".join(map(" ".join, record["communication_libraries"].items())) or None,
-        "parameters": record["model"]["parameters"] if record["model"] else None,
-        "ranks_agree": record["model"]["ranks_agree"] if record["model"] else None,
-        **{name: (record["model"] or {}).get(name) for name in CHECKSUMS},
+        "communication_libraries": ", ".join(map(" ".join, libraries.items())) or None,
         **power.power_columns(record),
         **_communication(record["communication"]),
-        **_profile(record["profile"]),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
-        "oversubscribed": provenance["oversubscribed"],
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
-        "timed_alone": provenance.get("timed_alone"),
-        **{name: provenance.get(name) for name in ("cpu_quota_cores", "system", "hardware")},
-        "training_code": provenance["training_code"],
         "code_is_current": provenance["training_code"] == _code_of(record["parameters"], training_code),
-        "git_commit": provenance["git_commit"],
-        "git_dirty": provenance["git_dirty"],
-        "host": provenance["host"],
         "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
         "record": str(path.relative_to(folder)),
     }
     if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
-        units = ("_s", "_w", "_j", "_js")
-        row |= dict.fromkeys(name for name in row if name.endswith(units) and name not in PARAMETERS)
-        row |= dict.fromkeys((*ensemble.COUNTS, *READING.values()))
+        row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
     return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
+
+
+def _is_of_whole_run(name: str) -> bool:
+    declared = fields.columns().get(name)
+    return declared.is_of_whole_run if declared else name.endswith(fields.OF_WHOLE_RUN)
 
 
 def _steady_samples_per_s(record: dict[str, Any]) -> float | None:
@@ -205,34 +175,16 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
     In the first epoch TensorFlow builds its graph, and the ranks wait for the slowest.
     """
     if communication is None:
-        return dict.fromkeys(COMMUNICATION)
+        return {}
     epochs = communication["allreduce_epochs"][1:] or communication["allreduce_epochs"]
-    parts = communication["allreduce"]
     return {
-        **{f"timeline_{name}": communication[name] for name in BROADCAST},
-        **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in parts},
-        FIRST: communication.get(FIRST),
-        **{name: communication[name] for name in FUSED},
+        **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in communication["allreduce"]},
         "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
     }
 
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _profile(profile: dict[str, Any] | None) -> dict[str, Any]:
-    """Columns of a profiled run, ``profile_<column>``."""
-    return {f"profile_{name}": (profile or {}).get(name) for name in PROFILE}
-
-
-BROADCAST = ("broadcast_span_s", "broadcast_skew_s", "broadcast_negotiation_s", "broadcast_transfer_s")
-FUSED = ("allreduce_operations", "allreduce_tensors", "allreduce_mean_mb", "allreduce_largest_mb", "slowest_rank",
-         "slowest_rank_share")  # fmt: skip
-ALLREDUCE = ("allreduce_negotiation_s", "allreduce_operation_s", "allreduce_transfer_s", "allreduce_copies_s")
-FIRST = "allreduce_first_s"
-COMMUNICATION = (*(f"timeline_{name}" for name in BROADCAST), *ALLREDUCE, FIRST, *FUSED, "timeline_lost")
-PROFILE = ("total_s", *PROFILE_COLUMNS)
 
 
 def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
@@ -243,28 +195,11 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
     }
 
 
-WORKLOAD = ("train_samples", "test_samples", "features", "samples_per_rank")
-CHECKPOINTS = ("number", "write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")
-AUTOTUNED = ("fusion_threshold_mb", "cycle_time_ms", "is_finished")
-CALIBRATION = {"calibration_s": "calibration_s", "calibration_version": "version"}
-TRAFFIC = ("gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step", "servers_sent_mb_per_step",
-           "servers_received_mb_per_step", "busiest_server_share", "cpu_busy", "cpu_limited")  # fmt: skip
-STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
-TRAINING = ("time_per_epoch_s", "time_per_epoch_steady_s", "time_per_step_s", "throughput_samples_per_s",
-            "learning_rate_used", "steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s",
-            "compute_per_step_fastest_s", *STEP_TIMES, "input_wait_per_step_s", "gradient_noise_scale")  # fmt: skip
 STEADY = "steady_samples_per_s"
-CHECKSUMS = ("final_weights_crc32", "inputs_crc32")
-METRICS = ("accuracy", "top5_accuracy", "growth_sign_accuracy", "r2", "loss", "correlation")
-QUALITY = [f"{of}{name}" for name in METRICS for of in SAMPLES]
+QUALITY = [each.name for each in fields.section("quality").fields]
+PROFILE = tuple(each.name for each in fields.section("profile").fields if each.column)
 # The columns of runs.csv that figures may draw against the number of GPUs.
-MEASURED = (
-    "runtime_s", "other_s", "stage_s", "checkpoint_s",
-    *(f"{phase}_s" for phase in PHASES), *(f"{phase}_fastest_s" for phase in PHASES),
-    *TRAINING, STEADY, *utilisation.COLUMNS[:-1], *ensemble.COLUMNS, *ensemble.ACCURACIES, *targets.MEASURES,
-    *QUALITY, *READING.values(), "peak_memory_mb", *TRAFFIC[:-1],
-    *(name for name in power.POWER if "one_hz" not in name), *power.NODE_MEANS, "gpu_utilisation_pct",
-)  # fmt: skip
+MEASURED = tuple(name for name, each in fields.columns().items() if each.measure)
 
 
 def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
@@ -279,27 +214,60 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
             is_p1b3 = frame["growth_sign_accuracy"].notna()
             for old, new in R2_NAMES.items():
                 frame[new], frame[old] = frame[old].where(is_p1b3), frame[old].mask(is_p1b3)
-        frame = frame.assign(**{name: math.nan for name in QUALITY if name not in frame})
         if "memory_mode" not in frame:
             frame["memory_mode"] = NO_MODE
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
-        for name in (*utilisation.COLUMNS, *targets.COLUMNS, *TRAFFIC, *(f"checkpoint_{name}" for name in CHECKPOINTS),
-                     STEADY, *STEP_TIMES, *(f"autotuned_{name}" for name in AUTOTUNED), *READING.values(),
-                     *ensemble.VOTE):  # fmt: skip
-            if name not in frame:
-                newer[name] = None
-        frame = pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1)
+        newer |= dict.fromkeys(name for name in fields.columns() if name not in frame)
+        frame = typed(pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1))
     return frame
 
 
 def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``loading.csv``; empty if the study has no loading measurement."""
-    return _read_table(path, LOADS)
+    frame = _read_table(path, LOADS, fields.columns(fields.OF_LOADS))
+    return typed(frame, fields.columns(fields.OF_LOADS)) if len(frame) else frame
 
 
-def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataFrame:
+def typed(frame: pd.DataFrame, declared: Mapping[str, fields.Field] | None = None) -> pd.DataFrame:
+    """``frame`` with the declared types of its columns: int64 or float64, bool or object, and object of texts.
+
+    A missing value is NaN, so a column of integers that has one is float64, and one of booleans is object. declared: of
+    `study.core.fields`; those of ``runs.csv``, with the grid keys, by default.
+    """
+    types = {name: kind for name in frame if (kind := _type_of(str(name), declared))}
+    return frame.assign(**{name: _typed(frame[name], kind) for name, kind in types.items()})
+
+
+def _typed(column: pd.Series, kind: str) -> pd.Series:
+    known = column.notna() & column.ne("")  # an empty text is missing: CSV has no other
+    if kind == fields.TEXT:
+        return column.map(str, na_action="ignore").astype(object).where(known, math.nan)
+    if kind == fields.FLAG:
+        return column.astype(bool) if known.all() else column.astype(object).where(known, math.nan)
+    return column.astype("int64" if kind == fields.WHOLE and known.all() else float)
+
+
+def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) -> str | None:
+    """The type of a column by its declaration; None for a column that has none, such as another model's metric."""
+    if declared is None and column in PARAMETERS:
+        kind = PARAMETERS[column].kind
+        return {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG}.get(type(kind), fields.TEXT)
+    found = (fields.columns() if declared is None else declared).get(column)
+    if found is None and any(re.search(pattern, column) for pattern in fields.patterns()):
+        return fields.NUMBER
+    return found.column_type if found else None
+
+
+def _read_table(
+    path: str | Path | TextIO, kinds: Mapping[str, str], declared: Mapping[str, fields.Field] | None = None
+) -> pd.DataFrame:
     """Raises `StudyError` also for a record that is not in a machine's results folder."""
-    frame = csv_files.read_csv(path, kinds, others=_kind_of, may_be_empty=True)
+
+    def kind_of(column: str) -> str | None:
+        kind = _type_of(column, declared)
+        return fields.CSV_KINDS[kind] if kind else FINITE if units.of_column(column) else None
+
+    frame = csv_files.read_csv(path, kinds, others=kind_of, may_be_empty=True)
     for record in frame.get("record", pd.Series(dtype=object)).dropna().unique():
         parts = PurePosixPath(str(record)).parts
         within = parts[2:] if parts[:1] == ("..",) else parts  # of another machine: ../MACHINE/...
@@ -310,12 +278,6 @@ def _read_table(path: str | Path | TextIO, kinds: Mapping[str, str]) -> pd.DataF
     return frame
 
 
-def _kind_of(column: str) -> str | None:
-    """The kind of a column of the tidy tables: one with a unit is a number."""
-    is_text = column in ("arms", "checks") or (column in PARAMETERS and isinstance(PARAMETERS[column].kind, EpochList))
-    return TEXT if is_text else FINITE if units.of_column(column) else None
-
-
 def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder: str | Path) -> pd.DataFrame:
     """A data frame with one row per load: labels, file, shape, size, loader, repeat, seconds, memory, checksum.
 
@@ -323,7 +285,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
     """
     rows = []
     for path in loading_files:
-        measured = checked.load_json(path, "loading")
+        measured = checked.load_json(path, _loading_schema())
         for sample in measured["samples"]:
             file = measured["files"].get(sample["file"])
             if file is None:
@@ -343,14 +305,18 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
                     "record": str(Path(path).relative_to(folder)),
                 }
             )
-    frame = pd.DataFrame(rows, columns=LOADING)
+    frame = pd.DataFrame(rows, columns=list(fields.columns(fields.OF_LOADS)))
     _refuse_different_arrays(frame)
     return frame
 
 
-LOADING = ("machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache", "loader",
-           "repeat", "status", "message", "store_s", "stored_mb", "load_s", "decode_s", "decoder_s", "peak_memory_mb",
-           "imported_memory_mb", "crc32", "cold_reason", "code_is_current", "record")  # fmt: skip
+@functools.cache
+def _loading_schema() -> dict[str, Any]:
+    """The schema of ``loading.json``, with the declared fields of a load."""
+    found = copy.deepcopy(checked.named_schema("loading"))
+    load = [each for section in fields.sections(fields.OF_LOADS) for each in section.in_record]
+    found["properties"]["samples"]["items"] = fields.group_schema(tuple(load))
+    return found
 
 
 def _refuse_different_arrays(frame: pd.DataFrame) -> None:

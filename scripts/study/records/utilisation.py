@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from study.core import fields
 from study.experiment.ensemble import members_of
 from study.models import operations
 from study.training.ensemble import results
 
 FLOAT32 = "float32"
 Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
-COLUMNS = ("model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank", "flop_utilisation", "flop_reason")
+COLUMNS = tuple(each.name for each in fields.section("Floating-point operations").fields)
 
 
 def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> dict[str, Any]:

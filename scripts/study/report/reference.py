@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from study.core import checked, units
+from study.core import checked, fields
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
@@ -13,7 +13,7 @@ from study.report.findings import declaration
 SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s", "Mbit/s": "10^6 bits/s"}  # may also stand for multiples of 1024
 SOURCES = ("url", "path", "synthetic", "image_files", "synthetic_images")
 KEYS = "| key | values | required | meaning |\n|---|---|---|---|\n"
-COLUMNS = "| column | unit | meaning |\n|---|---|---|\n"
+COLUMNS = "| column | type | unit | meaning |\n|---|---|---|---|\n"
 
 
 def studies() -> str:
@@ -85,28 +85,43 @@ def findings() -> str:
 
 def columns() -> str:
     """The page docs/reference/columns.md."""
-    tables = checked.named_schema("columns")["$defs"]
-    grid = [parameter for parameter in PARAMETERS.values() if parameter.is_repeat]
-    runs = {**tables["runs"]["properties"], **tables["runs"]["patternProperties"]}
+    grid = "".join(
+        f"| `{each.name}` | {each.kind} | {each.unit or ''} | {each.meaning.rstrip('.')} |\n"
+        for each in PARAMETERS.values()
+        if each.is_repeat
+    )
     return _page(
         "Columns of the tidy tables",
         "A column that does not apply to a run is empty. Times of phases are of the slowest rank, and no column is per "
         "rank: `metrics.json` and `phases.jsonl` in the run directory have each rank's values.",
-        "columns",
+        "config/fields/",
         "## `runs.csv`\n\nOne row per run. All [grid keys](grid-keys.md) are columns too. "
         "[Method](../method.md#definitions-of-the-numbers) and [telemetry](../telemetry.md) define the measured "
-        "numbers precisely.\n\n"
-        + COLUMNS
-        + "".join(_column(parameter.name, parameter.meaning) for parameter in grid)
-        + "".join(_column(_readable(name), part["description"]) for name, part in runs.items()),
-        "## `loading.csv`\n\nOne row per load.\n\n"
-        + COLUMNS
-        + "".join(_column(name, part["description"]) for name, part in tables["loading"]["properties"].items()),
+        f"numbers precisely.\n\n{COLUMNS}{grid}",
+        *(_section(each) for each in fields.sections() if any(field.column for field in each.fields)),
+        "## `loading.csv`\n\nOne row per load.",
+        *(_section(each) for each in fields.sections(fields.OF_LOADS)),
     )
 
 
+def _section(section: fields.Section) -> str:
+    """The columns of a section as a table, below where they come from and when all of them are empty."""
+    empty = f" Empty {section.empty}." if section.empty else ""
+    rows = "".join(
+        f"| `{each.column}` | {each.column_type} | {_spelled(each.column_unit)} | {each.text} |\n"
+        for each in section.fields
+        if each.column
+    )
+    return f"### {section.title}\n\nFrom {section.source}.{empty}\n\n{COLUMNS}{rows}"
+
+
+def _spelled(unit: str | None) -> str:
+    return SPELLED.get(unit or "", unit or "")
+
+
 def _page(title: str, says: str, schema: str, *parts: str) -> str:
-    source = f"This page is written by `make reference` from `config/schemas/{schema}.schema.yaml`."
+    source = schema if "/" in schema else f"config/schemas/{schema}.schema.yaml"
+    source = f"This page is written by `make reference` from `{source}`."
     return "\n\n".join([f"# {title}", *map(_wrapped, (says, source, *parts))]) + "\n"
 
 
@@ -114,16 +129,6 @@ def _wrapped(text: str) -> str:
     """Paragraphs in lines of at most 120 characters; tables as they are."""
     paragraphs = text.rstrip().split("\n\n")
     return "\n\n".join(each if each.startswith("|") else textwrap.fill(each, 120) for each in paragraphs)
-
-
-def _readable(pattern: str) -> str:
-    """``^busbw_[0-9]+_s$`` as ``busbw_<bytes>_s``."""
-    return pattern.strip("^$").replace("[0-9]+", "<bytes>").replace("(validation_|test_)?", "[validation_,test_]")
-
-
-def _column(name: str, meaning: str) -> str:
-    unit = units.of_column(name) or ""
-    return f"| `{name}` | {SPELLED.get(unit, unit)} | {meaning.rstrip('.')} |\n"
 
 
 def _rows(schema: dict[str, Any], parts: dict[str, Any] | None = None, above: str = "") -> str:

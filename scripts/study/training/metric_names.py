@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from study.core import checked, units
+from study.core import fields, units
 from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS
 from study.models.base import Benchmark
 from study.training import own_models
 
-# Columns that are metrics: of the shipped benchmarks, and of the loss.
-OURS = {"accuracy", "top5_accuracy", "growth_sign_accuracy", "r2", "loss", "correlation"}
 PREFIXES = ("val_", "validation_", "test_")
+# Columns that are metrics: of the shipped benchmarks, and of the loss.
+OURS = {each.name for each in fields.section("quality").fields if not each.name.startswith(PREFIXES)}
 HISTORY = {"epoch", "time_s", "steps_s", "begin_wall_ns", "learning_rate", "compute_per_step_s", "input_crc32",
            "input_wait_per_step_s", "tcp_sent_bytes", "tcp_received_bytes", "cpu_busy", "gradient_noise_steps",
            "gradient_square_local", "gradient_square_averaged"}  # fmt: skip
@@ -30,8 +30,7 @@ MEMBERS = {"member", "rank", "host", "losses", "ended_after_epoch", "alone_from_
 @functools.cache
 def taken() -> frozenset[str]:
     """All names of columns and grid keys, in lower case, but those of our own metrics."""
-    runs = checked.named_schema("columns")["$defs"]["runs"]["properties"]
-    return frozenset({name.lower() for name in (*PARAMETERS, *runs, *HISTORY, *MEMBERS)} - of_quality())
+    return frozenset({name.lower() for name in (*PARAMETERS, *fields.columns(), *HISTORY, *MEMBERS)} - of_quality())
 
 
 def of_quality() -> set[str]:
@@ -110,9 +109,8 @@ def refusal(name: str) -> str | None:
 
 
 def _looks_like_ours(name: str) -> bool:
-    patterns = checked.named_schema("columns")["$defs"]["runs"]["patternProperties"]
     known = units.of_column(name) is not None
-    return known or any(re.search(pattern, name) and name not in of_quality() for pattern in patterns)
+    return known or any(re.search(pattern, name) and name not in of_quality() for pattern in fields.patterns())
 
 
 def _other(name: str) -> str:

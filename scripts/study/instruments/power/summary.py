@@ -43,7 +43,7 @@ NOTHING: dict[str, Any] = {"energy_j": None, "trapezoid_j": None, "one_hz_j": No
 
 
 def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The run record's ``power``, a dict; ``config/schemas/record.schema.yaml`` defines its keys.
+    """The run record's ``power``, a dict; ``config/fields/power.yaml`` declares its keys.
 
     folder: the run's directory. machine: the settings of its machine. gpus: the number of its ranks. edges: of its
     phases (`study.instruments.phases.read`).

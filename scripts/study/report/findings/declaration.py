@@ -8,7 +8,7 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-from study.core import checked, configuration
+from study.core import checked, configuration, fields
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
@@ -17,7 +17,7 @@ from study.records import tidy
 from study.records.references import unit
 from study.report.findings.kinds import KINDS, Kind
 
-COLUMNS = (*tidy.MEASURED, *(name for name in tidy.COMMUNICATION if name.endswith("_s")))
+COLUMNS = (*tidy.MEASURED, *(each.column for each in fields.section("communication").fields if each.column_unit == "s"))
 POINTS = "percentage points"  # the unit of a difference of shares
 OF_THE_SHARE = "% of the share"  # the unit of a relative change of a share
 

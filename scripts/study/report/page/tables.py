@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import checked
+from study.core import fields
 from study.core.csv_files import read_csv
 from study.core.files import read_text
 from study.experiment.parameters import PARAMETERS
@@ -167,8 +167,8 @@ def meaning(name: str) -> str:
     """What a column means, if it is a grid key or a column of ``runs.csv``; else empty."""
     if name in PARAMETERS:
         return PARAMETERS[name].meaning
-    declared = checked.named_schema("columns")["$defs"]["runs"]["properties"]
-    return declared.get(name, {}).get("description", "")
+    declared = fields.columns().get(name)
+    return declared.text if declared else ""
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -5,12 +5,12 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.records.ensemble import ACCURACIES
 from study.records.names import runs_of
 from study.report.tables.ensembles import MEASURED, gives_rates
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
+ACCURACIES = ("member_test_accuracy", "vote_test_accuracy", "mean_test_accuracy")
 GAINS = {"vote_gain": "vote_test_accuracy", "mean_gain": "mean_test_accuracy"}  # over one member, of the same run
 REASON = "ensemble_accuracy_reason"
 

@@ -10,11 +10,11 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.records import arms
 from study.records.names import join_records
-from study.records.tidy import STEP_TIMES
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY, notes
 
 NEEDS = "a grid with tuning"
+STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
 SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
          "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
          "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *STEP_TIMES, "pairing",

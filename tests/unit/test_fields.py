@@ -1,0 +1,148 @@
+"""A field of the record is declared in one place; schema, columns, types, readers and docs follow from it."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core import fields
+from study.core.checked import VALIDATOR
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.records import record, tidy
+from study.records.record import make_record, read_record
+from study.report import reference
+from study.report.page.tables import meaning
+
+BEFORE = "      time_per_epoch_s: {type: amount,"
+LINE = "      first_batch_s: {type: amount, meaning: of the first batch, empty: if not timed, older: null}\n"
+CACHED = (fields.sections, fields.columns, fields.patterns, record.schema, record._compiled)
+
+
+@pytest.fixture
+def declare(tmp_path, monkeypatch):
+    """Declare a field in a copy of config/fields/; from then on the code works with the copy."""
+    folder = tmp_path / "fields"
+    shutil.copytree(fields.FOLDER, folder)
+
+    def change(file, old, new):
+        path = folder / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        monkeypatch.setattr(fields, "FOLDER", folder)
+        forget()
+
+    yield change
+    monkeypatch.undo()
+    forget()
+
+
+def forget():
+    for cached in CACHED:
+        cached.cache_clear()
+
+
+@pytest.fixture
+def finished(make_run, tmp_path):
+    """A run, its record's path, and the machine's results."""
+    (run,) = expand()
+    folder = make_run(run)
+    write_json(folder / "record.json", make_record(folder))
+    return run, folder / "record.json", tmp_path / "local"
+
+
+def table(run, results):
+    return tidy.runs_frame([run], {"nt3": "c0de"}, results)
+
+
+def test_one_line_adds_a_field(finished, declare, tmp_path):
+    run, path, results = finished
+    declare("training.yaml", BEFORE, LINE + BEFORE)
+    assert "first_batch_s" in record.schema()["properties"]["training"]["properties"]
+    assert pd.isna(table(run, results)["first_batch_s"].iloc[0]), "an older record is read, and its value is empty"
+    changed = json.loads(path.read_text())
+    changed["training"]["first_batch_s"] = 2
+    write_json(path, changed)
+    made = table(run, results)
+    assert made["first_batch_s"].to_list() == [2]
+    made.to_csv(tmp_path / "runs.csv", index=False)
+    for read in (tidy.read_runs(tmp_path / "runs.csv"), tidy.typed(made)):
+        assert read["first_batch_s"].dtype == float
+    assert "| `first_batch_s` | number | s | of the first batch; empty if not timed |" in reference.columns()
+    assert meaning("first_batch_s") == "of the first batch; empty if not timed"
+    changed["training"]["first_batch_s"] = -1
+    write_json(path, changed)
+    with pytest.raises(StudyError, match="training.first_batch_s: -1 is less than the minimum of 0"):
+        read_record(path)
+
+
+def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path):
+    run, _, results = finished
+    table(run, results).to_csv(tmp_path / "runs.csv", index=False)
+    declare("training.yaml", BEFORE, LINE + BEFORE)
+    assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
+
+
+def test_a_record_without_a_required_field_is_refused(finished):
+    _, path, _ = finished
+    changed = json.loads(path.read_text())
+    del changed["training"]["time_per_epoch_s"]
+    write_json(path, changed)
+    with pytest.raises(StudyError, match="training: the key 'time_per_epoch_s' is missing"):
+        read_record(path)
+
+
+def test_declared_types_are_those_that_a_reader_of_csv_gives(finished, tmp_path):
+    run, _, results = finished
+    made = table(run, results)
+    made.to_csv(tmp_path / "runs.csv", index=False)
+    read = tidy.read_runs(tmp_path / "runs.csv")
+    pd.testing.assert_frame_equal(read[list(made)], tidy.typed(made))
+
+
+@pytest.mark.parametrize("code", ["012345678901", "1234567e8901", "nan"])
+def test_a_digest_of_digits_stays_a_text(finished, tmp_path, code):
+    run, _, results = finished
+    table(run, results).assign(training_code=code).to_csv(tmp_path / "runs.csv", index=False)
+    assert tidy.read_runs(tmp_path / "runs.csv")["training_code"].to_list() == [code]
+
+
+def test_a_value_of_another_type_is_refused_with_its_line(finished, tmp_path):
+    run, _, results = finished
+    made = table(run, results)
+    for name, value, expected in (("runtime_s", "long", "a finite number"), ("oversubscribed", "yes", "True or False")):
+        made.assign(**{name: value}).to_csv(tmp_path / "runs.csv", index=False)
+        with pytest.raises(StudyError, match=f"line 2, column '{name}': '{value}' is not {expected}"):
+            tidy.read_runs(tmp_path / "runs.csv")
+
+
+def test_missing_values_make_integers_floats_and_booleans_objects():
+    frame = pd.DataFrame({"nodes": [1, None], "block": [1, 2], "overlapped": [True, None], "git_dirty": [True, False],
+                          "session": ["7", None], "gpus": [1, 2], "mine": [1, 2]})  # fmt: skip
+    found = tidy.typed(frame)
+    assert found.dtypes.astype(str).to_dict() == {
+        "nodes": "float64", "block": "int64", "overlapped": "object", "git_dirty": "bool", "session": "object",
+        "gpus": "int64", "mine": "int64",
+    }  # fmt: skip
+
+
+ALL = [(file, name, each) for file in (fields.OF_RUNS, fields.OF_LOADS) for name, each in fields.columns(file).items()]
+
+
+def test_every_column_has_a_meaning():
+    assert [name for _, name, each in ALL if not each.meaning] == []
+
+
+def test_columns_have_different_names():
+    for files in (fields.OF_RUNS, fields.OF_LOADS):
+        names = [each.column for section in fields.sections(files) for each in section.fields if each.column]
+        assert len(names) == len(set(names))
+
+
+def test_older_values_fit_the_schema():
+    for each in fields.record_fields():
+        if each.name in fields.older_values():
+            assert VALIDATOR(each.schema()).is_valid(each.older), each.name
