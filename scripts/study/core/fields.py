@@ -60,6 +60,8 @@ class Field:
         fields, others: of a group, its fields, and the declaration of any others.
         measure: whether figures, findings and references may use its column.
         of_last_piece: whether it is empty for a run that resumed, whatever its unit is.
+        meter: of power and energy, the kind of device whose meters tell it: gpu (of a node without GPUs, the host's),
+            cpu, memory, node, or job for all of them.
         alike: what runs with several values are, which are then not compared. freed_by: the grid keys that may change
             it.
         result: whether it is empty in a run that a check failed; of a section, whether it is.
@@ -83,6 +85,7 @@ class Field:
     others: Field | None = None
     measure: bool = False
     of_last_piece: bool = False
+    meter: str = ""
     alike: str = ""
     freed_by: tuple[str, ...] = ()
     result: bool = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from study.core import fields
+from study.records.power import METERED, WHOLE_RUN
 from study.training.ensemble import results
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
@@ -15,14 +16,6 @@ KIND = "check"  # of the failure of a run with a failed check
 MOST_EVENTS_LOST = 0.01  # of a timeline
 MOST_LOSS_APART = 0.01  # of a restored model's loss: 16-bit layers on a GPU do not add up in a fixed order
 BYTES_PER_EVENT = 60  # of a timeline, at least
-# The columns of a run's power and energy by kind of device.
-OF_KIND = {
-    "gpu": ("gpu_energy_j", "power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w",
-            "energy_per_gpu_j", "energy_per_gpu_one_hz_j"),
-    "cpu": ("cpu_energy_j", "cpu_power_w"),
-    "memory": ("memory_energy_j", "memory_power_w"),
-    "node": ("node_energy_j", "node_power_w", "node_power_time_j"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,8 @@ def _doubtful_columns(record: Mapping[str, Any]) -> list[str]:
     power = record["power"]
     kinds = [kind for kind, part in power["components"].items() if part.get("doubtful")]
     training = power["phases"].get("train", {}).get("gpu", {}).get("doubtful")
-    return [*(name for kind in kinds for name in OF_KIND[kind]), *(["power_per_gpu_training_w"] if training else [])]
+    found = [name for name, meter in METERED.items() if meter in kinds and not name.startswith(WHOLE_RUN)]
+    return [*found, *(["power_per_gpu_training_w"] if training else [])]
 
 
 def _checkpoints_restore(evidence: Evidence) -> str | None:

@@ -4,25 +4,23 @@ from typing import Any
 
 import pandas as pd
 
+from study.core import fields
 from study.instruments.phases import PHASES
 from study.instruments.power.readings import MODELLED
 
 COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
-# Measures of power and energy, each measured or modelled as a whole run is.
-POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
-         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
-# The same of a node and its parts, and of each phase.
+# Columns of power and energy, each measured or modelled as a whole run is: {name: whose meters tell it}.
+METERED = {name: each.meter for name, each in fields.columns().items() if each.meter}
+OF_POWER = tuple(METERED)
+OF_HOST = tuple(name for name, meter in METERED.items() if meter != "gpu")
+OF_GPU = tuple(name for name, meter in METERED.items() if meter == "gpu")
+# Those of a node and its parts, and of each phase.
 NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
 NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
 PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
 # The same from the launch of the ranks until their end, the window of the papers; see `_whole_run`.
 WHOLE_RUN = "whole_run_"
 WHOLE_RUN_NODE = [f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "node_energy_j")]
-WHOLE_RUN_POWER = [f"{WHOLE_RUN}{name}_per_gpu{end}" for name, unit in (("power", "_w"), ("energy", "_j"))
-                   for end in (unit, f"_one_hz{unit}")]  # fmt: skip
-OF_POWER = (*POWER, *NODE_POWER, *PHASE_ENERGY, "load_to_target_j", *WHOLE_RUN_POWER, *WHOLE_RUN_NODE)
-OF_HOST = (*NODE_POWER, *WHOLE_RUN_NODE, "cpu_energy_j", "memory_energy_j", *PHASE_ENERGY, "energy_job_j",
-           "energy_delay_product_js", "samples_per_j")  # fmt: skip
 SHARED = "another run was on its host at the same time, whose energy the host's meters count too"
 NO_MEAN = "measured in some repeats, modelled in others: no mean"
 
@@ -51,8 +49,8 @@ def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     of_host_only = shared & runs["gpu_energy_j"].isna()
     found = runs.copy()
-    for names, where in ((OF_HOST, shared), ([*POWER, *WHOLE_RUN_POWER], of_host_only)):
-        for name in names:
+    for names, where in ((OF_HOST, shared), (OF_GPU, of_host_only)):
+        for name in found.columns.intersection(names):
             found[name] = found[name].astype(object).where(~where, None).astype(float)
     known = found["power_reason"].where(found["power_reason"].notna(), "")
     told = known.where(known == "", known + "; ") + SHARED

@@ -7,11 +7,12 @@ import study.report.tables.kinds as kinds
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
-from study.records.power import POWER
 from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points
 
+POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
+         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
 FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
 MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
             "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP, "accuracy", "test_accuracy",
