@@ -56,7 +56,7 @@ rule collect_records:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
-        rows=lambda wildcards: as_json(gathered.beside_records(STUDY.runs, STUDY.loading, MACHINE)),
+        rows=lambda wildcards: as_json(table_inputs.beside_records(STUDY.runs, STUDY.loading, MACHINE)),
         code=code_version.digest("collect_records.py"),
     message:
         "Collect {config[study]}'s records on {config[machine]}"

@@ -38,7 +38,7 @@ from study.launch import model_checks
 from study.machines import launchers, machine, packing, profile_files, queues, slurm_plugin, storage
 from study.machines.batch_systems import jobs
 from study.prediction import forecast, goals, mechanisms
-from study.records import gathered, noise_of_runs, read_tests, references, versions
+from study.records import noise_of_runs, read_tests, references, table_inputs, versions
 from study.records.stamp import stamp
 from study.report import sources
 from study.report.figures.description import describe
@@ -80,7 +80,7 @@ try:
     config.setdefault("study", study_named)
     STUDY = expansion.load_study(config["study"])
     os.environ[expansion.PLANNED] = expansion.digest(STUDY)
-    ELSEWHERE = gathered.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
+    ELSEWHERE = table_inputs.elsewhere(STUDY, Path(config["results_dir"]) / MACHINE["name"])
     plan.check_results(STUDY)
     OF_FINDINGS = sources.of_findings(STUDY)
     sources.check_further(STUDY)
@@ -241,7 +241,7 @@ def made_from(of, name):
 def rows_of(of, name):
     """What the rows of a table or figure have beside their records."""
     found = sources_of(of, name)
-    return as_json(gathered.beside_records(found.runs, found.loading, MACHINE, found.further))
+    return as_json(table_inputs.beside_records(found.runs, found.loading, MACHINE, found.further))
 
 
 def require_models():

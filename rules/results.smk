@@ -81,7 +81,7 @@ rule make_findings:
         declared=lambda wildcards: as_json({name: declaration.content(name) for name in STUDY.findings}),
         # What the study makes: a finding names a figure or table only if it is there.
         shown=[*STUDY.tables, *STUDY.figures],
-        rows=lambda wildcards: as_json(gathered.beside_records(OF_FINDINGS.runs, (), MACHINE)),
+        rows=lambda wildcards: as_json(table_inputs.beside_records(OF_FINDINGS.runs, (), MACHINE)),
         code=code_version.digest("make_findings.py"),
     message:
         "The findings of {config[study]} on {config[machine]}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from study.core import paths
 from study.core.errors import exit_with_message
 from study.experiment.expansion import load_planned
-from study.records.gathered import gather
+from study.records.table_inputs import gather
 from study.report.figures.description import describe, draws_targets
 from study.report.figures.kinds import KINDS, Inputs
 

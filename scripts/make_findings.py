@@ -8,7 +8,7 @@ from study.core.errors import exit_with_message
 from study.core.files import write_json, write_text
 from study.experiment.expansion import load_planned
 from study.records import looks
-from study.records.gathered import gather
+from study.records.table_inputs import gather
 from study.report import sources
 from study.report.findings import outcome
 

@@ -9,7 +9,7 @@ from study.core.errors import exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_planned
 from study.records import looks
-from study.records.gathered import gather
+from study.records.table_inputs import gather
 from study.report.tables import TABLES
 
 

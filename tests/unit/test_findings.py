@@ -17,8 +17,8 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment import expansion, progress
-from study.records.gathered import gather
 from study.records.record import make_record
+from study.records.table_inputs import gather
 from study.report import sources
 from study.report.findings import declaration, outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE

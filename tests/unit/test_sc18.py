@@ -18,7 +18,7 @@ from study.experiment.study import Further, Study
 from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
 from study.machines import machine
-from study.records import gathered
+from study.records import table_inputs
 from study.records.power import NODE_POWER
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, read_runs, runs_frame
@@ -254,12 +254,12 @@ def both_modes(frame, tmp_path, monkeypatch):
     here, there = one_node(), (*one_node(), *one_node(epochs=2))
     frame((here[0], {"runtime": 1567.0, "load": (2.0,)}), on="theta")
     frame((there[0], {"runtime": 1608.0, "load": (2.0,), "session": "another"}), on="theta_flat")
-    monkeypatch.setattr(gathered, "load_study", lambda name: Study(name, "", {}, there))
+    monkeypatch.setattr(table_inputs, "load_study", lambda name: Study(name, "", {}, there))
     study = Study("sc18", "", {}, here, further=(Further("theta_flat", "sc18_flat"), Further("theta", "sc18")))
-    assert gathered.elsewhere(study, tmp_path / "theta") == {"theta_flat": [there[0]]}
+    assert table_inputs.elsewhere(study, tmp_path / "theta") == {"theta_flat": [there[0]]}
     uses = TABLES["sc18_memory_modes"].uses
-    alone, _ = gathered.gather(study, tmp_path / "theta", uses, uses_loading=False)
-    found, _ = gathered.gather(study, tmp_path / "theta", uses, uses_loading=False, reads_further=True)
+    alone, _ = table_inputs.gather(study, tmp_path / "theta", uses, uses_loading=False)
+    found, _ = table_inputs.gather(study, tmp_path / "theta", uses, uses_loading=False, reads_further=True)
     assert (alone["machine"].tolist(), found["machine"].tolist()) == (["theta"], ["theta", "theta_flat"])
     return found
 

@@ -19,8 +19,8 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.reference import grid_keys
 from study.experiment.study import Further, Study
 from study.records import targets
-from study.records.gathered import gather
 from study.records.record import make_record
+from study.records.table_inputs import gather
 from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
 from study.report import sources
 from study.report.findings import declaration

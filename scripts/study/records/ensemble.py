@@ -44,26 +44,26 @@ def section(
     members, lost = [rank["member"] for rank in ranks], metrics.get("members_lost", [])
     of_members = results.by_member(ranks)
 
-    def of(name: str, reduce: Callable[[list[Any]], Any]) -> Any:
+    def reduced(name: str, reduce: Callable[[list[Any]], Any]) -> Any:
         """``reduce`` of the ranks' values; None if one has none."""
         values = [member.get(name) for member in members]
         return None if None in values else reduce(values)
 
-    on_limited, elsewhere = of("process_cpu_s", sum), of("other_cores_cpu_s", sum)
+    on_limited, elsewhere = reduced("process_cpu_s", sum), reduced("other_cores_cpu_s", sum)
     spans = _spans(ranks, hosts, list(edges))
     return {
         "members_failed": sum(any(rank["member"]["failure"] for rank in each) for each in of_members) + len(lost),
         "makespan_s": _makespan_s(list(spans.values())),
-        "samples_preprocessed": of("samples_preprocessed", sum),
-        "shared_mb": of("received_bytes", sum) / 1e6,
-        "ranks_cpu_s": of("cpu_s", sum),
-        "preprocessing_cpu_s": of("preprocessing_cpu_s", sum),
-        "communication_cpu_s": of("communication_cpu_s", sum),
-        "input_stall_s": of("input_stall_s", statistics.mean),
-        "queue_fill": of("queue_fill", statistics.mean),
-        "peak_samples_per_s": of("peak_samples_per_s", statistics.mean),
-        "compute_samples_per_s": of("compute_samples_per_s", statistics.mean),
-        "data_memory_mb": of("memory_bytes", sum) / 1e6,
+        "samples_preprocessed": reduced("samples_preprocessed", sum),
+        "shared_mb": reduced("received_bytes", sum) / 1e6,
+        "ranks_cpu_s": reduced("cpu_s", sum),
+        "preprocessing_cpu_s": reduced("preprocessing_cpu_s", sum),
+        "communication_cpu_s": reduced("communication_cpu_s", sum),
+        "input_stall_s": reduced("input_stall_s", statistics.mean),
+        "queue_fill": reduced("queue_fill", statistics.mean),
+        "peak_samples_per_s": reduced("peak_samples_per_s", statistics.mean),
+        "compute_samples_per_s": reduced("compute_samples_per_s", statistics.mean),
+        "data_memory_mb": reduced("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
         **metrics.get("combined", {}),  # see `study.training.ensemble.votes`
         "members": [_member(each, spans[each[0]["rank"]]) for each in of_members],

@@ -8,7 +8,7 @@ from typing import Any
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
-from study.records.gathered import NOWHERE, Elsewhere
+from study.records.table_inputs import NOWHERE, Elsewhere
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS
 from study.report.figures.published_points import check_published
@@ -34,7 +34,7 @@ class Sources:
 def of_table(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
     """The `Sources` of a table; raises `StudyError` if there is no such table or the study has nothing for it.
 
-    elsewhere: see `study.records.gathered.elsewhere`.
+    elsewhere: see `study.records.table_inputs.elsewhere`.
     """
     where = f"config/studies/{study.name}.yaml: tables"
     if name not in TABLES:
