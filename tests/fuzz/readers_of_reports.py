@@ -9,7 +9,7 @@ import pandas as pd
 from readers import NOTHING_TO_COMPARE, Reader, reader
 from readers_of_runs import PartOfARun, number, rows_of
 
-from study.core import checked, paths
+from study.core import checked, fields, paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
@@ -84,7 +84,7 @@ class Loads(OfTheReport):
 
     def prepare(self, folder):
         path = super().prepare(folder)
-        row = dict.fromkeys(tidy.LOADING) | {
+        row = dict.fromkeys(fields.columns(fields.OF_LOADS)) | {
             "machine": "local",
             "benchmark": "nt3",
             "dataset": "d",
