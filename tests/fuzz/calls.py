@@ -122,6 +122,7 @@ NOT_FUZZED = {
             "study.core.code_version:_collect_module",
             "study.core.code_version:_reader",
             "study.core.code_version:_source",
+            "study.core.fields:sections",
             "study.report.command_lines:_laboratory",
             "study.report.command_lines:_script",
             "study.report.command_lines:_targets",
