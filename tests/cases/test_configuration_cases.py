@@ -55,10 +55,11 @@ def test_a_module_s_numpy_is_refused(tmp_path, ours):
 
 
 @pytest.mark.case("dask-home", source="our own", right="a dask.yaml of the home has no effect")
-def test_dask_settings_of_the_home_steer_no_loader(tmp_path, ours):
+@pytest.mark.parametrize("loader", ["dask", "dask_dataframe"])
+def test_dask_settings_of_the_home_steer_no_loader(tmp_path, ours, loader):
     (tmp_path / "x.csv").write_text("1,2\n")
     with dask.config.set(num_workers=1, scheduler="synchronous"):  # as read from the file when dask is imported
-        found = LOADERS["dask"].load(tmp_path / "x.csv", Form(header=False), [])
+        found = LOADERS[loader].load(tmp_path / "x.csv", Form(header=False), [])
         left = dask.config.get("num_workers", None)
     ours(f"num_workers {left}")
     assert (found.to_numpy().tolist(), left) == ([[1, 2]], None)

@@ -19,6 +19,8 @@ from study.data import arrow_blocks, feature_scaling, formats, loaders, source_s
 from study.data.conversion import convert
 from study.data.tabular import SEPARATORS, Form
 
+RAW_LOADERS = [name for name, loader in loaders.LOADERS.items() if loader.reads == "raw"]
+
 FORMS = {
     "labels": (
         {"header": False, "codes": [{"column": 0, "values": [0, 1]}]},
@@ -86,7 +88,7 @@ class Dataset(Reader):
         matrix, sidecar = path.with_name("out.npy"), path.with_name("out.json")
         convert(path, matrix, sidecar, Form.of(self.spec))
         found = bits(np.load(matrix))
-        for name in ("parallel", "lines", "numpy", "chunked", "read_csv", "dask"):
+        for name in RAW_LOADERS:
             same = bits(loaders.load(name, path, sidecar, self.spec))
             assert same == found, f"the loader {name} gives {same}, the conversion {found}"
         assert bits(loaders.load("npy", matrix, sidecar, self.spec)) == found
@@ -221,7 +223,7 @@ class ChangedTable(Dataset):
 
     def read(self, path):
         refused, found = None, set()
-        for name in ("parallel", "lines", "numpy", "chunked", "read_csv", "dask"):
+        for name in RAW_LOADERS:
             try:
                 found.add(bits(loaders.load(name, path, self.sidecar, self.spec)))
             except StudyError as error:

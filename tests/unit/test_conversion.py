@@ -353,7 +353,7 @@ def test_plain_numbers_are_read_exactly_by_candle_s_own_call(tmp_path_factory, r
     if sidecar["has_plain_numbers"]:
         assert dataclasses.replace(FORM, has_plain_numbers=True).reading_options() == {"header": None}
         assert pd.read_csv(folder / "data.csv", header=None)[[1, 2, 3]].to_numpy(float).tobytes() == right.tobytes()
-    for name in ("read_csv", "chunked", "dask"):
+    for name in ("read_csv", "chunked", "dask", "dask_dataframe"):
         assert load(name, folder / "data.csv", folder / "m.json", SPEC).tobytes() == matrix.tobytes(), name
 
 
@@ -468,7 +468,7 @@ def test_train_and_test_files_have_the_same_columns(tmp_path):
         loaders.check_columns(files, forms)
 
 
-@pytest.mark.parametrize("loader", ["numpy", "read_csv", "chunked", "dask", "parallel", "lines", "npy"])
+@pytest.mark.parametrize("loader", [name for name in TRAINING_LOADERS if LOADERS[name].reads != "scaled"])
 def test_kept_columns_stand_in_the_order_of_the_list(tmp_path, loader):
     """Also where the list names every column of the file."""
     spec = {"header": True, "keep": ["b", "a"]}

@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import gzip
 import itertools
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -240,6 +242,44 @@ def test_two_studies_share_a_loading_measurement_only_where_they_ask_for_the_sam
     assert directory() == directory(page_cache="warm")
     changes = ({}, {"repeats": 3}, {"loader": "npy"}, {"page_cache": ["warm", "cold"]})
     assert len({directory(**change) for change in changes}) == 4
+
+
+TOO_WIDE = "dask_dataframe: file train of dataset 'nt3' has {} columns; above 30,000 this loader takes minutes"
+
+
+def test_tables_too_wide_for_dask_s_own_call_are_refused_in_the_plan():
+    """29,999 features and the label are the widest that it loads."""
+    content = copy.deepcopy(BASE)
+    content["runs"][0] |= {"loader": "dask_dataframe", "gpus": 1}
+    content["datasets"]["nt3"] = {**SYNTHETIC, "features": 29_999}
+    content["loading"] = [{"benchmark": "nt3", "loader": ["read_csv", "dask_dataframe"], "repeats": 1}]
+    assert len(expansion.expand("test", content, "test.yaml").runs) == 1
+    content["datasets"]["nt3"]["features"] = 30_000
+    with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].loader: " + TOO_WIDE.format("30,001")):
+        expansion.expand("test", content, "test.yaml")
+    content["runs"] = []
+    with pytest.raises(StudyError, match=r"test.yaml: loading\[0\].loader: " + TOO_WIDE.format("30,001")):
+        expansion.expand("test", content, "test.yaml")
+    content["datasets"]["nt3"] = {"source": "url"}
+    with pytest.raises(StudyError, match=TOO_WIDE.format("60,484")):
+        expansion.expand("test", content, "test.yaml")
+
+
+@pytest.mark.parametrize("columns", [30_000, 30_001])
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_the_width_of_one_s_own_files_is_read_from_them(tmp_path, columns, packed):
+    content = copy.deepcopy(BASE)
+    content["runs"][0] |= {"loader": "dask_dataframe", "gpus": 1}
+    files = {file: str(tmp_path / f"{file}.csv") for file in ("train", "test")}
+    content["datasets"]["nt3"] = {"source": "path", **files}
+    assert len(expansion.expand("test", content, "test.yaml").runs) == 1, "another check tells that they are not there"
+    for path in files.values():
+        Path(path).write_bytes(packed(",".join(["1"] * columns).encode() + b"\n"))
+    if columns <= 30_000:
+        assert len(expansion.expand("test", content, "test.yaml").runs) == 1
+    else:
+        with pytest.raises(StudyError, match=TOO_WIDE.format("30,001")):
+            expansion.expand("test", content, "test.yaml")
 
 
 def test_one_dataset_under_two_names_measured_twice_is_refused():

@@ -43,8 +43,8 @@ ENDS = {
         data.text_table:Stream.blocks.next_block data.text_table:fill
     """,
     "none: it reads a file": """
-        data.conversion:_readable data.loaders:dask data.table_faults:hint data.text_table:column_names
-        instruments.heartbeats:_bytes_read
+        data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
+        data.text_table:column_names instruments.heartbeats:_bytes_read
     """,
 }
 

@@ -22,7 +22,8 @@ MB = 1e6
 ALONE = ((socket.gethostname(), 0),)
 CONVERTED = [name for name, loader in loaders.LOADERS.items() if loader.reads in ("converted", "scaled")]
 PASSES = {"parallel": 2, "numpy": 2}  # over the file: to find the ends of its lines; for the column of categories
-MORE_MB = {"dask": 0.2}  # where two blocks meet, dask reads on to find the end of a line
+# Where two blocks meet, dask reads on to find the end of a line. Its own call also reads the first rows beforehand.
+MORE_MB = {"dask": 0.2, "dask_dataframe": 0.6}
 
 
 def alone(rank=0, places=ALONE):

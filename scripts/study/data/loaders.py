@@ -24,6 +24,9 @@ CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its t
 PAGE_BYTES = 4096
 NUMPY_DECOMPRESSES = (".gz", ".bz2", ".xz")
 SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
+# Above this width, Dask's own call takes minutes for a file of NT3's size: measured, see "Loaders" in docs/method.md.
+MOST_COLUMNS_OF_DASK = 30_000
+DASK_SAMPLE_BYTES = 256_000  # Dask's default: what it reads beforehand to know the columns
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,14 @@ class Loader:
             lines, which a run then decodes for every batch.
         modules: to import beforehand, since imports belong to start-up and not to loading.
         keeps_lines: whether ``load`` gives lines.
+        most_columns: files with more columns are refused; None if the width does not matter.
     """
 
     reads: str
     load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame | TextLines]
     modules: tuple[str, ...] = ()
     keeps_lines: bool = False
+    most_columns: int | None = None
 
     @property
     def is_mapped(self) -> bool:
@@ -54,15 +59,21 @@ class Loader:
         """Whether a run can use it."""
         return self.reads != "format"
 
+    def too_wide(self, columns: int) -> str | None:
+        """Why it does not load a file with this number of columns; None if it does."""
+        if self.most_columns is None or columns <= self.most_columns:
+            return None
+        return f"has {columns:,} columns; above {self.most_columns:,} this loader takes minutes: use dask or chunked"
+
 
 LOADERS: Registry[Loader] = Registry("loader")
 
 
-def _loader(name: str, reads: str, modules: tuple[str, ...] = (), keeps_lines: bool = False) -> Callable:
-    """Register the decorated function as a `Loader`."""
+def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -> Callable:
+    """Register the decorated function as a `Loader`. more: its further fields."""
 
     def register(function: Callable) -> Callable:
-        LOADERS.add(name, Loader(reads, function, modules, keeps_lines))
+        LOADERS.add(name, Loader(reads, function, modules, **more))
         return function
 
     return register
@@ -93,8 +104,8 @@ def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
 def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """Dask: one block of lines per core, each parsed in a thread with ``low_memory=False``.
 
-    The paper tried Dask's data frame (icpp2019, section 5), without saying how. Today its ``read_csv`` inspects each
-    column of each block, which dominates the time for 60,000 columns; this loader reads the same blocks without that.
+    Dask's own call, `dask_dataframe`, inspects each column of each block, which dominates the time for 60,000 columns;
+    this loader reads blocks without that.
     By default pandas would parse a wide block a few rows at a time, with a step per column under Python's global lock,
     so that the threads would wait for each other. A compressed file is one block, as Dask cannot divide it.
     """
@@ -128,6 +139,30 @@ def _block(path: str | Path, begin: int, size: int | None) -> bytes:
 
     with text_file.opened(path) as handle:
         return handle.read() if size is None else read_block(handle, begin, size, b"\n")
+
+
+@_loader("dask_dataframe", reads="raw", modules=("dask.dataframe",), most_columns=MOST_COLUMNS_OF_DASK)
+def dask_dataframe(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Dask's own call, as the paper tried it (icpp2019, section 5): ``dask.dataframe.read_csv(...).compute()``.
+
+    The blocks are Dask's. The types of the columns are given, as Dask takes them from the first rows, and fails where a
+    later block has others. So are the names, or Dask would take a first row of a block that is like the header for it.
+    """
+    import dask
+    import dask.dataframe
+
+    dask.config.refresh(paths=[], env={})  # without files of the home or of the site
+    with text_file.opened(path) as handle:
+        first = handle.readline()
+    options = {**form.reading_options(), "dtype": form.types(), "sample": max(DASK_SAMPLE_BYTES, len(first) + 1)}
+    if form.header:
+        options["names"] = text_table.names_in(first, form)
+    if text_file.is_compressed(path):
+        options["blocksize"] = None  # Dask cannot divide it
+    with open(path, "rb") as opened, dask.config.set({"dataframe.convert-string": False}):
+        name = f"/dev/fd/{opened.fileno()}"  # Dask takes a path for a URL: brackets, stars and colons have a meaning
+        frame = dask.dataframe.read_csv(name, **options, **_compression(path))
+        return frame.compute(scheduler="threads", num_workers=cores.threads())
 
 
 def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
@@ -269,6 +304,7 @@ def load_with_lines(
     try:
         if is_raw:
             _check_size(Path(path), described["source"]["bytes"])
+        _check_width(Path(path), parsed, LOADERS[loader])
         found = LOADERS[loader].load(Path(path), parsed, values)
         kept = found if isinstance(found, TextLines) else None
         matrix = _matrix(found, parsed, values)
@@ -292,6 +328,14 @@ def _matrix(found: np.ndarray | pd.DataFrame | TextLines, form: Form, values: li
 def _check_size(path: Path, converted_bytes: int) -> None:
     if path.is_file() and (size := path.stat().st_size) != converted_bytes:  # a pipe is no regular file, has no size
         raise StudyError(f"has {size} bytes, {converted_bytes} were converted")
+
+
+def _check_width(path: Path, form: Form, loader: Loader) -> None:
+    """Raise `StudyError` for a file that is too wide; the plan knows it beforehand of most files."""
+    if loader.most_columns is not None:
+        refused = loader.too_wide(len(text_table.column_names(path, form)))
+        if refused:
+            raise StudyError(refused)
 
 
 def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> None:

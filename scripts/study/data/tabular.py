@@ -107,15 +107,18 @@ class Form:
         if self.separator != ",":
             options["sep"] = self.separator
         if not self.has_plain_numbers:
-            options |= {"dtype": self._types(), "float_precision": "round_trip"}
+            options |= {"dtype": self.types(), "float_precision": "round_trip"}
         elif self.text:
             options["dtype"] = dict.fromkeys(self.text, str)
         if not self.has_plain_numbers or self.missing or self.text:  # else words such as NA were missing values
             options |= {"keep_default_na": False, "na_values": list(self.missing)}
         return options
 
-    def _types(self) -> Any:
-        """float64 for all columns except text and columns that are left out, which may be anything."""
+    def types(self) -> Any:
+        """The ``dtype`` for pandas: float64, except text and columns that are left out, which may be anything.
+
+        A type, or a mapping from columns.
+        """
         if self.keep is not None:
             numbers = [*self.keep, *(column for column in self.codes if column not in self.text)]
             return defaultdict(lambda: str, dict.fromkeys(numbers, np.float64))

@@ -224,12 +224,15 @@ def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where:
 
 
 def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
-    """Raise `StudyError` for a loader of tables on images, and the reverse."""
+    """Raise `StudyError` for a loader of tables on images, the reverse, and a loader of narrower tables."""
     kind = models.get(found.benchmark, found.spec).kind
     fitting = tuple(FORMATS) if kind == "images" else tuple(LOADERS)
     for loader in loaders:
         if loader not in fitting:
             raise StudyError(f"{place}: {loader}: {found.benchmark}'s samples are {kind}; use {', '.join(fitting)}")
+        too_wide = found.too_wide(loader)
+        if too_wide:
+            raise StudyError(f"{place}: {loader}: {too_wide}")
 
 
 def _values(name: str, given: Any) -> list:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from study import models
+from study.core.errors import StudyError
+from study.data import text_table
 from study.data.loaders import LOADERS
 from study.data.samples import Can, samples_per_rank
+from study.data.tabular import Form
 from study.experiment import ensemble, identity
 from study.experiment.target import Target
 from study.machines import launchers
@@ -56,6 +60,25 @@ class Dataset:
         if self.definition["source"] in ("path", "image_files"):
             return self.definition[file]
         return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
+
+    def columns(self, file: str) -> int | None:
+        """The number of columns of a table; None if it is known only from a file that is not there yet."""
+        if self.shape is not None:
+            return models.get(self.benchmark, self.spec).expected_shape(file, self.shape)[1]
+        if self.definition["source"] != "path" or not Path(self.definition[file]).is_file():
+            return None
+        try:
+            return len(text_table.column_names(self.definition[file], Form.of(self.spec["files"][file])))
+        except (StudyError, OSError):
+            return None  # the conversion says what is wrong with the file
+
+    def too_wide(self, loader: str) -> str | None:
+        """The file that is too wide for a loader, and why; None if the loader takes all, or the width is not known."""
+        for file in self.files if loader in LOADERS and LOADERS[loader].most_columns is not None else ():
+            reason = LOADERS[loader].too_wide(self.columns(file) or 0)
+            if reason:
+                return f"file {file} of dataset '{self.key}' {reason}"
+        return None
 
     def checksum(self, data_dir: str, file: str) -> str:
         """Path of the SHA-256 of the first download of ``file``."""

@@ -26,7 +26,8 @@ def _loader(run: PlannedRun) -> str | None:
         return f"{run['loader']}: {name} trains on {run.kind}; use {_or(list(fitting))}"
     if run.keeps_lines and Can.IN_MEMORY not in run.source_can:
         return f"{run['loader']}: {name}'s samples are joined from decoded tables; use another loader"
-    return None
+    too_wide = run.dataset.too_wide(run["loader"])
+    return f"{run['loader']}: {too_wide}" if too_wide else None
 
 
 def _staging(run: PlannedRun) -> str | None:
