@@ -241,3 +241,25 @@ def test_a_storage_whose_variable_has_braces_is_refused(monkeypatch, ours):
     ours(told.value)
     assert "storage: fast: /scratch/{me}/data in config/machines/mine.yaml: Snakemake takes braces" in str(told.value)
     assert storage.data_dir("unset", where, "data") == "${NOWHERE}/data", "told when runs start"
+
+
+@pytest.mark.case("unmatched-without-join", source="our own", right="refused in the plan, with the file and the key")
+@pytest.mark.parametrize("name", ["nt3", "p1b1", "p1b2", "lenet"])
+def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, ours, name):
+    spec = {**configuration.load_named("benchmarks", name), "unmatched_at_most": {"responses": 0.1}}
+    monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
+    definition = {"source": "image_files", "layout": "folder", "train": "a", "test": "b"}
+    with pytest.raises(StudyError) as told:
+        dataset(name, definition if name == "lenet" else STUDY["datasets"]["nt3"] | {"benchmark": name}, "t.yaml")
+    ours(told.value)
+    assert str(told.value) == (
+        f"config/benchmarks/{name}.yaml: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
+        f"scripts/study/models/{name}.py); leave it out"
+    )
+
+
+def test_the_benchmark_that_joins_tables_has_its_shares(monkeypatch):
+    spec = {**configuration.load_named("benchmarks", "p1b3"), "unmatched_at_most": {"responses": 0.1}}
+    monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
+    found = dataset("p1b3", STUDY["datasets"]["nt3"] | {"benchmark": "p1b3"}, "t.yaml")
+    assert found.spec["unmatched_at_most"] == {"responses": 0.1}

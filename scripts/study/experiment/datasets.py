@@ -44,6 +44,11 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     checked.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if "momentum" in spec and spec["optimizer"] != "sgd":
         raise StudyError(f"{_file_of(name)}: momentum: optimizer: {spec['optimizer']} does not take it; leave it out")
+    if "unmatched_at_most" in spec and not benchmark.joins_tables:
+        raise StudyError(
+            f"{_file_of(name)}: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
+            f"scripts/study/models/{name}.py); leave it out"
+        )
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
     _check_read(definition, place)

@@ -82,6 +82,7 @@ class Benchmark(ABC):
     scaled_files: tuple[str, ...] = ()  # those whose numbers `scalers` scales
     model_schema: ClassVar[dict[str, Any]] = {"type": "object"}  # JSON Schema of ``model`` in the benchmark's YAML
     can = Can.RANDOM_ACCESS | Can.IN_MEMORY  # of the sample sources that `arrange` gives
+    joins_tables = False  # whether it joins its files by names and reads ``unmatched_at_most`` of its YAML
     generator_version = 1  # raise it when the same seed gives other bytes: it is part of a synthetic dataset's id
 
     def __init__(self, spec: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ Mask = NDArray[np.bool_]
 class Benchmark(base.Benchmark):
     """P1B3's synthetic data, preprocessing and model."""
 
+    joins_tables = True
     generator_version = 2
 
     model_schema = base.all_of(
