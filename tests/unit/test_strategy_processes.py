@@ -12,6 +12,7 @@ import pytest
 from examples import expand
 
 from study.core.errors import StudyError
+from study.data.images.source import Reader
 from study.experiment.parameters import strategy
 from study.instruments import traffic
 from study.launch import failure, processes
@@ -19,6 +20,7 @@ from study.launch.spots import Spot
 from study.machines import held_ports, remote
 from study.machines.process_roles import Role, roles
 from study.report.tables import checkpoint_cost
+from study.training import shards
 from study.training.channel import Channel
 from study.training.roles import CHIEF_ENDED, Place
 
@@ -267,3 +269,15 @@ def test_the_advised_interval():
     """Young's formula by hand: sqrt(2 x 5 s x 10 h) is 600 s."""
     assert checkpoint_cost.young_interval_s(5, 36_000) == pytest.approx(600)
     assert pd.isna(checkpoint_cost.young_interval_s(float("nan"), 3600))
+
+
+def test_the_worker_that_cannot_read_an_image_tells_which():
+    """TensorFlow's message, which comes to the chief, has only the operation."""
+
+    class Asked:
+        def ask(self, question):
+            assert question == shards.UNREADABLE
+            return {1: None, 2: "shard-00000.tfrecord: record 134: is neither JPEG nor PNG", 3: None}
+
+    found = shards._Elsewhere(Reader(images=None), "pyfunc_0", Asked()).undecodable(3)
+    assert str(found) == "shard-00000.tfrecord: record 134: is neither JPEG nor PNG"
