@@ -118,7 +118,11 @@ OF_SLURM = "base: perlmutter\ndescription: x\n"
         ("base: local\ndescription: x\nqueue: {most_jobs: 1}\n", "the key 'queue' needs the key 'scheduler' too"),
         (
             "description: x\nbase: local\ninterface:\n  eth0\n",
-            "line 3: interface: the key 'interface' needs the key 'hosts' too; add hosts, or leave interface out",
+            "interface: has no effect without hosts and without a scheduler; add hosts, or leave it out",
+        ),
+        (
+            "description: x\nbase: theta\ninterface: {nid1: ipogif0}\n",
+            "interface: the batch system chooses the hosts; give one name, which all of them have",
         ),
         (
             "base: local\ndescription: x\nhosts: [a, b]\n",
