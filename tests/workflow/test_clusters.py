@@ -173,7 +173,7 @@ def test_strategies_have_their_roles_by_rank(site, scheduler, settings):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = there.runs()
     assert set(runs.status) == {"ok"}, runs.failure_message.tolist()
-    assert strategies_of(runs) == local
+    assert strategies_of(runs).expected == local
     a_node = {"lsf": 6, "cobalt": 1, "pbs": 4}[scheduler]  # chief and server have nodes of their own
     nodes = runs.set_index("strategy").nodes
     assert nodes["parameter_server"] == -(-2 // a_node) + 1
@@ -181,13 +181,10 @@ def test_strategies_have_their_roles_by_rank(site, scheduler, settings):
 
 
 def strategies_of(runs):
-    """What tells the weights of the runs of `STRATEGIES`: a checksum, or the loss where servers have them."""
+    """The test losses of the runs of `STRATEGIES`, which tell their weights; with other threads, bits may differ."""
     by_strategy = runs.set_index("strategy")
-    assert by_strategy.loc["multi_worker_mirrored"].ranks_agree
-    return (
-        int(by_strategy.loc["multi_worker_mirrored"].final_weights_crc32),
-        pytest.approx(by_strategy.loc["parameter_server"].test_loss, rel=1e-6),
-    )
+    assert by_strategy.ranks_agree["multi_worker_mirrored"]
+    return pytest.approx(by_strategy.test_loss[["multi_worker_mirrored", "parameter_server"]].tolist(), rel=1e-6)
 
 
 def test_without_an_account_nothing_is_submitted(site):
