@@ -230,8 +230,14 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     ]
     assert len(reasons) == 8 and not set(reasons) & set(found.records)
     told = found.sentence.split("Left out: ")[1].rstrip(".").split(", ")
-    assert set(told) == {"1 failed", "1 oversubscribed", "1 resumed from a checkpoint", "1 no positive value",
-                         "1 a member failed", "3 no run to compare it with in its block"}  # fmt: skip
+    assert set(told) == {
+        "1 run (failed)",
+        "1 run (oversubscribed)",
+        "1 run (resumed from a checkpoint)",
+        "1 run (no positive value)",
+        "1 run (a member failed)",
+        "3 runs (no run to compare it with in its block)",
+    }
 
 
 def test_if_every_run_failed_there_is_no_verdict():
@@ -239,7 +245,7 @@ def test_if_every_run_failed_there_is_no_verdict():
     runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs, found.estimate) == ("not_enough_runs", 0, 0, None)
-    assert found.sentence.endswith("Left out: 6 failed.")
+    assert found.sentence.endswith("Left out: 6 runs (failed).")
 
 
 def test_an_interrupted_block_is_left_out_and_the_others_count():

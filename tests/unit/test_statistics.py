@@ -30,6 +30,13 @@ CASES = [
 ]
 
 
+def test_equal_values_have_no_interval_by_rounding():
+    """0.1 + 0.2 is 0.3 with another last bit."""
+    assert summarize([0.1 + 0.2, 0.3, 0.3]).ci95 == 0
+    assert summarize([0.99] * 3).ci95 == 0
+    assert summarize([1.0, 1.0 + 1e-9]).ci95 > 0
+
+
 @pytest.mark.parametrize(("values", "n", "mean", "ci95"), CASES)
 def test_summarize(values, n, mean, ci95):
     sample = summarize(values)

@@ -942,6 +942,19 @@ def test_speedups_say_how_sure_they_are(frame):
     assert (table.loc[2].pairing, table.loc[1].pairing) == ("paired", None)
 
 
+@pytest.mark.parametrize(("second", "speedup"), [(20, 2.5), (8, None)])
+def test_a_speedup_that_is_missing_has_its_reason(frame, second, speedup):
+    """One block: the run on one rank takes 10 s; after 20 s the other one starts, or after 8 s."""
+    runs = expand(gpus=[1, 2], epochs=4)
+    facts = [{"runtime": 10.0, "started": 10**18}, {"runtime": 4.0, "started": 10**18 + second * 10**9}]
+    table = TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING)
+    found = by_gpus(table).loc[2].speedup
+    assert math.isnan(found) if speedup is None else found == pytest.approx(speedup)
+    told = [each for each in table.notes if each.startswith("blocks that are not compared: ")]
+    why = "blocks that are not compared: its block has runs that were on one host at the same time; see blocks_unlike"
+    assert told == ([why] if speedup is None else [])
+
+
 def test_a_point_that_was_added_later_is_unpaired(frame):
     runs = expand(gpus=[1, 2], epochs=4, repeats=2)
     facts = [{"runtime": 10.0, "started": 10 * run.gpus + run.repeat} for run in runs]

@@ -27,6 +27,9 @@ class Sample:
     ci95: float
 
 
+ROUNDING = 1e-12  # of floats: a relative difference that is none
+
+
 def summarize(values: Iterable[float | None]) -> Sample:
     """The `Sample` of ``values``, without missing ones.
 
@@ -41,7 +44,10 @@ def summarize(values: Iterable[float | None]) -> Sample:
         return Sample(1, float(known[0]), math.nan)
     from scipy import special  # imported late: every start of Snakemake imports this module, few need an interval
 
-    half = special.stdtrit(n - 1, 0.975) * known.std(ddof=1) / math.sqrt(n)
+    spread = float(known.std(ddof=1))
+    if spread <= ROUNDING * np.abs(known).max():
+        spread = 0.0  # else equal values would have an interval
+    half = special.stdtrit(n - 1, 0.975) * spread / math.sqrt(n)
     return Sample(n, float(known.mean()), float(half))
 
 

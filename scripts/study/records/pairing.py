@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import LogSample, ratio_of_means, sample_of_logarithms, student
+from study.core.statistics import ROUNDING, LogSample, ratio_of_means, sample_of_logarithms, student
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
 
 PAIRED, UNPAIRED = "paired", "unpaired"
 ERROR = 0.025  # on each side of an interval
-ROUNDING = 1e-12  # of floats: a relative difference that is none
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,11 @@ class Ratio:
     def sample(self) -> LogSample:
         """The blocks' ratios by their logarithms, for a test."""
         return LogSample(self.worth, math.log(self.ratio), self.deviation)
+
+    @property
+    def unlike(self) -> str | None:
+        """Column ``blocks_unlike``: the blocks that are not compared, ``2: why; 5: why``; None if there are none."""
+        return "; ".join(f"{block}: {why}" for block, why in self.left_out.items()) or None
 
 
 @dataclass(frozen=True)

@@ -267,8 +267,8 @@ def _told(why_not: dict[str, str]) -> list[str]:
     if not why_not:
         return []
     kinds = [reason.partition(":")[0] for reason in why_not.values()]
-    counted = ", ".join(f"{kinds.count(each)} {each}" for each in dict.fromkeys(kinds))
-    return [f"Left out: {counted}."]
+    told = ", ".join(f"{counted(kinds.count(each), 'run')} ({each})" for each in dict.fromkeys(kinds))
+    return [f"Left out: {told}."]
 
 
 def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:
@@ -294,7 +294,8 @@ def markdown(study: Study, machine: str, found: Iterable[Outcome]) -> str:
         shown = [f"figure `{each.figure}`" if each.figure else "", f"table `{each.table}`" if each.table else ""]
         if told := " and ".join(filter(None, shown)):
             parts.append(f"See {told}." + (f" Look for: {each.look_for}" if each.look_for else ""))
-        parts.append(f"Estimate: {each.quantity}, in {each.unit}, from {counted(each.runs, 'run')}:")
+        unit = "as a ratio" if each.unit == "1" else f"in {each.unit}"
+        parts.append(f"Estimate: {each.quantity}, {unit}, from {counted(each.runs, 'run')}:")
         parts.append("\n".join(f"- {record}" for record in each.records) or "- none")
         if each.left_out:
             listed = "\n".join(f"- {one['record']}: {one['reason']}" for one in each.left_out)

@@ -81,4 +81,5 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         speedup_high=np.array([each.high for each in paired]) * work,
         efficiency=ratio * work / ranks,
         pairing=[each.pairing if place else None for place, each in enumerate(paired)],
+        blocks_unlike=[each.unlike for each in paired],
     )

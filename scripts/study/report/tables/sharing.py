@@ -66,7 +66,7 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.astype({"input_sharing": str})
     table = table.join(pd.DataFrame([_rates(row, runs) for _, row in table.iterrows()], columns=RATES))
     gains = [_gains(row, table, trained) for _, row in table.iterrows()]
-    table = table.join(_judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES])))
+    table = table.join(_judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike"])))
     shown = ["benchmark", "compute", "ensemble", "core_limit", "input_sharing", "preprocessing_ranks", *COSTS, *RATES,
              *(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "training_s", "ranks_cpu_s",
              "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
@@ -232,6 +232,7 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
         ratio = pairing.between(runs, base["records"], row["records"], measure, judged=True)
         measured = (ratio.ratio, ratio.low, ratio.high)
         found |= dict(zip(_of_gain(gain)[1:4], measured, strict=True)) | {"pairing": ratio.pairing}
+        found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
         found[P_OF.format(gain)] = _p_value(ratio)
     return found
 

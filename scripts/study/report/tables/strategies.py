@@ -87,6 +87,7 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     base = (alike if len(alike) else others).iloc[0]
     ratio = pairing.between(runs, row["records"], base["records"], STEADY)
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
+    found["blocks_unlike"] = ratio.unlike
     compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
     error = pairing.ERROR / max(1, compared)  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))

@@ -188,6 +188,9 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
         found += modelled_note(table["power_source"])
     if "repeats_failed" in table and table["repeats_failed"].sum():
         found.append(f"{table['repeats_failed'].sum()} failed repeats are not in the means")
+    if "blocks_unlike" in table and (unlike := list(table["blocks_unlike"].dropna())):
+        whys = (each.partition(": ")[2] for text in unlike for each in text.split("; "))
+        found.append(f"blocks that are not compared: {_joined(whys)}; see blocks_unlike")
     if "oversubscribed" in table and table["oversubscribed"].any():
         found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
     if "code_is_current" in table and not table["code_is_current"].all():

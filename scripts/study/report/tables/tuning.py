@@ -90,7 +90,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "repeats_failed": len(failed),
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
-        "blocks_unlike": "; ".join(f"{block}: {why}" for block, why in speed.left_out.items()) or None,
+        "blocks_unlike": speed.unlike,
         "failures": "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None,
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),

@@ -319,6 +319,7 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
             ratio = pairing.between(runs, row["records_other"], row["records"], measured)
             found |= dict(zip(names, (100 * (end - 1) for end in (ratio.ratio, ratio.low, ratio.high)), strict=True))
             found["pairing"] = found["pairing"] or ratio.pairing
+            found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
     return found
 
 

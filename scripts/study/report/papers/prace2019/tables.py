@@ -71,7 +71,8 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
         return {"speedup": math.nan, "speedup_low": math.nan, "speedup_high": math.nan, "pairing": None}
     found = pairing.between(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    return {"speedup": found.ratio, "speedup_low": found.low, "speedup_high": found.high, "pairing": found.pairing}
+    return {"speedup": found.ratio, "speedup_low": found.low, "speedup_high": found.high, "pairing": found.pairing,
+            "blocks_unlike": found.unlike}  # fmt: skip
 
 
 def _differences(row: pd.Series) -> str:
