@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from study import models  # noqa: E402
 from study.core import configuration, number_types  # noqa: E402
 from study.data.randomness import seed_dropout  # noqa: E402
-from study.instruments.power import telemetry  # noqa: E402
+from study.instruments.power import sampling  # noqa: E402
 
 FEATURES, BATCH = 600, 20
 
@@ -70,7 +70,7 @@ def measure(machine, rate_hz, pairs, seconds):
     step = _training()
     steps = _steps(step, seconds)
     ratios, cpu_s, wall_s = [], 0.0, 0.0
-    with tempfile.TemporaryDirectory() as folder, telemetry.sampled(run["machine"], folder, _OneRank):
+    with tempfile.TemporaryDirectory() as folder, _sampled(run["machine"], folder):
         (sampler,) = [child for child in psutil.Process().children() if "sample_power.py" in " ".join(child.cmdline())]
         for pair in range(pairs):
             found = {}
@@ -122,8 +122,8 @@ def _show_progress(done, pairs):
         print(f"{done} of {pairs} pairs", file=sys.stderr, flush=True)
 
 
-class _OneRank:
-    rank = local_rank = 0
+def _sampled(machine, folder):
+    return sampling.sampled_with_launch(machine, True, folder, os.environ)
 
 
 def _cpu_s(process):

@@ -8,11 +8,18 @@ from study.core import cores  # noqa: E402
 
 cores.limit()  # before the other imports, which take processor time
 
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from study.instruments.power import sampling  # noqa: E402
+
+# First of all, so that power is sampled while frameworks are imported. Not in a process that imports this one.
+SAMPLING = sampling.of_process(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
+
 import argparse  # noqa: E402
 import cProfile  # noqa: E402
 import functools  # noqa: E402
 import os  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 from study.core.files import written_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
@@ -32,7 +39,11 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
-    folder = parser.parse_args().folder
+    with SAMPLING or sampling.NOT_SAMPLED as sampled:
+        _run(parser.parse_args().folder, sampled)
+
+
+def _run(folder: Path, sampled: sampling.OfProcess) -> None:
     heartbeat = heartbeats.watched(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
     strategy = roles.strategy_of(run)
@@ -44,10 +55,10 @@ def main() -> None:
     made = COMMUNICATORS.get(strategy)
     communicator = functools.partial(made, run) if made else functools.partial(Horovod, static_sets=_process_sets(run))
     if not run["profile"]:
-        run_rank(run, folder, STARTED, communicator, heartbeat)
+        run_rank(run, folder, STARTED, communicator, heartbeat, sampled)
         return
     profiler = cProfile.Profile()  # on every rank, so that all are equally slow; one profile is kept
-    if profiler.runcall(run_rank, run, folder, STARTED, communicator, heartbeat) == 0:
+    if profiler.runcall(run_rank, run, folder, STARTED, communicator, heartbeat, sampled) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             profiler.dump_stats(aside)
 

@@ -11,6 +11,7 @@ STANDIN_ANSWER_S       how long a command takes to answer (0)
 STANDIN_STATE/faults   {"command": n}: the next n calls of that command crash
 STANDIN_STATE/hold     while there is such a file no job starts
 STANDIN_STATE/N.over   once there is such a file job N is at its walltime
+STANDIN_NODES          ranks run on nodes of their own, whose meters are in this folder; see node.py
 """
 
 import contextlib
@@ -134,12 +135,14 @@ def in_a_job(command):
     return job(number)
 
 
-def start_ranks(ranks, program, variable):
+def start_ranks(ranks, program, variable, a_node=1):
     """Become Horovod's own launcher, which starts real ranks on this machine.
 
-    variable: by which the real launcher tells a process its rank.
+    variable: by which the real launcher tells a process its rank. a_node: ranks of a node.
     """
     told = ["sh", "-c", f'export {variable}="$HOROVOD_RANK"; exec "$@"', "sh"]
+    if nodes := os.environ.get("STANDIN_NODES"):
+        program = ["python", str(Path(__file__).with_name("node.py")), nodes, str(a_node), *program]
     line = [
         "env",
         "-u",

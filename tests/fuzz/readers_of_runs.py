@@ -25,6 +25,7 @@ from study.experiment.target import Target
 from study.instruments import calibration, phases, usage
 from study.instruments.power import summary, telemetry
 from study.instruments.power.sampler import COLUMNS
+from study.instruments.power.sampling import last_end_ns
 from study.instruments.power.series import read_series
 from study.instruments.timeline.run import communication_of
 from study.instruments.timeline.summary import summarize
@@ -104,7 +105,6 @@ class PartOfARun(Reader):
         return path.name, str(self.folder)
 
 
-@reader("outcome.json", "json", "study.records.record:make_record", "study.instruments.power.summary:_launch_window")
 class Outcome(PartOfARun):
     file = "outcome.json"
 
@@ -474,9 +474,9 @@ class FileOfARank(Reader):
         return self.folder / self.file
 
 
-@reader("telemetry-00000.json", "json", "study.instruments.power.telemetry:merge")
+@reader("telemetry-n1-0123456789ab.json", "json", "study.instruments.power.telemetry:merge")
 class FoundSensors(FileOfARank):
-    file = "telemetry-00000.json"
+    file = "telemetry-n1-0123456789ab.json"
 
     def prepare(self, folder):
         path = super().prepare(folder)
@@ -497,9 +497,29 @@ class FoundSensors(FileOfARank):
         return path.name, str(self.folder)
 
 
-@reader("telemetry-00000.csv", "csv", "study.instruments.power.telemetry:merge")
+@reader("telemetry-n1-0123456789ab.ends", "text", "study.instruments.power.sampling:last_end_ns")
+class EndsOfProcesses(FileOfARank):
+    file = "telemetry-n1-0123456789ab.ends"
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        path.write_text("".join(f"{5_000_000_000 + number}\n" for number in range(6)))
+        return path
+
+    def damage(self, content):
+        return damage.cut(content, (b"\n", b"\xff", b"-", b"9" * 30, b"0", b"\r\n", b" ", "\u0665".encode()))
+
+    def read(self, path):
+        return last_end_ns(self.folder, "0123456789ab")
+
+    def expect(self, path):
+        whole = [line for line in path.read_bytes().split(b"\n")[:-1] if 0 < len(line) < 20]
+        return max((int(line) for line in whole if not line.strip(b"0123456789")), default=None)
+
+
+@reader("telemetry-n1-0123456789ab.csv", "csv", "study.instruments.power.telemetry:merge")
 class MeasuredPower(FileOfARank):
-    file = "telemetry-00000.csv"
+    file = "telemetry-n1-0123456789ab.csv"
 
     def prepare(self, folder):
         path = super().prepare(folder)

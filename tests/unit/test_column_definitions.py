@@ -14,7 +14,7 @@ OF_NO_EPOCHS = {
     r"(launch|training)_to_target_s": "until an epoch, which is told",
     r"checkpoint_(write|restore)_s": "of one checkpoint",
     r"(peak|compute)_samples_per_s": "of batches, in runs without epochs",
-    r"(energy|whole_run)_window_s|energy_delay_product_js|power_gap_s": "of a window of energy, which is told",
+    r"(energy|whole_run)_window_s|whole_run_outside_s|energy_delay_product_js|power_gap_s": "of a window of energy, which is told",
     r"timeline_broadcast_\w+_s": "of the broadcast before training",
     r"profile_\w+_s": "of a whole profile",
     r"\^busbw_.*": "of messages that are no training",

@@ -12,11 +12,11 @@ TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (
          "evaluate": (18, 20)}  # fmt: skip
 
 
-def edges(hosts=("n1",), last="evaluate"):
-    """Phases of one rank a host; the second host's clock began 1000 s earlier."""
+def edges(hosts=("n1",), last="evaluate", one_clock=False):
+    """Phases of one rank a host; the second host's clock began 1000 s earlier, if it is not the same machine."""
     return [
         {"phase": phase, "edge": edge, "rank": rank, "host": host, "wall_ns": 0,
-         "monotonic_ns": int((at + 1000 * rank) * 1e9)}
+         "monotonic_ns": int((at + (0 if one_clock else 1000 * rank)) * 1e9)}
         for rank, host in enumerate(hosts)
         for phase in PHASES[: PHASES.index(last) + 1]
         for edge, at in zip(("begin", "end"), TIMES[phase], strict=True)
@@ -41,7 +41,8 @@ def run(tmp_path):
         busy=None,
         spoil=lambda row, at: {},
         slots=None,
-        launch=None,
+        samplers=(),
+        one_clock=False,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -62,16 +63,12 @@ def run(tmp_path):
         (tmp_path / "metrics.json").unlink(missing_ok=True)
         if whole:
             (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
-        (tmp_path / "sensors.json").write_text(json.dumps([{"reasons": reasons or {}, "boot_id": "b"}]))
-        if launch:
-            began, runtime_s, boot_id = launch
-            outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": 0, "runtime_s": runtime_s}
-            outcome |= {"started_monotonic_ns": int(began * 1e9), "boot_id": boot_id, "files": {}}
-            (tmp_path / "outcome.json").write_text(json.dumps(outcome))
+        found = [{"reasons": reasons or {}, **each} for each in samplers or [{"boot_id": "b"}]]
+        (tmp_path / "sensors.json").write_text(json.dumps(found))
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
         machine |= {"ranks_per_node": ranks_per_node, "hosts": slots}
-        return summarize(tmp_path, machine, ranks, edges(hosts, last))
+        return summarize(tmp_path, machine, ranks, edges(hosts, last, one_clock))
 
     return make
 
@@ -88,25 +85,81 @@ def test_a_gpu(run):
     assert (power["source"], power["reason"]) == ("measured", None)
 
 
-def test_the_whole_run_s_window_begins_with_the_launch(run):
-    """The GPU draws 40 W until load begins at 2 s, then 100 W; the launch is from 1.6 to 20.4 s."""
-    watts = {"spoil": lambda row, at: {"power_w": 40 if at < 2 else 100, "energy_j": ""}}
-    whole = run({("n1", "nvml", "gpu"): 100}, launch=(1.6, 18.8, "b"), **watts)["whole_run"]
-    assert whole["window_s"] == pytest.approx(18.8)
-    assert whole["energy_per_gpu_j"] == pytest.approx(40 * 0.35 + 70 * 0.1 - 0.05 * 40 + 100 * 18.4, rel=2e-3)
-    assert whole["reason"] is None
+def sampler(host, begin, end, processes_end, boot="b", **more):
+    """As `sampling` writes it; times in seconds of the host's monotonic clock, None for what is not known."""
+    times = {"begin": begin, "end": end, "processes_end": processes_end}
+    known = {f"{name}_monotonic_ns": int(at * 1e9) for name, at in times.items() if at is not None}
+    return {"host": host, "boot_id": boot, **known, **more}
+
+
+def draws_more_after_2_s(row, at):
+    """40 W until load begins at 2 s, then 100 W."""
+    return {"power_w": 40 if at % 1000 < 2 else 100, "energy_j": ""}
 
 
 @pytest.mark.parametrize(
-    ("launch", "reason"),
-    [((1.6, 18.8, "another"), "ranks ran on other hosts than the launch"),
-     ((0.5, 18.8, "b"), "the sampler does not cover it")],
+    ("begin", "end", "processes_end", "window"),
+    [(1.2, 20.4, 20.3, (1.2, 20.3)), (-3, 25, 20.3, (0, 20.3)), (1.2, 20.1, 20.3, (1.2, 20.1)),
+     (1.2, None, 20.3, (1.2, 20.3))],
+    ids=["by the first process", "by the launch", "stopped by a process", "its process was lost"],
 )  # fmt: skip
-def test_a_window_that_is_not_covered_has_no_energy(run, launch, reason):
-    power = run({("n1", "nvml", "gpu"): 100}, launch=launch)
+def test_the_whole_run_s_window_is_that_of_its_processes(run, begin, end, processes_end, window):
+    """The processes are there from 0 s on; a sampler counts as running once it has read for the first time."""
+    samplers = [sampler("n1", begin, end, processes_end)]
+    power = run({("n1", "nvml", "gpu"): 100}, seconds=(-4, 26), samplers=samplers, spoil=draws_more_after_2_s)
+    whole = power["whole_run"]
+    begun, ended = window
+    assert whole["window_s"] == pytest.approx(ended - begun)
+    assert whole["energy_per_gpu_j"] == pytest.approx(40 * (2 - begun) + 100 * (ended - 2) + 0.05 * 60)
+    assert whole["reason"] is None
+    assert power["energy_per_gpu_j"] == pytest.approx(1800, rel=2e-3), "from load to evaluate"
+
+
+def test_the_whole_run_on_two_nodes_each_by_its_own_clock(run):
+    """The second node's clock began 1000 s earlier; its sampler was there 1 s later. Energies add up."""
+    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
+    samplers = [sampler("n1", 0.5, 20.4, 20.3), sampler("n2", 1001.5, 1020.4, 1020.3, boot="c")]
+    whole = run(devices, ranks=2, hosts=("n1", "n2"), seconds=(0, 21), samplers=samplers)["whole_run"]
+    assert whole["window_s"] == pytest.approx((19.8 + 18.8) / 2)
+    assert whole["components"]["gpu"]["energy_j"] == pytest.approx(100 * 19.8 + 300 * 18.8)
+    assert whole["energy_per_gpu_j"] == pytest.approx((100 * 19.8 + 300 * 18.8) / 2)
+
+
+def test_two_samplers_of_one_machine_count_once_in_the_time_that_both_were_there(run):
+    """Two containers: each has a first process, and both read the machine's one meter."""
+    devices = {("n1", "rapl", "node"): 100, ("n2", "rapl", "node"): 100}
+    shifted = lambda row, at: {"monotonic_ns": int(at * 1e9)}  # noqa: E731 - of one clock
+    samplers = [sampler("n1", 0.5, 20.4, 20.3), sampler("n2", 1.5, 20.2, 20.3)]
+    found = run(devices, ranks=2, hosts=("n1", "n2"), seconds=(0, 21), samplers=samplers, gpus_per_rank=0,
+                spoil=shifted, one_clock=True)  # fmt: skip
+    assert found["whole_run"]["window_s"] == pytest.approx(20.2 - 1.5)
+    assert found["whole_run"]["components"]["node"]["energy_j"] == pytest.approx(100 * (20.2 - 1.5))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "samplers", "reason"),
+    [((1.5, 20.5), [sampler("n1", 0.5, 20.4, 20.3)], "the sampler does not cover it"),
+     ((0, 20.05), [sampler("n1", 0.5, 20.4, 20.3)], "the sampler does not cover it"),
+     ((0, 20.5), [sampler("n1", None, None, 20.3)], "on n1 it is not known when the sampler began"),
+     ((0, 20.5), [sampler("n1", 0.5, 20.4, None)], "on n1 it is not known"),
+     ((0, 20.5), [sampler("n2", 0.5, 20.4, 20.3)], "on n1 it is not known")],
+    ids=["late", "died", "older run", "processes were killed", "no sampler of the node"],
+)  # fmt: skip
+def test_a_window_that_is_not_covered_has_no_energy(run, seconds, samplers, reason):
+    power = run({("n1", "nvml", "gpu"): 100}, seconds=seconds, samplers=samplers)
     assert power["whole_run"]["energy_per_gpu_j"] is None
     assert reason in power["whole_run"]["reason"]
     assert power["energy_per_gpu_j"] == pytest.approx(1800), "from load to evaluate"
+
+
+def test_a_node_whose_sampler_died_leaves_the_sum_without_energy(run):
+    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
+    samplers = [sampler("n1", 0.5, 20.4, 20.3), sampler("n2", 1000.5, 1020.4, 1020.3, boot="c")]
+    dies = lambda row, at: {"host": "n3"} if row["host"] == "n2" and at > 20.1 else {}  # noqa: E731
+    power = run(devices, ranks=2, hosts=("n1", "n2"), seconds=(0, 21), samplers=samplers, spoil=dies)
+    assert power["whole_run"]["energy_per_gpu_j"] is None
+    assert power["whole_run"]["reason"] == "the sampler does not cover it"
+    assert power["energy_per_gpu_j"] == pytest.approx(200 * 18), "it was there until evaluate ended"
 
 
 def test_utilisation_of_the_gpus_while_they_train(run):

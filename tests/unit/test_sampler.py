@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from study.core.paths import ROOT
-from study.instruments.power import sampler, telemetry
+from study.instruments.power import sampler, sampling, telemetry
 from study.instruments.power.readings import Reading
 
 MODEL = '{"idle_w": 10, "peak_w": 20}'
@@ -93,22 +93,39 @@ def test_a_kill_loses_less_than_a_second(tmp_path):
     assert killed - int(rows(tmp_path / "t.csv")[-1]["monotonic_ns"]) < 1e9
 
 
-def test_a_sampler_that_hangs_is_killed_and_costs_no_run(monkeypatch, capsys):
+def of_process(folder, model=MODEL, sensors=()):
+    """As a process of a run is told to sample by its environment."""
+    wanted = {"power_sensors": list(sensors), "power_model": json.loads(model), "sampling_hz": 50}
+    return sampling.of_process(folder, {sampling.VARIABLE: json.dumps(wanted)})
+
+
+def own(folder, ending):
+    """The file of this node's sampler with that ending."""
+    (path,) = folder.glob(f"telemetry-*{ending}")
+    return path
+
+
+def test_a_sampler_that_hangs_is_killed_and_costs_no_run(tmp_path, monkeypatch, capsys):
     """As in a driver's call: it does not notice that its input is closed."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    monkeypatch.setattr(telemetry, "STOP_S", 0.1)
-    telemetry._end(process)
+    monkeypatch.setattr(sampling, "PROGRAM", tmp_path / "hangs.py")
+    monkeypatch.setattr(sampling, "STOP_S", 0.1)
+    answer = json.dumps({"devices": [], "reasons": {}})
+    (tmp_path / "hangs.py").write_text(f"import time; print('{answer}', flush=True); time.sleep(600)")
+    with of_process(tmp_path) as sampled:
+        process = sampled._sampler.process
     assert process.wait(60) == -signal.SIGKILL
     assert "the sampler did not end within 0.1 s" in capsys.readouterr().err
 
 
-def test_a_sampler_that_does_not_answer_is_killed_and_costs_no_run(monkeypatch):
+def test_a_sampler_that_does_not_answer_is_killed_and_costs_no_run(tmp_path, monkeypatch):
     """As in a driver that hangs before the first reading."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.PIPE)
-    monkeypatch.setattr(telemetry, "START_S", 0.1)
-    found = telemetry._answer(process)
-    assert found == {"devices": [], "reasons": {"sampler": "it did not answer within 0.1 s"}}
-    assert process.wait(60) == -signal.SIGKILL
+    monkeypatch.setattr(sampling, "PROGRAM", tmp_path / "hangs.py")
+    monkeypatch.setattr(sampling, "START_S", 0.1)
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(600)")
+    with of_process(tmp_path) as sampled:
+        assert sampled._sampler.process.wait(60) == -signal.SIGKILL
+    found = json.loads(own(tmp_path, ".json").read_text())
+    assert (found["devices"], found["reasons"]) == ([], {"sampler": "it did not answer within 0.1 s"})
 
 
 def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
@@ -124,20 +141,21 @@ def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
 
 
 UNTIL_LAST = """
-import sys, time
-from study.instruments.power import telemetry
-class Ranks:
-    local_rank = rank = int(sys.argv[1])
+import json, sys
+from pathlib import Path
+from study.instruments.power import sampling
+class First:
     def gather(self, value):
         if value is None:
             return [None]
         print(*value[1], value[0], flush=True)
         return [value]
-class Other(Ranks):
+class Other:
     def gather(self, value):
         return [(sys.argv[4], (int(sys.argv[2]), int(sys.argv[3])))]
-machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
-with telemetry.sampled(machine, {folder!r}, (Other if Ranks.rank else Ranks)(), until_last=True):
+wanted = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
+with sampling.of_process(Path({folder!r}), {{sampling.VARIABLE: json.dumps(wanted)}}) as sampled:
+    sampled.until_last(First() if sys.argv[1] == "0" else Other())
     print("ready", flush=True)
     sys.stdin.readline()
 """
@@ -151,43 +169,47 @@ def test_it_ends_with_the_last_rank_of_its_host(tmp_path, is_lost):
     first = subprocess.Popen([*line, "0"], **pipes)
     second = subprocess.Popen([*line, "1", *first.stdout.readline().split()], **pipes)
     assert first.stdout.readline() == second.stdout.readline() == "ready\n"
-    (sampling,) = psutil.Process(first.pid).children()
+    (child,) = psutil.Process(first.pid).children()
     if is_lost:
         first.kill()
         first.wait()
     else:
         first.stdin.close()
-    found = len(rows(tmp_path / "telemetry-00000.csv"))
-    wait_for(lambda: len(rows(tmp_path / "telemetry-00000.csv")) > found + 3)
+    path = own(tmp_path, ".csv")
+    found = len(rows(path))
+    wait_for(lambda: len(rows(path)) > found + 3)
     assert is_lost or first.poll() is None, "it waits for the others, whose power is sampled by its process"
     second.stdin.close()
     assert second.wait(120) == 0
-    wait_for(lambda: not sampling.is_running() or sampling.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
     assert is_lost or first.wait(120) == 0
-    assert None not in rows(tmp_path / "telemetry-00000.csv")[-1].values(), "the last line is whole"
+    assert None not in rows(path)[-1].values(), "the last line is whole"
+    facts = json.loads(own(tmp_path, ".json").read_text())
+    ended_ns = sampling.last_end_ns(tmp_path, facts["boot_id"])
+    assert ended_ns <= int(rows(path)[-1]["monotonic_ns"]), "the end of the last process is covered"
+    assert ended_ns <= facts.get("end_monotonic_ns", ended_ns)
+    assert ("end_monotonic_ns" not in facts) == is_lost
 
 
 def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path):
     """They wait for it: its end tells them that it is lost."""
-    machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    path = tmp_path / "telemetry-00000.csv"
-    first = SimpleNamespace(local_rank=0, rank=0, gather=lambda value: [value])
-    with pytest.raises(OSError, match="is gone"), telemetry.sampled(machine, tmp_path, first, until_last=True):
-        (sampling,) = [each for each in psutil.Process().children() if str(path) in each.cmdline()]
-        other = os.open(f"/proc/{sampling.pid}/fd/0", os.O_WRONLY)
+    with pytest.raises(OSError, match="is gone"), of_process(tmp_path) as sampled:
+        sampled.until_last(SimpleNamespace(gather=lambda value: [value]))
+        child = psutil.Process(sampled._sampler.process.pid)
+        other = os.open(f"/proc/{child.pid}/fd/0", os.O_WRONLY)
         raise OSError("train.tfrecord: is gone")
+    path = own(tmp_path, ".csv")
     found = len(rows(path))
     wait_for(lambda: len(rows(path)) > found + 3)
     os.close(other)
-    wait_for(lambda: not sampling.is_running() or sampling.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 PARENT = """
-import sys, time
-from types import SimpleNamespace
-from study.instruments.power import telemetry
-machine = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
-with telemetry.sampled(machine, {folder!r}, SimpleNamespace(local_rank=0, rank=3)):
+import json, time
+from study.instruments.power import sampling
+wanted = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
+with sampling.of_process({folder!r}, {{sampling.VARIABLE: json.dumps(wanted)}}):
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -195,48 +217,80 @@ with telemetry.sampled(machine, {folder!r}, SimpleNamespace(local_rank=0, rank=3
 
 def test_it_ends_when_its_parent_is_killed(tmp_path):
     """SIGKILL of the rank: the sampler writes its last tick and is gone; no orphan."""
-    program = PARENT.format(scripts=str(ROOT / "scripts"), model=MODEL, folder=str(tmp_path))
+    program = PARENT.format(model=MODEL, folder=str(tmp_path))
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     parent.stdout.readline()
     (child,) = psutil.Process(parent.pid).children()
-    wait_for(lambda: (tmp_path / "telemetry-00003.csv").exists() and len(rows(tmp_path / "telemetry-00003.csv")) > 5)
+    wait_for(lambda: len(rows(own(tmp_path, ".csv"))) > 5)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-    assert None not in rows(tmp_path / "telemetry-00003.csv")[-1].values(), "the last line is whole"
+    assert None not in rows(own(tmp_path, ".csv"))[-1].values(), "the last line is whole"
 
 
-def test_a_host_s_first_rank_alone_samples(tmp_path):
-    machine = {"power_sensors": ["rapl"], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=1, rank=1)):
-        pass
+def test_a_node_s_first_process_alone_samples(tmp_path):
+    """It returns after the first reading; what the sampler and all processes did is known to the nanosecond."""
+    before = time.monotonic_ns()
+    with of_process(tmp_path, sensors=["rapl"]) as first:
+        begun = time.monotonic_ns()
+        with of_process(tmp_path) as second:
+            assert second._sampler is None
+        assert first._sampler
+    ended = time.monotonic_ns()
+    facts = json.loads(own(tmp_path, ".json").read_text())
+    read = [int(row["monotonic_ns"]) for row in rows(own(tmp_path, ".csv"))]
+    last = sampling.last_end_ns(tmp_path, facts["boot_id"])
+    assert before < read[0] < facts["begin_monotonic_ns"] < begun < last < facts["end_monotonic_ns"] < read[-1] < ended
+    assert len(own(tmp_path, ".ends").read_text().splitlines()) == 2
+    assert facts["devices"][-1]["sensor"] == "modelled"
+
+
+def test_nodes_of_one_name_have_samplers_of_their_own(tmp_path, monkeypatch):
+    """They have boot ids of their own."""
+    with of_process(tmp_path):
+        monkeypatch.setattr(sampling, "_boot_id", lambda: "11111111-2222-3333-4444-555555555555")
+        with of_process(tmp_path) as other:
+            assert other._sampler
+    assert len(list(tmp_path.glob("telemetry-*.csv"))) == 2
+
+
+def test_without_sensors_nothing_is_sampled(tmp_path):
+    assert sampling.settings({"power_sensors": [], "power_model": None, "sampling_hz": 10}) is None
+    with sampling.of_process(tmp_path, {}) as sampled:
+        sampled.until_last(None)
     assert list(tmp_path.iterdir()) == []
-    with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
-        wait_for(lambda: len(rows(tmp_path / "telemetry-00000.csv")) >= 2)
-    told = json.loads((tmp_path / "telemetry-00000.json").read_text())
-    assert told["rank"] == 0
-    assert told["devices"][-1]["sensor"] == "modelled"
 
 
-def test_a_rank_whose_host_the_launch_samples_starts_no_sampler(tmp_path):
+def test_of_processes_that_were_killed_the_last_end_is_not_known(tmp_path):
+    """A line that is cut off is no time."""
+    assert sampling.last_end_ns(tmp_path, "ab") is None
+    (tmp_path / "telemetry-n1-ab.ends").write_text("1000\n2000\n99")
+    (tmp_path / "telemetry-n2-ab.ends").write_text("")
+    (tmp_path / "telemetry-n3-cd.ends").write_text("7000\n")
+    assert sampling.last_end_ns(tmp_path, "a-b") == 2000
+
+
+def test_a_process_whose_host_the_launch_samples_starts_no_sampler(tmp_path):
     """Readings begin before the ranks and end after them."""
     machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    path, before = tmp_path / "telemetry-00000.csv", time.monotonic_ns()
-    with telemetry.sampled_with_launch(machine, True, tmp_path, dict(os.environ)):
+    path, before = tmp_path / "telemetry-launch.csv", time.monotonic_ns()
+    with sampling.sampled_with_launch(machine, True, tmp_path, dict(os.environ)):
         begun = time.monotonic_ns()
-        assert not telemetry.has_files_of_ranks(tmp_path)
-        with telemetry.sampled(machine, tmp_path, SimpleNamespace(local_rank=0, rank=0)):
-            (sampling,) = [each for each in psutil.Process().children() if str(path) in each.cmdline()]
+        assert not sampling.has_files_of_ranks(tmp_path)
+        with of_process(tmp_path) as sampled:
+            assert sampled._sampler is None
+            assert sampling.has_files_of_ranks(tmp_path)
         ended = time.monotonic_ns()
-        assert sampling.is_running()
         wait_for(lambda: int(rows(path)[-1]["monotonic_ns"]) > ended)
     assert before < int(rows(path)[0]["monotonic_ns"]) < begun
-    assert not sampling.is_running()
+    telemetry.merge(tmp_path, tmp_path / "telemetry.csv", tmp_path / "sensors.json")
+    (facts,) = json.loads((tmp_path / "sensors.json").read_text())
+    assert begun < facts["processes_end_monotonic_ns"] < ended < facts["end_monotonic_ns"]
 
 
 def test_the_launch_samples_no_host_without_ranks(tmp_path):
     machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    with telemetry.sampled_with_launch(machine, False, tmp_path, dict(os.environ)):
+    with sampling.sampled_with_launch(machine, False, tmp_path, dict(os.environ)):
         assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,8 @@ WAITING = {
 ENDS = {
     "a limit of its own": """
         core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
-        instruments.calibration:measure instruments.power.telemetry:_answer instruments.power.telemetry:_end
+        instruments.calibration:measure instruments.power.sampling:_answer
+        instruments.power.sampling:_Sampler.stop
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
         machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped
@@ -26,7 +27,7 @@ ENDS = {
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
-        instruments.power.telemetry:sampled training.channel:Channel.__init__ training.channel:Channel.ask
+        instruments.power.sampling:OfProcess.__exit__ training.channel:Channel.__init__ training.channel:Channel.ask
         training.channel:Channel.asked training.channel:Channel.gather training.channel:_connected
         training.checkpoints:Writer.close training.ensemble.buffer:Queue.get training.ensemble.buffer:Queue.put
         training.ensemble.consumption:_await training.ensemble.halving:Halving._await_decision

@@ -20,7 +20,7 @@ from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
-from study.instruments.power import telemetry
+from study.instruments.power import sampling
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
@@ -171,7 +171,7 @@ def _launch(
 
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
-    with telemetry.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
+    with sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
         began_monotonic_ns = time.monotonic_ns()
         ended = supervision.execute(
             line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits
@@ -258,7 +258,7 @@ def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) 
     Without its definition the run does not count as launched, so the next job for it is not recorded as lost. Of an
     earlier attempt, the checkpoints and what tells whether they count are kept.
     """
-    launcher, has_begun = launchers.of(run.machine), telemetry.has_files_of_ranks(folder / "ranks")
+    launcher, has_begun = launchers.of(run.machine), sampling.has_files_of_ranks(folder / "ranks")
     patterns = [launcher.in_part, None if has_begun else launcher.unanswered]
     told = next((line for line in last_lines for pattern in patterns if pattern and pattern.search(line)), None)
     if told:

@@ -18,7 +18,7 @@ OF_GPU = tuple(name for name, meter in METERED.items() if meter == "gpu")
 NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
 NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
 PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
-# The same from the launch of the ranks until their end, the window of the papers; see `_whole_run`.
+# The same from the start of the run's processes until their end; see `_whole_run`.
 WHOLE_RUN = "whole_run_"
 WHOLE_RUN_NODE = [f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "node_energy_j")]
 SHARED = "another run was on its host at the same time, whose energy the host's meters count too"
@@ -127,13 +127,14 @@ def _watts(part: dict[str, Any], nodes: int, seconds: float | None) -> float | N
 
 
 def _whole_run(record: dict[str, Any]) -> dict[str, Any]:
-    """Power and energy of the whole run, start-up included: the papers' window. Empty if the sampler did not cover it.
+    """Power and energy of the run's processes, from their start to their end. Empty if the sampler did not cover it.
 
     ``whole_run_node_energy_j`` is the counter's energy of all nodes.
     """
     whole = record["power"].get("whole_run") or {}
     seconds, parts, nodes = whole.get("window_s"), whole.get("components") or {}, record["derived"]["nodes"]
-    found: dict[str, Any] = {"window_s": seconds}
+    outside_s = None if seconds is None else record["runtime_s"] - seconds
+    found: dict[str, Any] = {"window_s": seconds, "outside_s": outside_s}
     for end in ("", "_one_hz"):
         joules = whole.get(f"energy_per_gpu{end}_j")
         found[f"energy_per_gpu{end}_j"] = joules

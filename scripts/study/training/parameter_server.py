@@ -14,7 +14,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
-from study.instruments.power import telemetry
 from study.instruments.traffic import Traffic
 from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
 from study.training import endless, roles, shards
@@ -184,22 +182,9 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
         heartbeat.phases = phases
         heartbeat.busy_phases |= {"train"}  # it does not know steps; while it waits it is idle
     gpu = _start_server(run, role, place)
-    with telemetry.sampled(run.machine, Path(folder) / "ranks", _Sampling.of(place)):
-        channel = Channel(place)
-        phases.edge("startup", "end")
-        _answer(run, role, channel, phases, gpu)
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    """A process as `study.instruments.power.telemetry` takes it: the first process of a host samples its power."""
-
-    rank: int
-    local_rank: int
-
-    @classmethod
-    def of(cls, place: Place) -> _Sampling:
-        return cls(place.number, place.number_on_host(place.number))
+    channel = Channel(place)
+    phases.edge("startup", "end")
+    _answer(run, role, channel, phases, gpu)
 
 
 def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:

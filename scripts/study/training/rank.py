@@ -28,7 +28,7 @@ from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
-from study.instruments.power import telemetry
+from study.instruments.power import sampling
 from study.instruments.power.gpus import visible
 from study.machines.process_roles import PARAMETER_SERVER
 from study.training import (
@@ -68,14 +68,15 @@ def run_rank(
     started: tuple[int, int],
     make_communicator: Callable[..., Communicator],
     heartbeat: Heartbeat | None = None,
+    sampled: sampling.OfProcess = sampling.NOT_SAMPLED,
 ) -> int:
     """Train one rank of ``run`` and log into ``folder``, the run's directory.
 
     started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns a
     `study.training.communicator.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a
-    watchdog is running. Rank 0 writes ``history.csv`` and ``metrics.json``, in an ensemble the first rank whose member
-    has trained all epochs. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or
-    ranks are not as planned.
+    watchdog is running. sampled: this process's part in sampling its node's power. Rank 0 writes ``history.csv`` and
+    ``metrics.json``, in an ensemble the first rank whose member has trained all epochs. Each rank writes its own log of
+    phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
     """
     limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
@@ -91,9 +92,10 @@ def run_rank(
     benchmark = models.get(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
-    sampled = telemetry.sampled(run.machine, Path(folder) / "ranks", communicator, until_last=results.left_alone(run))
-    with sampled, contextlib.ExitStack() as staged:
-        communicator.gather(None)  # no rank loads before every host's sampler runs
+    if results.left_alone(run):
+        sampled.until_last(communicator)
+    with contextlib.ExitStack() as staged:
+        communicator.gather(None)  # no rank loads before every node's sampler runs
         phases.edge("startup", "end")
         found = _train(run, folder, communicator, benchmark, phases, heartbeat, staged)
         # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.

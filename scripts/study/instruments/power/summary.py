@@ -1,8 +1,7 @@
 """A run's power and energy for the run record, computed from its telemetry and its phases.
 
-The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``, because on most
-machines the sampler starts only after the ranks. Where it starts with the launch (`study.instruments.power.telemetry`),
-the whole run, start-up included, is a further window.
+The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``. A further window is
+that of the run's processes (`PROCESSES`), start-up included. All windows are by each node's own monotonic clock.
 """
 
 import itertools
@@ -24,8 +23,7 @@ from study.instruments.power.series import Series, read_series
 
 RUN = "run"
 ONE_BOOT_NS = 10_000  # machines that were booted within so short a time are one, see `telemetry`
-LAUNCH = "launch"  # from the launch of the ranks until all have ended: the run's runtime_s
-ON_OTHER_HOSTS = "ranks ran on other hosts than the launch, whose sampler starts with the ranks"
+PROCESSES = "processes"  # of a node: from its first process's start, with its sampler running, to its last one's end
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 # Of metrics.json, what power needs of it.
 RANKS = {
@@ -61,12 +59,13 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     series = _each_once(read_series(folder / "telemetry.csv"), hosts)
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
-    windows |= _launch_window(folder, {each.host for each in series})
+    of_processes, why_none = _process_windows(folder, windows, hosts)
+    windows |= of_processes
     found, source = _energies(series, windows, folder, machine)
     busy, memory = _gpu_use(series, windows, folder, machine)
     power = _power(found, windows, machine, gpus, source, absent)
     gpu = {"gpu_utilisation_pct": busy, "gpu_memory_mb": memory}
-    return power | gpu | {"whole_run": _whole_run(found, windows, machine, gpus)}
+    return power | gpu | {"whole_run": _whole_run(found, of_processes, machine, gpus, why_none)}
 
 
 def energy_until(
@@ -126,28 +125,44 @@ def energy_of_gpus(
     return found
 
 
-def _launch_window(folder: Path, hosts: set[str]) -> Windows:
-    """{(host, `LAUNCH`): (begin, end)} of the launching host; empty where ranks ran on other hosts than it."""
-    if not (folder / "outcome.json").exists():
-        return {}
-    outcome = checked.load_json(folder / "outcome.json", "outcome")
-    began_ns, boot_id = outcome.get("started_monotonic_ns"), outcome.get("boot_id")
-    boots = {each.get("boot_id") for each in _host_files(folder)}
-    if began_ns is None or boots != {boot_id} or len(hosts) != 1:
-        return {}
-    return {(host, LAUNCH): (began_ns / 1e9, began_ns / 1e9 + outcome["runtime_s"]) for host in hosts}
+def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -> tuple[Windows, str | None]:
+    """({(host, `PROCESSES`): (begin, end)} of all nodes, None), or ({}, the reason why it is not known of one of them).
+
+    It begins with the node's first process, or with the first reading of the sampler that this process starts before
+    anything else; it ends with the node's last process. Nothing of it depends on how long the sampler lived.
+    """
+    samplers: dict[str, list[dict[str, Any]]] = {}
+    for each in _host_files(folder):
+        samplers.setdefault(hosts.get(each.get("host", ""), each.get("host", "")), []).append(each)
+    found: Windows = {}
+    for (host, phase), (started, _) in windows.items():
+        if phase != "startup":
+            continue
+        of_host = samplers.get(host, [])
+        begins = [each["begin_monotonic_ns"] / 1e9 for each in of_host if "begin_monotonic_ns" in each]
+        ends = [each["processes_end_monotonic_ns"] / 1e9 for each in of_host if "processes_end_monotonic_ns" in each]
+        if not begins or len(begins) < len(of_host) or not ends:
+            return {}, f"on {host} it is not known when the sampler began or when the run's processes ended"
+        stops = [each["end_monotonic_ns"] / 1e9 for each in of_host if "end_monotonic_ns" in each]
+        found[host, PROCESSES] = max(started, *begins), min([max(ends), *stops])
+    return found, None if found else "no phase startup in the run's files"
 
 
-def _whole_run(found: dict[str, Any], windows: Windows, machine: dict[str, Any], ranks: int) -> dict[str, Any]:
-    """The record's ``whole_run``: power and energy of the window `LAUNCH`, or the reason why there are none."""
-    whole = found.get(LAUNCH)
+def _whole_run(
+    found: dict[str, Any], windows: Windows, machine: dict[str, Any], ranks: int, why_none: str | None
+) -> dict[str, Any]:
+    """The record's ``whole_run``: power and energy of the window `PROCESSES`, or the reason why there are none.
+
+    windows: of all nodes; ``window_s`` is their mean, so that energy / ``window_s`` is mean power.
+    """
+    whole = found.get(PROCESSES)
     if whole is None:
-        return {"window_s": None, "reason": ON_OTHER_HOSTS, "energy_per_gpu_j": None, "energy_per_gpu_one_hz_j": None,
+        return {"window_s": None, "reason": why_none, "energy_per_gpu_j": None, "energy_per_gpu_one_hz_j": None,
                 "components": None}  # fmt: skip
     per_gpu, why = _of_the_gpus(whole, machine)
     one_hz, _ = _of_the_gpus(whole, machine, "one_hz_j")
     return {
-        "window_s": _length(windows, LAUNCH),
+        "window_s": sum(end - begin for begin, end in windows.values()) / len(windows),
         "reason": why,
         "energy_per_gpu_j": None if per_gpu is None else per_gpu / ranks,
         "energy_per_gpu_one_hz_j": None if one_hz is None else one_hz / ranks,

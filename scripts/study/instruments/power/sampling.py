@@ -1,0 +1,235 @@
+"""The sampler as the launch or a process of the run starts it: start it, read which devices it found, stop it.
+
+Each process of a run calls `of_process` before it imports anything else. The first process of each node starts the
+node's sampler there and waits for its first reading, unless the launch has started it. So this module imports little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast
+
+from study.core.files import AnyPath, read_json, write_json
+from study.core.paths import ROOT
+from study.instruments.phases import wall_at_zero_ns
+
+PROGRAM = ROOT / "scripts" / "sample_power.py"
+VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON; not set without sensors
+OF_LAUNCH = "telemetry-launch"  # name of the launch's files, without extension
+ENDS = ".ends"  # file of a node: when each of its processes ended, monotonic ns, one per line
+START_S, STOP_S = 60, 10
+
+
+def settings(machine: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the sampler must know of the machine's settings; None if no power is to be sampled."""
+    if not machine["power_sensors"] and not machine["power_model"]:
+        return None
+    return {name: machine[name] for name in ("power_sensors", "power_model", "sampling_hz")}
+
+
+@contextmanager
+def sampled_with_launch(
+    machine: Mapping[str, Any], are_ranks_here: bool, folder: AnyPath, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """Sample this host's power while the block launches the ranks and waits for their end.
+
+    No process of this host then starts a sampler (`of_process`).
+
+    Args:
+        machine: the settings of the run's machine.
+        are_ranks_here: whether all ranks run on this host; otherwise nothing is done.
+        folder: of the ranks' files, without any yet.
+        environment: of the ranks.
+    """
+    wanted = settings(machine)
+    if not are_ranks_here or not wanted:
+        yield
+        return
+    sampler = _Sampler(wanted, Path(folder) / OF_LAUNCH, environment)
+    try:
+        yield
+    finally:
+        sampler.stop()
+
+
+def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> OfProcess:
+    """The part of this process in sampling its node's power; call it before frameworks are imported.
+
+    The first process of each node starts the sampler and returns after its first reading. folder: of the ranks' files,
+    which all processes share; a node is known there by its host name and boot id. variables: the environment.
+    """
+    wanted = json.loads(variables.get(VARIABLE, "null"))
+    if wanted is None:
+        return NOT_SAMPLED
+    host = re.sub(r"[^\w-]", "_", socket.gethostname())
+    own = Path(folder) / node_files(host, _boot_id())
+    try:
+        with open(own.with_suffix(ENDS), "x"):  # by the first process of the node, wherever the launcher put it
+            is_first = True
+    except FileExistsError:
+        is_first = False
+    except OSError:  # the run's directory is gone, which the process tells when it reads its definition
+        return NOT_SAMPLED
+    starts = is_first and not _is_sampled(folder)
+    return OfProcess(own.with_suffix(ENDS), _Sampler(wanted, own) if starts else None)
+
+
+class OfProcess:
+    """What one process of a run has to do with its node's sampler. Leave its context at the process's end."""
+
+    def __init__(self, ends: Path | None, sampler: _Sampler | None) -> None:
+        self._ends, self._sampler = ends, sampler
+        self._until_last, self._held = False, cast("int | None", None)
+
+    def until_last(self, communicator: Any) -> None:
+        """Keep the sampler until the last process of the node has ended; the one that started it waits for that.
+
+        For ranks that may end one after another, or be lost. All ranks must call.
+        """
+        if self._ends is None:
+            return
+        self._until_last = True
+        self._held = _held(self._sampler.process if self._sampler else None, communicator)
+
+    def __enter__(self) -> OfProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Note that the process ends, and stop the sampler if this process started it."""
+        if self._ends is None:
+            return
+        with contextlib.suppress(OSError), open(self._ends, "a", encoding="ascii") as handle:
+            handle.write(f"{time.monotonic_ns()}\n")
+        if self._held is not None:
+            os.close(self._held)
+        if self._sampler and not self._until_last:
+            self._sampler.stop()
+        elif self._sampler:
+            self._sampler.release()
+            if kind is None:  # a rank that fails must leave at once, since the others wait for it
+                self._sampler.process.wait()
+                self._sampler.tell_end()
+
+
+NOT_SAMPLED = OfProcess(None, None)  # no power of this run
+
+
+class _Sampler:
+    """A sampler that has found its devices and written its first readings.
+
+    path: of its files, without extension: ``.csv`` has the readings, ``.json`` the devices, the reasons for missing
+    sensors, and between which moments of the monotonic clock the sampler was there. environment: by default ours.
+    """
+
+    def __init__(self, wanted: Mapping[str, Any], path: Path, environment: Mapping[str, str] | None = None) -> None:
+        line = [sys.executable, str(PROGRAM), "--output", str(path.with_suffix(".csv"))]
+        line += ["--rate-hz", str(wanted["sampling_hz"]), "--sensor", *wanted["power_sensors"]]
+        if wanted["power_model"]:
+            line += ["--model", json.dumps(wanted["power_model"])]
+        # In its own session: a signal to the ranks' process group must not truncate its last lines.
+        self.process = subprocess.Popen(
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
+        )
+        found = _answer(self.process)
+        node = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": wall_at_zero_ns()}
+        self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | found
+        write_json(self._path, self._facts)
+
+    def release(self) -> None:
+        """Close its standard input: it ends after another reading, or when the last process closes it."""
+        cast(IO[bytes], self.process.stdin).close()
+
+    def tell_end(self) -> None:
+        """Note the present moment as its end; before `release`, unless its end was waited for."""
+        with contextlib.suppress(OSError):
+            write_json(self._path, self._facts | {"end_monotonic_ns": time.monotonic_ns()})
+
+    def stop(self) -> None:
+        """End it after its last readings; one that hangs, in a driver for example, is killed and costs no run."""
+        self.tell_end()
+        self.release()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            print(f"the sampler did not end within {STOP_S} s of its input and was killed", file=sys.stderr, flush=True)
+            self.process.kill()
+
+
+def has_files_of_ranks(folder: Path) -> bool:
+    """Whether any process of a run has written into the folder of the ranks' files; the launch does not count."""
+    return any(path.stem != OF_LAUNCH for path in folder.iterdir())
+
+
+def last_end_ns(folder: AnyPath, boot_id: str) -> int | None:
+    """When the last process of a machine ended, by its monotonic clock; None if none did. folder: of `of_process`."""
+    paths = Path(folder).glob(f"{node_files('*', boot_id)}{ENDS}")
+    lines = [line for path in paths for line in path.read_text("ascii", "replace").split("\n")[:-1]]
+    # Of a process that was killed, a line may be cut off.
+    return max((int(line) for line in lines if re.fullmatch("[0-9]{1,19}", line)), default=None)
+
+
+def node_files(host: str, boot_id: str) -> str:
+    """The name of a node's files, without extension: by its boot id too, should two nodes have one host name."""
+    return f"telemetry-{host}-{re.sub('[^0-9a-zA-Z]', '', boot_id)[:12]}"
+
+
+def _is_sampled(folder: AnyPath) -> bool:
+    """Whether the launch has started the sampler of this process's node (`sampled_with_launch`)."""
+    facts = Path(folder) / f"{OF_LAUNCH}.json"
+    return facts.exists() and read_json(facts)["boot_id"] == _boot_id()
+
+
+def _boot_id() -> str:
+    """Equal for hosts that are one machine, such as two containers: they read the same meters. Empty if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the sampler has found; one that does not answer, as in a driver that hangs, is killed and costs no run."""
+    answers = cast(IO[bytes], process.stdout)
+    ready, _, _ = select.select([answers], [], [], START_S)
+    if not ready:
+        process.kill()
+        return {"devices": [], "reasons": {"sampler": f"it did not answer within {START_S} s"}}
+    # It writes its answer at once, as one line.
+    return json.loads(answers.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+
+
+def _held(process: subprocess.Popen[bytes] | None, communicator: Any) -> int | None:
+    """The sampler's standard input, opened by this rank too, so that it stays open without the first process.
+
+    process: the sampler, on the rank that has started it, which gets None. None too for a rank that does not see the
+    first one's files, as in a container of its own: then the sampler ends without it.
+    """
+    own = None
+    if process:
+        descriptor = cast(IO[bytes], process.stdin).fileno()
+        own = f"/proc/{os.getpid()}/fd/{descriptor}", _identity(os.fstat(descriptor))
+    held = None
+    for path, identity in filter(None, communicator.gather(own)):
+        with contextlib.suppress(OSError):
+            if not process and held is None and _identity(Path(path).stat()) == identity:
+                held = os.open(path, os.O_WRONLY)
+    communicator.gather(None)  # before the first rank may end
+    return held
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
