@@ -137,8 +137,8 @@ LIMITS = walltimes.Limits(STUDY.runs, RESULTS, MACHINE)
 PACKED = packing.asked(sys.argv[1:]) if workflow.is_main_process else {}
 if workflow.is_main_process and packing.has_groups(MACHINE) and not PACKED:
     PACKED = packing.advised(plan.timed(STUDY, LIMITS), MACHINE, {})
-# Of a lost job (its node died, it was preempted). The members of a packed one cannot be told apart.
-RETRIES = queues.TRIES if "scheduler" in MACHINE and not PACKED and workflow.is_main_process else 0
+# Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
+RETRIES = queues.TRIES if "scheduler" in MACHINE and workflow.is_main_process else 0
 # Functions only where they are needed: Snakemake calls each for each of thousands of runs.
 JOBS_LOST = (lambda wildcards, attempt: attempt - 1) if "scheduler" in MACHINE else 0
 EXTENDABLE = (

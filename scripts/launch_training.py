@@ -16,7 +16,7 @@ from study.core.paths import TIMED_OUT, is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import LIMIT_S
-from study.launch.launch import give_up, launch, set_aside
+from study.launch.launch import give_up, has_ended, keep, launch, set_aside
 from study.machines import machine, queues
 
 
@@ -56,6 +56,8 @@ def main() -> None:
     else:
         run = inputs.taken_over(arguments.definition)
     folder = arguments.outcome.parent
+    if arguments.jobs_lost and has_ended(run, folder):
+        return
     begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
     if arguments.jobs_lost and not begun_again and give_up(run, folder, arguments.jobs_lost):
         set_aside(folder, arguments.extendable)
@@ -65,6 +67,8 @@ def main() -> None:
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
     set_aside(folder, arguments.extendable)
+    if job:
+        keep(folder)
 
 
 if __name__ == "__main__":

@@ -416,6 +416,31 @@ def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     assert not launch.give_up(run, tmp_path / "run", tries=2), "it has its outcome"
 
 
+def test_a_run_that_ended_in_a_job_that_failed_keeps_its_outcome(run, tmp_path, monkeypatch):
+    """Snakemake removes it, and the log, before it starts the job once more."""
+    folder = tmp_path / "run"
+    outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    outcome, log = (folder / "outcome.json").read_bytes(), (folder / "train.log").read_bytes()
+    launch.keep(folder)
+    assert not launch.has_ended(run, folder), "it is there"
+    (folder / "outcome.json").unlink()
+    (folder / "train.log").unlink()
+    assert not launch.has_ended(dataclasses.replace(run, fingerprint="another"), folder)
+    assert launch.has_ended(run, folder)
+    assert ((folder / "outcome.json").read_bytes(), (folder / "train.log").read_bytes()) == (outcome, log)
+    (folder / "outcome.json").unlink()
+    monkeypatch.setenv("STUDY_SESSION", "another")
+    assert not launch.has_ended(run, folder), "a later Snakemake trains it again if its outcome was removed"
+    monkeypatch.delenv("STUDY_SESSION")
+    outcome_of(run, tmp_path, monkeypatch, "exit 1")
+    assert not (folder / "ended").exists(), "a new launch leaves nothing of the old one"
+
+
+def test_a_run_that_was_lost_has_not_ended(run, tmp_path):
+    lost_launch(run, tmp_path)
+    assert not launch.has_ended(run, tmp_path / "run")
+
+
 def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
     lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
     assert launch.give_up(run, tmp_path / "run", tries=1)

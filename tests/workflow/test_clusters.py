@@ -5,6 +5,7 @@ The machines' files are as shipped but for their GPUs, which are not here. See t
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -309,6 +310,96 @@ def test_small_runs_share_a_batch_job(site, tmp_path):
     for ranks in (1, 2):
         both = [_window(there.results / record) for record in there.runs().query(f"gpus == {ranks}").record]
         assert max(begin for begin, _ in both) < min(end for _, end in both), "packed runs are at work at one time"
+
+
+TWO_LENGTHS = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs:
+  - {benchmark: nt3, scaling: weak, epochs: 1, gpus: 1, loader: npy, walltime_minutes: 20}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, walltime_minutes: 40}
+tables: [scaling]
+"""
+
+
+def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not_ended(site):
+    """Its walltime is the longest of its runs'. Another walltime later repeats nothing."""
+    there = site("cobalt")
+    there.machine = "theta"
+    there.project.add_study("packed", TWO_LENGTHS)
+    there.project.hold_training(after=1)
+    study = there.start("packed")
+    try:
+        wait_for(lambda: list(there.results.rglob("ended/outcome.json")) and "epoch 1/2" in there.log(), study)
+        (kept,) = there.results.rglob("ended/outcome.json")
+        outcome = kept.read_bytes()
+        there.reach_walltime()
+        wait_for(lambda: len(there.calls("qsub")) == 2, study)
+        there.project.release_training()
+        assert study.wait(WAIT_S) == 0, there.said()
+    finally:
+        _kill(study)
+    assert there.runs().status.tolist() == ["ok"] * 2
+    assert kept.parents[1].joinpath("outcome.json").read_bytes() == outcome, "it did not train again"
+    assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (2, 2 + 1)
+    assert [line[line.index("-t") + 1] for line in there.calls("qsub")] == ["40", "40"]
+    there.project.add_study("packed", TWO_LENGTHS.replace("40", "50").replace("20}", "25}"))
+    again = there.snakemake("packed")
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert len(there.calls("qsub")) == 2
+
+
+def test_packed_runs_whose_job_is_lost_twice_are_recorded(site):
+    """The third job trains nothing; the run that had ended is no failure."""
+    there = site("cobalt")
+    there.machine = "theta"
+    there.project.add_study("packed", TWO_LENGTHS)
+    there.project.hold_training(after=1)
+    study = there.start("packed")
+    try:
+        for number in (2, 3):
+            wait_for(lambda n=number: len(there.calls("aprun")) == n and "epoch 1/2" in there.log(), study)
+            wait_for(lambda: list(there.results.rglob("ended/outcome.json")), study)
+            there.reach_walltime()
+        assert study.wait(WAIT_S) == 0, there.said()
+    finally:
+        _kill(study)
+    runs = there.runs().sort_values("epochs")
+    assert runs.status.tolist() == ["ok", "failed"]
+    assert "was lost (no exit status)" in runs.failure_message.iloc[1]
+    assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (3, 3)
+
+
+def test_a_run_that_reaches_a_walltime_that_was_only_estimated_runs_again_with_more(site):
+    """The second repeat may take 1.5 times as long as the first one did; it is held until that has passed."""
+    there = site("lsf")
+    there.project.change("scripts/study/experiment/walltimes.py", "LEAST_S = 300", "LEAST_S = 5")
+    there.project.hold_training(after=0)
+    there.project.release_training()
+    assert there.snakemake("one").returncode == 0
+    (took_s,) = there.runs().runtime_s
+    there.project.hold_training(after=0)
+    there.project.add_study("one", ONE_RUN.replace("loader: npy", "loader: npy, repeats: 2"))
+    study = there.start("one")
+    try:
+        wait_for(lambda: list(there.results.rglob("timed_out.json")), study)
+        wait_for(lambda: len(there.calls("bsub")) == 3, study)
+        there.project.release_training()
+        assert study.wait(WAIT_S) == 0, there.said()
+    finally:
+        _kill(study)
+    runs = there.runs()
+    assert runs.status.tolist() == ["ok", "ok"], runs.failure_message.tolist()
+    estimated = math.ceil(1.5 * took_s / 60) + 5
+    assert [_minutes(line[line.index("-W") + 1]) for line in there.calls("bsub")] == [120, estimated, 120]
+    assert list(there.results.rglob("timed_out.json")) == []
+
+
+def _minutes(walltime):
+    """Of LSF's [hours:]minutes."""
+    hours, _, minutes = walltime.rpartition(":")
+    return 60 * int(hours or 0) + int(minutes)
 
 
 def _window(record):

@@ -10,6 +10,7 @@ from study.core.errors import StudyError
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "scripts"
 CONFIG = ROOT / "config"
+ENDED = "ended"  # in a run's folder: copies of its outcome and log, for another attempt of its batch job
 TIMED_OUT = "timed_out.json"  # in a run's folder: the outcome of an attempt that reached an estimated time limit
 VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from study.core import checked, code_version, environment, isolation, provenance
 from study.core.errors import StudyError
-from study.core.files import meant_for, sha256, write_json, write_sealed
-from study.core.paths import SCRIPTS, TIMED_OUT
+from study.core.files import meant_for, sha256, write_json, write_sealed, written_aside
+from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.experiment.definition import RunDefinition
@@ -30,6 +30,7 @@ from study.training.ensemble import results, votes
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
 STALE_S = 60.0  # after which hosts are checked anew
+OF_SNAKEMAKE = (run_directory.LOG, "outcome.json")  # log and output of its rule; the outcome is copied last
 
 
 def launch(
@@ -95,7 +96,7 @@ def set_aside(folder: str | Path, extendable: bool) -> None:
     """Keep a run that reached a time limit which was only estimated from being a result.
 
     Its outcome gets another name, by which the next attempt has more time, and `StudyError` is raised. Snakemake
-    submits the run once more; a packed one when Snakemake is started again.
+    submits the run's job once more.
     """
     outcome = Path(folder) / "outcome.json"
     if not extendable or (checked.load_json(outcome, "outcome")["failure"] or {}).get("kind") != "timeout":
@@ -105,6 +106,33 @@ def set_aside(folder: str | Path, extendable: bool) -> None:
         f"{folder}: the run reached its time limit, which was estimated from known times; it needs another attempt, "
         "which has more time"
     )
+
+
+def keep(folder: str | Path) -> None:
+    """Keep copies of a run's outcome and log, which Snakemake removes before another attempt of its batch job."""
+    kept = Path(folder) / ENDED
+    kept.mkdir()
+    for name in OF_SNAKEMAKE:
+        _copy(Path(folder) / name, kept / name)
+
+
+def has_ended(run: RunDefinition, folder: str | Path) -> bool:
+    """Whether an earlier attempt of this run's batch job has ended ``run``; then its outcome is put back.
+
+    Such a job was lost, or another run that was packed into it failed to start or needs more time.
+    """
+    folder = Path(folder)
+    with run_directory.alone_in(folder):
+        if _launched(run, folder) is None or not all((folder / ENDED / name).exists() for name in OF_SNAKEMAKE):
+            return False
+        for name in OF_SNAKEMAKE:
+            _copy(folder / ENDED / name, folder / name)
+    return True
+
+
+def _copy(source: Path, target: Path) -> None:
+    with written_aside(target) as aside:
+        shutil.copyfile(source, aside)
 
 
 def _last_lines(log: Path) -> list[str]:
