@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
 from study.models import nt3
-from study.training import metric_names, model_state, own_models, rank
+from study.training import metric_names, model_state, own_models, parameter_server, rank
+from study.training.roles import roles
 from study.training.twin import Twin
 
 rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -320,6 +322,53 @@ def test_sparse_gradients_are_told(train, ours):
     found = [[each["sparse_gradients"] for each in one["ranks"]] for one in (sparse, dense)]
     ours(str(found))
     assert found == [[True, True], [False, False]]
+
+
+def tied(shape):
+    """Its embedding is also its output layer, so its gradient is dense."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    class Tied(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(16, 2)
+
+        def call(self, x, training=None):
+            hidden = tf.reduce_mean(self.embedding(tf.reshape(x, (-1, 60))), axis=1)
+            return tf.nn.softmax(tf.matmul(hidden, self.embedding.embeddings, transpose_b=True)[:, :2])
+
+    model = Tied()
+    model.build((None, *shape))
+    return model
+
+
+@pytest.mark.case("embedding-under-a-strategy", source="our own", right="sparse: the strategies send rows of a batch")
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+@pytest.mark.parametrize(
+    ("make", "is_sparse"), [(MODELS["embedding"], True), (MODELS["batch_normalisation"], False), (tied, False)]
+)
+def test_sparse_gradients_of_strategies_are_told(monkeypatch, ours, strategy, make, is_sparse):
+    """Of 0.80 MB of parameters, a step sent 0.03 MB: 155,863 bytes in 5 steps of two mirrored workers."""
+    monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: make(shape))
+    servers = {"servers": 1, "learning_rate_scaling": "none"} if strategy == "parameter_server" else {}
+    (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, strategy=strategy, **servers)
+    twin = Twin(models.get("nt3", planned.spec), define(planned), SHAPE)
+    found = twin.has_sparse_gradients()
+    ours(str(found))
+    assert found == is_sparse
+
+
+def test_the_chief_tells_of_sparse_gradients_for_its_workers():
+    """They do not see the model; the record reads the workers' entries."""
+    (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, strategy="parameter_server", servers=1,
+                        learning_rate_scaling="none")  # fmt: skip
+    chief = object.__new__(parameter_server.Chief)
+    chief._run, chief._roles = define(planned), roles("parameter_server", 2, 1)
+    chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)})
+    chief._traffic = SimpleNamespace(mean=lambda number: {})
+    ranks, _ = chief.collect({"sparse_gradients": True})
+    assert [(each["rank"], each["sparse_gradients"]) for each in ranks] == [(0, True), (1, True)]
 
 
 @pytest.mark.slow

@@ -65,6 +65,25 @@ class State:
         return [*self._model.non_trainable_variables, *self.hidden]
 
 
+def has_sparse_gradients(model: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the gradient of a weight is sparse, as of an embedding: of the rows that a batch uses. It is traced only.
+
+    shape: of a batch of the model's input.
+    """
+    import tensorflow as tf
+
+    found = []
+
+    def gradients(x: Any) -> None:
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(model(x, training=True))
+            loss = tf.add_n([tf.reduce_sum(tf.cast(each, tf.float32)) for each in (*outputs, *model.losses)])
+        found.extend(tape.gradient(loss, model.trainable_variables))
+
+    tf.function(gradients).get_concrete_function(tf.TensorSpec(shape, tf.float32))
+    return any(isinstance(each, tf.IndexedSlices) for each in found)
+
+
 def kept_outside(graph: Any) -> list[str]:
     """The types of a graph's operations whose results depend on a state that no variable of the model holds."""
     found = (node.op for node in _nodes(graph) if node.op.startswith(RANDOM) or node.op in PYTHON)

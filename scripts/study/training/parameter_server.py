@@ -116,7 +116,9 @@ class Chief:
         ]
         local = self._place.local_ranks(self._roles)
         ranks = [
-            each | {"rank": each["index"], "local_rank": local[each["index"]], "final_weights_crc32": None}
+            each
+            | {"rank": each["index"], "local_rank": local[each["index"]], "final_weights_crc32": None}
+            | {"sparse_gradients": mine.get("sparse_gradients")}  # the chief's model is theirs
             for each in processes
             if each["role"] == WORKER
         ]

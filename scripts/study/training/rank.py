@@ -194,7 +194,7 @@ def _train(
         "gradients_averaged": communicator.has_averaged(model.optimizer, model.trainable_variables)
         if has_trained
         else None,
-        "sparse_gradients": communicator.sends_sparse,
+        "sparse_gradients": twin.has_sparse_gradients() if twin else communicator.sends_sparse,
     }
     # Last: it puts an earlier state into the model.
     with benchmark.reading_errors(data):

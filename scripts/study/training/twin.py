@@ -7,6 +7,7 @@ batches.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from study.data.samples import SampleSource, batches
 from study.experiment.definition import RunDefinition
 from study.models.base import Benchmark
-from study.training import metric_names, own_models
+from study.training import metric_names, model_state, own_models
 
 
 class Twin:
@@ -28,7 +29,7 @@ class Twin:
         with own_models.fresh_names():
             self._local = own_models.built(benchmark, run, shape)
         self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
-        self._batch_size = run.derived.batch_size_per_rank
+        self._batch_size, self._shape = run.derived.batch_size_per_rank, shape
         self._model: Any = None
         self._batches: dict[int, Any] = {}  # by sample source, which is evaluated once per epoch
 
@@ -52,10 +53,22 @@ class Twin:
                 self._batches[id(samples)] = batches(samples, self._batch_size)
             found.update(self._local.evaluate(self._batches[id(samples)], verbose=0, return_dict=True))
 
-        thread = threading.Thread(target=evaluate)  # strategies belong to threads: this one has none
-        thread.start()
-        thread.join()
+        _without_strategy(evaluate)
         return found
+
+    def has_sparse_gradients(self) -> bool:
+        """Whether the model's gradients are sparse, which TensorFlow's strategies send as they are."""
+        found: list[bool] = []
+        shape = (self._batch_size, *self._shape)
+        _without_strategy(lambda: found.append(model_state.has_sparse_gradients(self._local, shape)))
+        return found[0]
+
+
+def _without_strategy(act: Callable[[], object]) -> None:
+    """Strategies belong to threads: this one has none."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
 
 
 def weights(model: Any) -> list[np.ndarray]:
