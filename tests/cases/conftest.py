@@ -1,7 +1,11 @@
 """Situations that were reported in public, rebuilt with the value that is right: `make cases` prints the table."""
 
 import csv
+import os
+import platform
+import re
 import sys
+import tempfile
 from datetime import date
 
 import pytest
@@ -11,14 +15,29 @@ from study.core.paths import ROOT
 
 # commit, date and machine are the same in all rows, as a table has no other place for them.
 COLUMNS = ("case", "source", "right", "ours", "result", "commit", "date", "machine")
+MADE = pytest.StashKey()
 
 
 def pytest_addoption(parser):
     parser.addoption("--case-table", metavar="FILE", help="write the table of cases to this CSV file")
 
 
+def pytest_sessionstart(session):
+    if session.config.getoption("--case-table", default=None):
+        session.config.stash[MADE] = _made()  # beforehand: files may be edited while the tests run
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "case(name, source, right): a situation from a public report, and what is right")
+
+
+def portable(text):
+    """Without this machine's folders, name and numbers of processes."""
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/pytest-of-[^/]+/pytest-[^/]+/[^/\s]+", "FOLDER", text)
+    text = text.replace(str(ROOT), "PROJECT").replace(f"{tempfile.gettempdir()}/", "TMP/")
+    text = re.sub(rf"-locks-{os.getuid()}\b", "-locks-UID", text)
+    text = re.sub(rf"(?<![\w.-]){re.escape(platform.node())}(?![\w.-])", "HOST", text)
+    return re.sub(r"\bprocess \d+", "process N", text)
 
 
 @pytest.fixture
@@ -44,8 +63,8 @@ def pytest_terminal_summary(terminalreporter, config):
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        made = _made()
-        writer.writerows({**row, **made} for row in rows)
+        made = config.stash[MADE]
+        writer.writerows({**row, "ours": portable(row["ours"]), **made} for row in rows)
     terminalreporter.section("cases")
     for row in rows:
         terminalreporter.line(f"{row['result']}  {row['case']} ({row['source']}): {row['ours'] or row['right']}")
