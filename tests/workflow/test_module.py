@@ -22,10 +22,15 @@ LINES = ["--profile", ROOT / "profiles" / "local", "--workflow-profile", ROOT / 
 
 @pytest.fixture
 def folder(tmp_path):
-    """What docs/module.md tells the reader to write, with a study, a machine and a benchmark file of the user's own."""
+    """What docs/module.md tells the reader to write, with a study, a machine and a benchmark file of the user's own.
+
+    Its name has what a shell and Snakemake would take apart (snakemake/snakemake#2981 and #3235).
+    """
+    folder = tmp_path / "user's folder (é)"
+    folder.mkdir()
     page = (ROOT / "docs" / "module.md").read_text(encoding="utf-8")
     (snakefile,) = re.findall(r"```python\n(.*?)^ *```", page, re.S | re.M)
-    (tmp_path / "Snakefile").write_text(textwrap.dedent(snakefile).replace("/path/to/study", str(ROOT)))
+    (folder / "Snakefile").write_text(textwrap.dedent(snakefile).replace("/path/to/study", str(ROOT)))
     for name, text in {
         "config": "study: mine\nmachine: mine\ndata_dir: data\nresults_dir: results\n",
         "studies/mine": STUDY,
@@ -34,10 +39,10 @@ def folder(tmp_path):
             "^batch_size: .*", "batch_size: 10", (ROOT / "config/benchmarks/nt3.yaml").read_text(), flags=re.M
         ),
     }.items():
-        path = tmp_path / "config" / f"{name}.yaml"
+        path = folder / "config" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return tmp_path
+    return folder
 
 
 def called(folder, program, *arguments):
