@@ -343,10 +343,20 @@ def tied(shape):
     return model
 
 
+def dropping(shape):
+    """With this project's own dropout, as NT3 and most networks here have it."""
+    from tf_keras import Sequential, layers
+
+    from study.data.randomness import dropout
+
+    return Sequential([layers.Input(shape), layers.Flatten(), dropout(0.5), layers.Dense(2, activation="softmax")])
+
+
 @pytest.mark.case("embedding-under-a-strategy", source="our own", right="sparse: the strategies send rows of a batch")
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 @pytest.mark.parametrize(
-    ("make", "is_sparse"), [(MODELS["embedding"], True), (MODELS["batch_normalisation"], False), (tied, False)]
+    ("make", "is_sparse"),
+    [(MODELS["embedding"], True), (MODELS["batch_normalisation"], False), (tied, False), (dropping, False)],
 )
 def test_sparse_gradients_of_strategies_are_told(monkeypatch, ours, strategy, make, is_sparse):
     """Of 0.80 MB of parameters, a step sent 0.03 MB: 155,863 bytes in 5 steps of two mirrored workers."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches
 from study.experiment.definition import RunDefinition
 from study.models.base import Benchmark
@@ -29,6 +30,7 @@ class Twin:
         with own_models.fresh_names():
             self._local = own_models.built(benchmark, run, shape)
         self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
+        seed_dropout(self._local, run.derived.seed)  # its training step is traced for `has_sparse_gradients`
         self._batch_size, self._shape = run.derived.batch_size_per_rank, shape
         self._model: Any = None
         self._batches: dict[int, Any] = {}  # by sample source, which is evaluated once per epoch
