@@ -210,7 +210,7 @@ def test_looking_again_does_not_change_a_verdict(ours):
             first = outcome.seen([found], there, {})["test"]
             verdicts.add(found.low > 0 or found.high < 0)
         wrong += True in verdicts
-        assert len(verdicts) == 1 and "14 added after a verdict was seen" in found.sentence
+        assert len(verdicts) == 1 and "14 runs (added after a verdict was seen)" in found.sentence
     ours(f"{100 * wrong / studies:.0f} %")
     assert wrong / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
 
@@ -521,7 +521,7 @@ def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch, ou
     ours(f"{sentences_of}")
     assert len(looks.read(folder, "findings")["test"]) == 6, "three blocks of two arms"
     assert sentences_of[0] == sentences_of[1] and sentences_of[0][2] == 3
-    assert "6 added after a verdict was seen" in (folder / "findings.markdown").read_text()
+    assert "6 runs (added after a verdict was seen)" in (folder / "findings.markdown").read_text()
 
 
 @pytest.mark.case("power-from-finished-runs", source="our own", right="the noise of the runs, 5 %")

@@ -375,7 +375,8 @@ def test_the_chief_tells_of_sparse_gradients_for_its_workers():
                         learning_rate_scaling="none")  # fmt: skip
     chief = object.__new__(parameter_server.Chief)
     chief._run, chief._roles = define(planned), roles("parameter_server", 2, 1)
-    chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)})
+    chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)}, lost=set())
+    chief._place = SimpleNamespace(local_ranks=lambda processes: [0, 1])
     chief._traffic = SimpleNamespace(mean=lambda number: {})
     ranks, _ = chief.collect({"sparse_gradients": True})
     assert [(each["rank"], each["sparse_gradients"]) for each in ranks] == [(0, True), (1, True)]

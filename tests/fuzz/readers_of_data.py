@@ -110,6 +110,7 @@ for _kind in FORMS:
         "study.data.conversion:_blocks",
         "study.data.loaders:read_csv",
         "study.data.loaders:chunked",
+        "study.data.loaders:dask_dataframe",
         "study.data.loaders:_loadtxt",
         "study.data.loaders:_parsed",
     )(type(_kind, (Dataset,), {"kind": _kind}))

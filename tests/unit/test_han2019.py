@@ -237,7 +237,7 @@ def test_several_networks_have_a_range_and_no_interval(runs_of):
 )
 def test_accuracy_is_that_of_the_validation_set(runs_of, figure, quantity, column, values):
     """In training 1.0 throughout; in validation 0.25 less at the larger value."""
-    server = {**SERVER, "benchmark": "lenet", "loader": "memory", "gpus": 16, "accuracy": [1.0, 1.0]}
+    server = {**SERVER, "benchmark": "lenet", "loader": "tfrecord", "gpus": 16, "accuracy": [1.0, 1.0]}
     runs = runs_of(*({**server, column: value, "validation_accuracy": [0.75 - lost, 0.5 - lost]}
                      for value, lost in zip(values, (0.25, 0.0), strict=True)))  # fmt: skip
     assert claim(runs, quantity).value == pytest.approx(-0.25)

@@ -33,7 +33,7 @@ ENDS = {
         training.ensemble.consumption:_await training.ensemble.halving:Halving._await_decision
         training.ensemble.ring:_waiting training.ensemble.sharing.base:ByMessages.agree
         training.ensemble.simulated:Accelerator.compute training.ensemble.simulated:Accelerator.finish
-        training.ensemble.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin training.twin:Twin.evaluate
+        training.ensemble.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin training.twin:_without_strategy
     """,
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
