@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import yaml
 from fake_communicator import ThreadedCommunicator
-from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, X, each_in_a_thread, taken
+from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, each_in_a_thread, expected, taken
 
 from study.core import code_version
 from study.core.errors import StudyError
-from study.data.randomness import EpochOrder
 from study.experiment import inputs
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import as_text, members_of, ranks_of
@@ -40,8 +39,8 @@ def test_ranks_and_networks_are_part_of_a_run():
     run = planned()
     assert (run.gpus, run.trained_ranks, ranks_of(run.parameters)) == (3, 2, [2, 1])
     defined = inputs.define(run, machine.load("local"), "data")
-    expected = yaml.safe_load(Path("config/benchmarks/lenet_classic.yaml").read_text())
-    assert defined.benchmark["networks"]["lenet_classic"]["learning_rate"] == expected["learning_rate"]
+    given = yaml.safe_load(Path("config/benchmarks/lenet_classic.yaml").read_text())
+    assert defined.benchmark["networks"]["lenet_classic"]["learning_rate"] == given["learning_rate"]
     first, second = (members.alone(defined, each) for each in members_of(run.parameters))
     assert (first.ranks, first.benchmark["name"], first.learning_rate) == (2, "lenet", 0.01)
     assert (second.ranks, second.benchmark["name"], second.learning_rate) == (1, "lenet_classic", 0.5)
@@ -158,22 +157,13 @@ def test_columns_lack_the_members_without_such_a_rank(sharing, readers, sets):
     assert members.process_sets(defined(input_sharing=sharing, preprocessing_ranks=readers)) == sets
 
 
-def expected(seed):
-    order, found = EpochOrder(seed), []
-    for epoch in range(EPOCHS):
-        order.set(epoch)
-        chosen = order.positions(SAMPLES).numpy()
-        found += [X[chosen[first : first + BATCH]] for first in range(0, SAMPLES, BATCH)]
-    return found
-
-
 @pytest.mark.parametrize(
     ("sharing", "readers"),
     [("duplicated", 0), ("all_shared", 0), ("single_broadcast", 2), ("multi_broadcast", 2), ("shared_memory", 2)],
 )
 def test_each_rank_has_the_samples_of_that_rank_of_a_single_job(sharing, readers):
     run = defined(input_sharing=sharing, preprocessing_ranks=readers)
-    right = [expected(SEED + number) for number in range(max(RANKS))]
+    right = [[x for x, _ in expected(SEED + number)] for number in range(max(RANKS))]
     rows = members._rows(run)
 
     def stream(every):

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_communicator import ThreadedCommunicator
-from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, SOURCE_BYTES, X, each_in_a_thread, planned, taken
+from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, SOURCE_BYTES, each_in_a_thread, expected, planned, taken
 
 from study.core.errors import StudyError
-from study.data.randomness import EpochOrder
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import is_ensemble, members_of
 from study.records.record import _ranks_agree
@@ -110,15 +109,6 @@ def test_a_subset_numbers_its_ranks_from_0():
     assert each_in_a_thread(talk, [1, 3]) == [(rank, 2, [1, 3], [1, 1, 3, 3], [3, 3]) for rank in (0, 1)]
 
 
-def expected(seed):
-    order, found = EpochOrder(seed), []
-    for epoch in range(EPOCHS):
-        order.set(epoch)
-        chosen = order.positions(SAMPLES).numpy()
-        found += [X[chosen[first : first + BATCH]] for first in range(0, SAMPLES, BATCH)]
-    return found
-
-
 @pytest.mark.parametrize(
     ("sharing", "readers"),
     [("duplicated", 0), ("all_shared", 0), ("single_broadcast", 1), ("multi_broadcast", 2), ("shared_memory", 1)],
@@ -126,7 +116,7 @@ def expected(seed):
 def test_each_rank_has_the_samples_of_that_rank_of_a_single_job(sharing, readers):
     """Ranks with one number share them, and bytes and samples are those of the formulas for each such group."""
     run = defined(input_sharing=sharing, preprocessing_ranks=readers)
-    right = [expected(SEED + number) for number in range(RANKS)]
+    right = [[x for x, _ in expected(SEED + number)] for number in range(RANKS)]
 
     def stream(every):
         column = subset(every, members._place(members._rows(run), every.rank)[1])

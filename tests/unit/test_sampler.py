@@ -248,7 +248,7 @@ def test_a_node_s_first_process_alone_samples(tmp_path):
 def test_nodes_of_one_name_have_samplers_of_their_own(tmp_path, monkeypatch):
     """They have boot ids of their own."""
     with of_process(tmp_path):
-        monkeypatch.setattr(sampling, "_boot_id", lambda: "11111111-2222-3333-4444-555555555555")
+        monkeypatch.setattr(sampling, "boot_id", lambda: "11111111-2222-3333-4444-555555555555")
         with of_process(tmp_path) as other:
             assert other._sampler
     assert len(list(tmp_path.glob("telemetry-*.csv"))) == 2

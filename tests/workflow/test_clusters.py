@@ -323,23 +323,28 @@ tables: [scaling]
 """
 
 
-def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not_ended(site):
-    """Its walltime is the longest of its runs'. Another walltime later repeats nothing."""
+@pytest.fixture
+def packed(site):
+    """(site, study) of `TWO_LENGTHS`, begun and packed into one job; one of its runs is held after its first epoch."""
     there = site("cobalt")
     there.machine = "theta"
     there.project.add_study("packed", TWO_LENGTHS)
     there.project.hold_training(after=1)
     study = there.start("packed")
-    try:
-        wait_for(lambda: list(there.results.rglob("ended/outcome.json")) and "epoch 1/2" in there.log(), study)
-        (kept,) = there.results.rglob("ended/outcome.json")
-        outcome = kept.read_bytes()
-        there.reach_walltime()
-        wait_for(lambda: len(there.calls("qsub")) == 2, study)
-        there.project.release_training()
-        assert study.wait(WAIT_S) == 0, there.said()
-    finally:
-        _kill(study)
+    yield there, study
+    _kill(study)
+
+
+def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not_ended(packed):
+    """Its walltime is the longest of its runs'. Another walltime later repeats nothing."""
+    there, study = packed
+    wait_for(lambda: list(there.results.rglob("ended/outcome.json")) and "epoch 1/2" in there.log(), study)
+    (kept,) = there.results.rglob("ended/outcome.json")
+    outcome = kept.read_bytes()
+    there.reach_walltime()
+    wait_for(lambda: len(there.calls("qsub")) == 2, study)
+    there.project.release_training()
+    assert study.wait(WAIT_S) == 0, there.said()
     assert there.runs().status.tolist() == ["ok"] * 2
     assert kept.parents[1].joinpath("outcome.json").read_bytes() == outcome, "it did not train again"
     assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (2, 2 + 1)
@@ -350,21 +355,14 @@ def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not
     assert len(there.calls("qsub")) == 2
 
 
-def test_packed_runs_whose_job_is_lost_twice_are_recorded(site):
+def test_packed_runs_whose_job_is_lost_twice_are_recorded(packed):
     """The third job trains nothing; the run that had ended is no failure."""
-    there = site("cobalt")
-    there.machine = "theta"
-    there.project.add_study("packed", TWO_LENGTHS)
-    there.project.hold_training(after=1)
-    study = there.start("packed")
-    try:
-        for number in (2, 3):
-            wait_for(lambda n=number: len(there.calls("aprun")) == n and "epoch 1/2" in there.log(), study)
-            wait_for(lambda: list(there.results.rglob("ended/outcome.json")), study)
-            there.reach_walltime()
-        assert study.wait(WAIT_S) == 0, there.said()
-    finally:
-        _kill(study)
+    there, study = packed
+    for number in (2, 3):
+        wait_for(lambda n=number: len(there.calls("aprun")) == n and "epoch 1/2" in there.log(), study)
+        wait_for(lambda: list(there.results.rglob("ended/outcome.json")), study)
+        there.reach_walltime()
+    assert study.wait(WAIT_S) == 0, there.said()
     runs = there.runs().sort_values("epochs")
     assert runs.status.tolist() == ["ok", "failed"]
     assert "was lost (no exit status)" in runs.failure_message.iloc[1]

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,7 @@ def naming(path: AnyPath) -> Iterator[None]:
 
 def _remove_abandoned(path: Path) -> None:
     """Remove temporary files for ``path`` that no process holds; where locks cannot be had, they stay."""
-    for other in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(OSError):
-            lock = os.open(other, os.O_RDWR)
-            try:
-                if locks.attempt(lock) is locks.Lock.HELD:
-                    other.unlink()
-            finally:
-                os.close(lock)
+    locks.remove_unheld(path.parent.glob(f".{glob.escape(path.name)}.*.part"), os.O_RDWR, Path.unlink)
 
 
 def meant_for(aside: Path) -> str | None:
@@ -74,6 +68,12 @@ def meant_for(aside: Path) -> str | None:
     """
     found = re.fullmatch(r"\.(.+)\.\d+\.part", aside.name)
     return found and found[1]
+
+
+def copy(source: AnyPath, target: AnyPath) -> None:
+    """Copy the content of a file, whole or not at all."""
+    with written_aside(target) as aside:
+        shutil.copyfile(source, aside)
 
 
 def write_text(path: AnyPath, text: str) -> None:

@@ -8,8 +8,10 @@ of a lock: whoever asks decides what is done without it.
 import contextlib
 import errno
 import fcntl
+import os
 import re
 import socket
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 
@@ -29,6 +31,21 @@ def attempt(descriptor: int) -> Lock:
     except OSError as error:
         return Lock.TAKEN if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else Lock.MISSING
     return Lock.HELD
+
+
+def remove_unheld(paths: Iterable[Path], flags: int, remove: Callable[[Path], object]) -> None:
+    """Remove files or folders on which no process holds a lock; where locks cannot be had, they stay.
+
+    flags: with which they are opened. remove: called with the lock held; an `OSError` leaves that one where it is.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, flags)
+            try:
+                if attempt(descriptor) is Lock.HELD:
+                    remove(path)
+            finally:
+                os.close(descriptor)
 
 
 def claim(name: str, note: str) -> tuple[Lock, list[socket.socket]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import commands, cores
+from study.core.boot import boot_id
 from study.core.files import AnyPath
 from study.core.paths import ROOT
 
@@ -49,17 +50,6 @@ def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "gpus": _gpus(),
         "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
     }
-
-
-def boot_id() -> str | None:
-    """Which boot of this host it is, by the kernel (proc_sys_kernel(5)): its monotonic clock counts from there.
-
-    The same in all containers of a host; None where it cannot be read.
-    """
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
 
 
 def table_parser() -> str:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from study.core import checked, code_version, environment, isolation, provenance
+from study.core.boot import boot_id
 from study.core.errors import StudyError
-from study.core.files import meant_for, sha256, write_json, write_sealed, written_aside
+from study.core.files import copy, meant_for, sha256, write_json, write_sealed
 from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
@@ -113,7 +114,7 @@ def keep(folder: str | Path) -> None:
     kept = Path(folder) / ENDED
     kept.mkdir()
     for name in OF_SNAKEMAKE:
-        _copy(Path(folder) / name, kept / name)
+        copy(Path(folder) / name, kept / name)
 
 
 def has_ended(run: RunDefinition, folder: str | Path) -> bool:
@@ -126,13 +127,8 @@ def has_ended(run: RunDefinition, folder: str | Path) -> bool:
         if _launched(run, folder) is None or not all((folder / ENDED / name).exists() for name in OF_SNAKEMAKE):
             return False
         for name in OF_SNAKEMAKE:
-            _copy(folder / ENDED / name, folder / name)
+            copy(folder / ENDED / name, folder / name)
     return True
-
-
-def _copy(source: Path, target: Path) -> None:
-    with written_aside(target) as aside:
-        shutil.copyfile(source, aside)
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -255,7 +251,7 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_
         yield _Place(hosts, links, None)
         return
     purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S
-    own = provenance.boot_id()
+    own = boot_id()
     # By boot id: hosts that are one machine share its lock, and all runs take several in one order.
     by_machine: dict[str | None, str] = {
         host.boot_id: host.name for host in sorted(hosts, key=lambda host: host.boot_id)
@@ -369,7 +365,7 @@ def _write_outcome(
             "exit_code": exit_code,
             "started_wall_ns": begun_ns,
             "started_monotonic_ns": begun_monotonic_ns,
-            "boot_id": None if begun_monotonic_ns is None else provenance.boot_id(),
+            "boot_id": None if begun_monotonic_ns is None else boot_id(),
             "runtime_s": (ended_ns - begun_ns) / 1e9,
             "files": {
                 path.name: sha256(path)

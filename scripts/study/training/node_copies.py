@@ -23,9 +23,8 @@ from study.instruments.io_counters import ReadCounter
 
 PREFIX = "study-staged-"  # then the host's name: locks of a file system that hosts share may hold on one host only
 PIECE = 1 << 24
-FLUSHED = (
-    1 << 20
-)  # bytes; a file of this size or more is read back from the storage, a smaller one as the system has it
+# Bytes; a file of this size or more is read back from the storage, a smaller one as the system has it.
+FLUSHED = 1 << 20
 ATTEMPTS = 100
 
 
@@ -167,11 +166,5 @@ def _claimed(storage: str) -> tuple[str, int]:
 
 def _remove_abandoned(storage: str) -> None:
     """Remove folders that no process holds; where locks cannot be had, they stay."""
-    for other in Path(storage).glob(f"{PREFIX}{glob.escape(socket.gethostname())}.????????"):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(other, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                if locks.attempt(descriptor) is locks.Lock.HELD:
-                    shutil.rmtree(other, ignore_errors=True)
-            finally:
-                os.close(descriptor)
+    found = Path(storage).glob(f"{PREFIX}{glob.escape(socket.gethostname())}.????????")
+    locks.remove_unheld(found, os.O_RDONLY | os.O_DIRECTORY, lambda each: shutil.rmtree(each, ignore_errors=True))

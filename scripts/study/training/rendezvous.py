@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from study.core.boot import boot_id
 from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.experiment.definition import RunDefinition
@@ -93,11 +94,10 @@ def _own_facts(ports: list[int]) -> dict[str, Any]:
         resolved: str | None = socket.gethostbyname(name)
     except OSError:
         resolved = None
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     network = Path("/proc/self/ns/net").stat().st_ino  # containers of one host may have networks of their own
     return {
         "name": name,
-        "host": f"{name} {boot_id} {network}",
+        "host": f"{name} {boot_id()} {network}",
         "interfaces": [[each, *address] for each, address in probe.interfaces()],
         "resolved": resolved,
         "ports": ports,

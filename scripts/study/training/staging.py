@@ -88,9 +88,7 @@ def tables(
     found: from `files`.
     """
     match run["staging"]:
-        case "none":
-            return _load_all(run, found)
-        case "local_copy":
+        case "none" | "local_copy":
             return _load_all(run, found)
         case "node_broadcast":
             return _broadcast(run, found, communicator, phases, reads, nodes(communicator))

@@ -222,11 +222,14 @@ def _opened_file(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise StudyError(f"{path}: cannot be opened: {error.strerror}") from None
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        raise StudyError(f"{path}: cannot be opened: a process may have {hard} open files here; raise `ulimit -Hn`")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.open(path, os.O_RDONLY)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # another thread may have done so in the meantime
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise StudyError(
+            f"{path}: cannot be opened: {error.strerror}; a process may have {hard} open files here; see `ulimit -Hn`"
+        ) from None
 
 
 def _shard(folder: Path, shard: int) -> Path:

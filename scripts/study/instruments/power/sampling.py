@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
+from study.core.boot import boot_id
 from study.core.files import AnyPath, read_json, write_json
 from study.core.paths import ROOT
 from study.instruments.phases import wall_at_zero_ns
@@ -74,7 +75,7 @@ def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> Of
     if wanted is None:
         return NOT_SAMPLED
     host = re.sub(r"[^\w-]", "_", socket.gethostname())
-    own = Path(folder) / node_files(host, _boot_id())
+    own = Path(folder) / node_files(host, boot_id() or "")
     try:
         with open(own.with_suffix(ENDS), "x"):  # by the first process of the node, wherever the launcher put it
             is_first = True
@@ -145,7 +146,7 @@ class _Sampler:
             line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
         )
         found = _answer(self.process)
-        node = {"host": socket.gethostname(), "boot_id": _boot_id(), "boot_wall_ns": wall_at_zero_ns()}
+        node = {"host": socket.gethostname(), "boot_id": boot_id() or "", "boot_wall_ns": wall_at_zero_ns()}
         self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | found
         write_json(self._path, self._facts)
 
@@ -190,15 +191,7 @@ def node_files(host: str, boot_id: str) -> str:
 def _is_sampled(folder: AnyPath) -> bool:
     """Whether the launch has started the sampler of this process's node (`sampled_with_launch`)."""
     facts = Path(folder) / f"{OF_LAUNCH}.json"
-    return facts.exists() and read_json(facts)["boot_id"] == _boot_id()
-
-
-def _boot_id() -> str:
-    """Equal for hosts that are one machine, such as two containers: they read the same meters. Empty if unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return facts.exists() and read_json(facts)["boot_id"] == (boot_id() or "")
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:

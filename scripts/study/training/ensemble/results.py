@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from study.core import checked
-from study.core.files import number_or_none, write_json, written_aside
+from study.core.files import copy, number_or_none, write_json, written_aside
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
 from study.instruments import phases
@@ -95,8 +94,7 @@ def assemble(folder: Path, members: int) -> None:
     lost = [
         {"member": rank, "rank": rank, "failure": _end_of(ranks, rank)} for rank in range(members) if rank not in found
     ]
-    with written_aside(folder / "history.csv") as aside:
-        shutil.copyfile(ranks / f"history-{finished[0]:05d}.csv", aside)
+    copy(ranks / f"history-{finished[0]:05d}.csv", folder / "history.csv")
     write_json(folder / "metrics.json", contents[finished[0]] | {"ranks": everyone, "members_lost": lost})
 
 

@@ -50,9 +50,8 @@ def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "statements of icpp2019 beside what its other numbers, its listing or CANDLE's files give; all values are "
         "published or computed from published ones, except where compared_with says measured here. derived: computed "
-        "from the place in "
-        "compared_where; empty where it cannot be computed or no number of GPUs qualifies. agrees: whether derived "
-        "stands in this relation to stated."
+        "from the place in compared_where; empty where it cannot be computed or no number of GPUs qualifies. agrees: "
+        "whether derived stands in this relation to stated."
     )
     return Table("icpp2019_consistency", caption, frame, shown, ("unit", "meaning"))
 
