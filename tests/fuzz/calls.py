@@ -92,10 +92,10 @@ AGAIN = "a cache: what cannot be read is computed again"
 NOT_FUZZED = {
     **dict.fromkeys(
         (
+            "study.core.boot:boot_id",
             "study.core.cores:_read",
             "study.core.locks:note_of",
             "study.core.provenance:_cpu_model",
-            "study.core.provenance:boot_id",
             "study.instruments.cpu_time:_of_thread_s",
             "study.instruments.heartbeats:_bytes_read",
             "study.instruments.io_counters:_counters",
@@ -106,7 +106,6 @@ NOT_FUZZED = {
             "study.instruments.power.sensors.rapl:_identity",
             "study.instruments.power.sensors.rapl:_parent",
             "study.instruments.power.sensors.rapl:_zone",
-            "study.instruments.power.sampling:_boot_id",
             "study.instruments.traffic:_core_ticks",
             "study.launch.run_directory:_at_work_in",
             "study.machines.guard:_descendants",
@@ -186,7 +185,6 @@ NOT_FUZZED = {
             "study.training.rendezvous:join",
             "study.training.rendezvous:_awaited",
             "study.training.rendezvous:_gathered",
-            "study.training.rendezvous:_own_facts",
             "study.training.ensemble.ring:Ring.__init__",
             "study.training.ensemble.ring:shared",
             "study.experiment.ensemble:members_of",

@@ -25,7 +25,8 @@ def test_every_declared_staging_is_obeyed():
     """Declared where experiments are defined, obeyed where ranks train, which may not import it."""
     source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()
     assert staging.tables
-    assert all(f'case "{value}":' in source for value in PARAMETERS["staging"].kind.values)
+    obeyed = re.findall(r'"(\w+)"', " ".join(re.findall(r"^ +case (\".+):$", source, re.M)))
+    assert sorted(obeyed) == sorted(PARAMETERS["staging"].kind.values)
 
 
 @pytest.mark.parametrize("name", make_reference.PAGES)
