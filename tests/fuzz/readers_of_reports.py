@@ -1,10 +1,12 @@
 """What tables, figures and the report read: tidy tables, tables, findings, activity over time."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
 import damage
+import numpy as np
 import pandas as pd
 from readers import NOTHING_TO_COMPARE, Reader, reader
 from readers_of_runs import PartOfARun, number, rows_of
@@ -13,6 +15,7 @@ from study.core import checked, fields, paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
+from study.prediction import imports
 from study.records import arms, comparable, looks, record, tidy
 from study.report.figures import timeline
 from study.report.page import appendix, findings, machine, tables
@@ -409,3 +412,43 @@ class ProfileOfTheReport(OfTheReport):
 
     def expect(self, path):
         return len(json.loads(path.read_text())["profile"]["top"])
+
+
+class OfPoints(Reader):
+    """Measured points that others bring: each ends in an answer, or in one line that names the file."""
+
+    file, content = "", ""
+
+    def prepare(self, folder):
+        (folder / self.file).write_text(self.content)
+        return folder / self.file
+
+    def read(self, path):
+        found = imports.read_any([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
+        for each in found:
+            model = each.model()
+            low, median, high = model.interval(np.array([64.0])) if model else ([1.0], [1.0], [1.0])
+            assert 0 < low[0] <= median[0] <= high[0] < math.inf
+        return found
+
+
+@reader("points.csv", "csv", "study.prediction.points:read_points", "study.prediction.imports:_of_table")
+class Points(OfPoints):
+    file = "points.csv"
+    content = "series,ranks,nodes,runtime_s,batch_size\n" + "".join(
+        f"a,{ranks},1,{10 + ranks}.5,8\n" for ranks in (1, 2, 4, 8)
+    )
+
+    def damage(self, content):
+        return damage.csv_files(content)
+
+
+@reader("MLPerf log", "text", "study.prediction.imports:_of_log", "study.prediction.imports:mlperf")
+class MlperfLog(OfPoints):
+    file = "result.log"
+    content = "".join(
+        f':::MLLOG {{"key": "{key}", "time_ms": {ms}}}\n' for key, ms in (("run_start", 5), ("run_stop", 65_000))
+    )
+
+    def damage(self, content):
+        return damage.cut(content, (b"\n", b"{}", b"1e999", b"-1", b"NaN", b"null"))

@@ -10,7 +10,7 @@ from study.core import command_line
 from study.core.paths import ROOT
 
 # Scripts that a reader calls by hand; all others are called by rules, profiles and launchers.
-CALLED = ("show_status", "recommend", "tune", "check", "compare_machines", "read_storage", "launch_training")
+CALLED = ("show_status", "recommend", "predict", "tune", "check", "compare_machines", "read_storage", "launch_training")
 SETTINGS = {  # variables of make that are no program's
     "STUDY": "a file name in `config/studies/` without `.yaml`",
     "MACHINE": "a file name in `config/machines/` without `.yaml`",

@@ -1,0 +1,203 @@
+"""Test the model of scaling series on measured public series: errors and intervals beside those of simple fits.
+
+Fits the small counts of each series and predicts the larger ones. Split `main` fits all counts up to a quarter of the
+largest, `few` the three smallest. Prints tables and writes them beside the output file: `NAME.csv`, and with
+`--leave-out` also the priors chosen without each source in turn. No fit sees a series' name.
+
+SERIES.csv has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch: a throughput
+(.../s of all ranks, .../s/GPU of one) or a time (s, min).
+"""
+
+import argparse
+import copy
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from study.core.csv_files import FINITE, TEXT, WHOLE, read_csv
+from study.prediction.series_model import COLUMNS, LEAST_COUNTS, SHAPES, TRENDS, declared, fit_series
+from study.prediction.simple_fits import FITS
+
+OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
+SPLITS = ("main", "few")
+NEUTRAL = 0.02  # the start of every size when priors are chosen: none is known
+PULL = 0.01  # towards the start, per squared change of a logarithm
+ITERATIONS = 25
+
+
+@dataclass(frozen=True)
+class Series:
+    """A measured series. times: of a step or of the whole work, shape (counts,)."""
+
+    name: str
+    source: str
+    per_node: float
+    fixed: bool
+    ranks: np.ndarray
+    times: np.ndarray
+
+    def is_fitted(self, split: str) -> np.ndarray:
+        """Which counts a split fits."""
+        return self.ranks <= self.ranks[-1] / 4 if split == "main" else np.arange(len(self.ranks)) < LEAST_COUNTS
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("series", type=Path, metavar="SERIES.csv", help="the measured series")
+    parser.add_argument("--leave-out", action="store_true", help="also choose the priors without each source; minutes")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="by default performance/scaling_series.csv")
+    arguments = parser.parse_args()
+    series = read(arguments.series)
+    frames = [predictions(series).assign(priors="frozen")]
+    if arguments.leave_out:
+        frames.append(pd.concat(_left_out(series)).assign(priors="chosen without the source"))
+    table = pd.concat([summary(rows).assign(priors=name) for name, rows in _by_priors(frames)], ignore_index=True)
+    table = table[["priors", *(name for name in table if name != "priors")]]
+    print(table.to_string(index=False, float_format="%.1f"))
+    table.to_csv(arguments.output, index=False, float_format="%.2f")
+    print()
+    gained = gains(series)
+    print(gained.to_string(index=False, float_format="%.3f"))
+    gained.to_csv(arguments.output.with_name(f"{arguments.output.stem}_mechanisms.csv"), index=False,
+                  float_format="%.3f")  # fmt: skip
+    if importlib.util.find_spec("extrap") is None:
+        print("Extra-P is not installed, so it is not among the peers")
+
+
+def _by_priors(frames: list[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]:
+    return ((str(frame["priors"].iloc[0]), frame) for frame in frames)
+
+
+def read(path: Path) -> list[Series]:
+    """The series of a file, each with ascending counts."""
+    names = dict.fromkeys(("series", "source", "mode", "unit"), TEXT)
+    numbers = {"ranks": WHOLE, "gpus_per_node": FINITE, "value": FINITE, "batch": FINITE}
+    frame = read_csv(path, names | numbers)
+    return [_series(str(name), rows.sort_values("ranks")) for name, rows in frame.groupby("series", sort=False)]
+
+
+def _series(name: str, rows: pd.DataFrame) -> Series:
+    first, ranks, value = rows.iloc[0], rows["ranks"].to_numpy(float), rows["value"].to_numpy(float)
+    fixed, is_time = first["mode"] == "strong", first["unit"] in ("s", "min")
+    work = rows["batch"].fillna(1).to_numpy(float) * (1 if fixed else ranks)
+    of_all = value * ranks if first["unit"].endswith("/GPU") else value
+    per_node = float(first["gpus_per_node"]) if first["gpus_per_node"] > 0 else 1.0
+    source = str(first["source"]).partition(":")[0]
+    return Series(name, source, per_node, fixed, ranks, value if is_time else work / of_all)
+
+
+def predictions(series: list[Series], priors: dict | None = None) -> pd.DataFrame:
+    """One row per split and predicted count: ratio of the prediction of each model to the time, and the interval."""
+    rows = []
+    for split in SPLITS:
+        for each in series:
+            seen = each.is_fitted(split)
+            if seen.sum() < LEAST_COUNTS or seen.all():
+                continue
+            counts, times = each.ranks[~seen], each.times[~seen]
+            fitted = (each.ranks[seen], each.times[seen])
+            low, median, high = fit_series(*fitted, each.fixed, each.per_node, priors=priors).interval(counts)
+            columns = {name: fit(*fitted, counts, each.fixed) / times for name, fit in FITS.items()}
+            columns |= {"this_model": median / times, "low": low / times, "high": high / times, "ranks": counts}
+            rows.append(pd.DataFrame(columns).assign(split=split, series=each.name, source=each.source))
+    return pd.concat(rows, ignore_index=True)
+
+
+def summary(found: pd.DataFrame) -> pd.DataFrame:
+    """One row per split and model: errors in percent; of this model also how often its intervals hold, and width."""
+    rows = []
+    for split, part in found.groupby("split", sort=False):
+        for name in ("this_model", *FITS):
+            error = 100 * (part[name] - 1)
+            row = {"split": split, "model": name, "points": len(part), "rms_percent": np.sqrt((error**2).mean())}
+            rows.append({**row, "median_percent": error.abs().median()})
+        inside = (part["low"] <= 1) & (part["high"] >= 1)
+        own = {"inside_percent": 100 * inside.mean(), "slower_than_interval": int((part["high"] < 1).sum())}
+        rows[-len(FITS) - 1] |= own | {"median_width": (part["high"] / part["low"]).median()}
+    return pd.DataFrame(rows)
+
+
+def gains(series: list[Series]) -> pd.DataFrame:
+    """One row per mechanism: the errors without it, and the likelihood that a predicted point loses, in percent."""
+    rows = []
+    whole = _surprise(series, declared())
+    for name in ("none", *TRENDS, *SHAPES, "simple_fits"):
+        priors = without(name)
+        row = {"left_out": name, "likelihood_lost_percent": 100 * (1 - np.exp(whole - _surprise(series, priors)))}
+        for part in summary(predictions(series, priors)).query("model == 'this_model'").to_dict("records"):
+            row |= {f"{part['split']}_{key}": part[key] for key in ("rms_percent", "median_percent", "inside_percent")}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def without(name: str) -> dict:
+    """The declared priors without one mechanism."""
+    priors = copy.deepcopy(declared())
+    if name in TRENDS:
+        priors["trends"][name] = {"mean": 0.0, "deviation": 0.0}
+    elif name in SHAPES:
+        priors["shapes"]["probability"][name] = {"fixed": 1e-9, "per_rank": 1e-9}
+    elif name == "simple_fits":
+        priors["simple_fits"] = 1e9
+    return priors
+
+
+def _surprise(series: list[Series], priors: dict) -> float:
+    """Mean negative log density of the predicted points, of each source with the root of its number of series."""
+    number = pd.Series([each.source for each in series]).value_counts()
+    total = weights = 0.0
+    for each in series:
+        for split in SPLITS:
+            seen = each.is_fitted(split)
+            if seen.sum() < LEAST_COUNTS or seen.all():
+                continue
+            mixture = fit_series(each.ranks[seen], each.times[seen], each.fixed, each.per_node,
+                                 priors=priors).mixture(each.ranks[~seen])  # fmt: skip
+            logs = np.log(each.times[~seen] * (each.ranks[~seen] if each.fixed else 1))
+            variance = np.einsum("mcc->mc", mixture.covariances)
+            density = mixture.weights @ (np.exp(-0.5 * (logs - mixture.means) ** 2 / variance) / np.sqrt(variance))
+            weight = number[each.source] ** -0.5
+            total, weights = total - weight * np.log(density + 1e-30).mean(), weights + weight
+    return total / weights
+
+
+def _left_out(series: list[Series]) -> Iterator[pd.DataFrame]:
+    """Predictions of each source by priors that were chosen on the others."""
+    for source in sorted({each.source for each in series}):
+        priors = chosen([each for each in series if each.source != source])
+        mine = [each for each in series if each.source == source]
+        if any((seen := each.is_fitted(split)).sum() >= LEAST_COUNTS and not seen.all()
+               for each in mine for split in SPLITS):  # fmt: skip
+            yield predictions(mine, priors)
+
+
+def chosen(series: list[Series]) -> dict:
+    """Priors with the sizes under which the predicted points of these series are likeliest."""
+    names = [*((name, "deviation") for name in TRENDS), *((name, "mean") for name in COLUMNS), ("noise", "")]
+
+    def priors(logs: np.ndarray) -> dict:
+        found = copy.deepcopy(declared())
+        for (name, key), value in zip(names, np.exp(logs).tolist(), strict=True):
+            if key:
+                found["trends"][name][key] = value
+            else:
+                found[name] = value
+        return found
+
+    start = np.full(len(names), np.log(NEUTRAL))
+
+    def cost(logs: np.ndarray) -> float:
+        return _surprise(series, priors(logs)) + PULL * ((logs - start) ** 2).sum()
+
+    options = {"maxiter": ITERATIONS, "maxfun": ITERATIONS * len(names)}
+    return priors(minimize(cost, start, method="L-BFGS-B", options=options).x)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Predict time at other rank counts from measured points in a CSV file, and recommend a count for a goal.
+
+POINTS.csv has the columns `ranks` and one of `time_per_step_s`, `time_per_epoch_s`, `runtime_s`, `throughput` (of all
+ranks, or with the unit `.../GPU` of one; column `unit` or --unit). Optional columns: series, repeat, nodes, batch_size,
+gradient_mb, load_s, energy_j, power_w, time_std. RANKS:FILE is a log of torchtitan, nanotron or MLPerf, or an export of
+W&B or MLflow, whose ranks it names. Starts nothing.
+"""
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from study.core import number_types
+from study.core.errors import StudyError, exit_with_message
+from study.core.files import write_text, written_aside
+from study.prediction import goals
+from study.prediction.imports import read_any
+from study.prediction.points import WORKS
+from study.prediction.series_answer import SeriesAnswer, answer
+from study.report.figures import series_drawing
+from study.report.tables.allocation import allocation_table
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    count, rate = number_types.count, number_types.rate
+    parser.add_argument("points", nargs="+", metavar="POINTS.csv", help="or RANKS:FILE")
+    parser.add_argument(
+        "--work",
+        choices=WORKS,
+        required=True,
+        help="what is fixed: all work; a rank's; epochs are divided",
+    )
+    parser.add_argument("--predict", type=counts, default=[], help="counts such as 64,128; by default three doublings")
+    parser.add_argument("--ranks-per-node", type=count, help="where there is no column nodes")
+    parser.add_argument("--unit", help="of the throughput, such as images/s or tokens/s/GPU")
+    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
+    parser.add_argument("--price", type=rate, help="of a node-hour, instead of the goal's")
+    parser.add_argument("--amount", type=rate, default=1.0, help="steps or epochs of the job on the smallest count")
+    parser.add_argument("--knee", type=rate, default=0.5, help="of a doubling: least speedup less 1; by default 0.5")
+    parser.add_argument("--grid", type=rate, help="g CO2e per kWh of the electricity, for modelled emissions")
+    parser.add_argument("--pue", type=rate, default=1.0, help="power usage effectiveness of the centre")
+    parser.add_argument("--output", type=Path, help="a CSV file; the answer is written beside it too")
+    arguments = parser.parse_args()
+    goal = goals.load(arguments.goal)
+    goal = dataclasses.replace(goal, price=arguments.price) if arguments.price else goal
+    found = [
+        answer(series, arguments.predict, goal, arguments.knee, arguments.amount)
+        for series in read_any(arguments.points, arguments.work, arguments.ranks_per_node, arguments.unit)
+    ]
+    text = markdown(found)
+    print(text)
+    if arguments.output:
+        output = arguments.output
+        if output.is_dir() or not output.name:
+            raise StudyError(f"--output: {output} is a folder; a CSV file is expected")
+        with written_aside(output) as aside:
+            pd.concat([each.predictions for each in found], ignore_index=True).to_csv(aside, index=False)
+        write_text(output.with_suffix(".md"), text)
+        series_drawing.write(found, output.with_suffix(".svg"))
+        table = allocation_table(found, goal.price, arguments.amount, arguments.grid, arguments.pue)
+        table.write_to(output.parent / f"{output.stem}_allocation")
+        print(f"Predictions, answer and curves: {output.with_suffix('')}.csv, .md, .svg")
+        print(f"Table for an allocation: {output.parent / f'{output.stem}_allocation'}")
+
+
+def counts(text: str) -> list[int]:
+    """Of an argument of argparse: whole numbers of at least 1, with commas."""
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text) or "0" in text.split(","):
+        raise argparse.ArgumentTypeError(f"{text!r} must be rank counts such as 64,128,256")
+    return sorted({int(each) for each in text.split(",")})
+
+
+def markdown(found: list[SeriesAnswer]) -> str:
+    """The answer of each series in sentences, and a table of its predictions."""
+    parts = []
+    for each in found:
+        table = each.predictions.drop(columns="series").to_markdown(index=False, floatfmt=".4g")
+        lines = "\n".join(f"- {line}" for line in each.sentences)
+        what = f"time in s, predicted with a 90 % interval; from {each.series.quantity}, points {each.series.origin}"
+        parts.append(f"## {each.series.name}\n\n{lines}\n\n{what}\n\n{table}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

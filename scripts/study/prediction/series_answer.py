@@ -1,0 +1,262 @@
+"""What a series of points answers: predictions, the knee, a recommendation, and what to measure next, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from study.core.wording import counted
+from study.prediction.goals import Goal
+from study.prediction.model import Model, Prediction
+from study.prediction.points import Series
+from study.prediction.recommend import Recommendation, next_measurement, recommend
+from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared
+from study.prediction.settings import NOT_EXTRAPOLATED
+
+DRAWS = 4000
+SEED = 2026
+FARTHEST_SHOWN = 8  # times the largest measured count, by default
+PERFECT = 0.98  # efficiency that counts as perfect scaling
+SUPERLINEAR = 1.05
+SLOWER = 1.02  # a time that counts as longer than another
+MISFIT = 0.05
+COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
+NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0}
+
+
+@dataclass(frozen=True)
+class SeriesAnswer:
+    """The answer for one series.
+
+    Args:
+        series: its points.
+        predictions: a row per count: `COLUMNS`; low and high are empty where nothing is predicted.
+        sentences: the answer in words, the most important first.
+        recommendation: None with fewer than `LEAST_COUNTS` counts.
+        knee: (count, probability) or None.
+    """
+
+    series: Series
+    predictions: pd.DataFrame
+    sentences: list[str]
+    recommendation: Recommendation | None
+    knee: tuple[int, float] | None
+
+
+def answer(
+    series: Series, asked: Sequence[int], goal: Goal, least_efficiency: float = 0.5, amount: float = 1.0
+) -> SeriesAnswer:
+    """The answer for a series.
+
+    Args:
+        series: of `study.prediction.points`.
+        asked: counts to predict; by default doublings up to `FARTHEST_SHOWN` times the largest measured one.
+        goal: by which a count is recommended.
+        least_efficiency: of a doubling before the knee: its speedup less 1.
+        amount: steps, epochs or runs of the whole job on the smallest measured count.
+    """
+    model = series.model()
+    if model is None:
+        return SeriesAnswer(series, _measured(series), [*_too_few(series, goal), *series.notes], None, None)
+    counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
+    job = _Job(series, model, np.array(counts, dtype=float), amount)
+    found = recommend(job.as_model(), job.prediction(), goal)
+    knee = _knee(series, model, least_efficiency)
+    knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
+    sentences = [f"goal {goal.name}: {found.reason}", knee_words, *_shape(series), *_doubts(series, model)]
+    following = next_measurement(found.candidates)
+    if following is not None:
+        sentences.append(
+            f"next, measure on {counted(int(following['ranks']), 'rank')}: it is expected to narrow the interval of "
+            f"{goal.minimise} by {following['narrows_interval_by']:.0%}"
+        )
+    if not series.is_fixed:
+        sentences.append(
+            f"the job is the work of {counted(int(series.counts[0]), 'rank')} in {amount:g} {_noun(series)}: on more "
+            "ranks runtime_s divides it (--amount)"
+        )
+    return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+
+
+def _noun(series: Series) -> str:
+    return {"time_per_epoch_s": "epochs", "runtime_s": "runs"}.get(series.quantity, "steps")
+
+
+def _measured(series: Series) -> pd.DataFrame:
+    times = series.points["time"]
+    columns = {"series": series.name, "ranks": series.counts.astype(int), "fitted": False, "low": np.nan}
+    return pd.DataFrame({**columns, "median": times, "high": np.nan})[COLUMNS]
+
+
+def _predicted(series: Series, model: SeriesModel, counts: list[int]) -> pd.DataFrame:
+    low, median, high = model.interval(np.array(counts, dtype=float))
+    fitted = np.isin(counts, series.counts)
+    columns = {"series": series.name, "ranks": counts, "fitted": fitted, "low": low, "median": median, "high": high}
+    return pd.DataFrame(columns)
+
+
+def _doublings(model: SeriesModel) -> list[int]:
+    return [int(model.largest) * 2**power for power in range(1, int(np.log2(FARTHEST_SHOWN)) + 1)]
+
+
+def efficiencies(series: Series) -> np.ndarray:
+    """Scaling efficiency of each measured count against the smallest."""
+    times = series.points["time"].to_numpy(float)
+    work = times * series.counts if series.is_fixed else times
+    return work[0] / work
+
+
+def _too_few(series: Series, goal: Goal) -> Iterator[str]:
+    """With one or two counts: which of them suits the goal, and that nothing beyond is predicted."""
+    counts = [int(count) for count in series.counts]
+    told = " and ".join(map(str, counts))
+    more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
+    if len(counts) > 1:
+        best = _best_measured(series, goal)
+        yield (
+            f"of the measured counts {told}, {counted(best, 'rank')} suits the goal {goal.name}"
+            if best
+            else f"none of the measured counts {told} is known to meet the goal {goal.name}"
+        )
+        yield from _shape(series)
+    yield (
+        f"measured on {told}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
+        f"measure on {' and '.join(map(str, more))} too"
+    )
+
+
+def _best_measured(series: Series, goal: Goal) -> int | None:
+    """The measured count that minimises the goal's quantity within its limits; None if that is not known."""
+    efficiency, ranks = efficiencies(series), series.counts
+    job_s = series.points["time"].to_numpy(float) * (1.0 if series.is_fixed else ranks[0] / ranks)
+    nodes = np.ceil(ranks / (series.per_node or 1))
+    energy = series.points["energy_j"].to_numpy(float) * (1.0 if series.is_fixed else ranks[0] / ranks)
+    known = {"runtime_s": job_s, "efficiency": efficiency, "node_hours": nodes * job_s / 3600, "energy_job_j": energy,
+             "energy_delay_product_js": energy * job_s}  # fmt: skip
+    if goal.price:
+        known["cost"] = known["node_hours"] * goal.price
+    wanted = [goal.minimise, *(limit.quantity for limit in goal.limits)]
+    if any(name not in known or np.isnan(known[name]).any() for name in wanted):
+        return None
+    good = np.ones(len(ranks), dtype=bool)
+    for limit in goal.limits:
+        values = known[limit.quantity]
+        good &= values <= limit.bound if limit.at_most is not None else values >= limit.bound
+    return int(ranks[np.flatnonzero(good)[known[goal.minimise][good].argmin()]]) if good.any() else None
+
+
+def _shape(series: Series) -> Iterator[str]:
+    """How the measured counts scale, in words."""
+    efficiency, counts = efficiencies(series), series.counts
+    first, last = int(counts[0]), int(counts[-1])
+    if len(counts) < 2:
+        return
+    if (efficiency >= SUPERLINEAR).any():
+        at = int(counts[efficiency.argmax()])
+        yield (
+            f"superlinear: efficiency {efficiency.max():.0%} on {at} ranks against {first}; the smallest count is slow "
+            "for another reason (memory, caches, input), so measure without it before you trust a prediction"
+        )
+    elif (efficiency >= PERFECT).all():
+        yield f"perfect scaling from {first} to {last} ranks: efficiency {efficiency[-1]:.0%}, within the noise"
+    else:
+        yield f"efficiency {efficiency[-1]:.0%} on {last} ranks against {first}"
+    job = series.points["time"].to_numpy(float) * (1.0 if series.is_fixed else counts[0] / counts)
+    slower = np.flatnonzero(job[1:] > SLOWER * job[:-1])
+    if len(slower):
+        place = int(slower[0])
+        yield (
+            f"the same work takes longer on {counts[place + 1]:g} ranks than on {counts[place]:g}: if repeats confirm "
+            "it, a limit lies between them"
+        )
+    elif job[-1] > job[-2] / 1.1 and len(job) > 2:
+        yield f"saturated: from {counts[-2]:g} to {counts[-1]:g} ranks the same work gains {1 - job[-1] / job[-2]:.0%}"
+
+
+def _doubts(series: Series, model: SeriesModel) -> Iterator[str]:
+    misfit = model.misfit()
+    if misfit > MISFIT:
+        yield (
+            f"a measured count is {misfit:.0%} from what the others predict there: the points are noisy, or a limit "
+            "begins at it"
+        )
+    if model.per_node and model.largest <= model.per_node:
+        yield "all points are within one node, so predictions of several nodes rest on other people's jobs; measure two"
+
+
+def _knee(series: Series, model: SeriesModel, least: float) -> tuple[int, float] | None:
+    """The largest count up to which every doubling likely is efficient, and the probability of that.
+
+    The efficiency of a doubling is its speedup less 1: the share of a rank's work that each added rank does.
+    """
+    smallest = int(series.counts[0])
+    counts = [smallest]
+    while counts[-1] * 2 <= FARTHEST_SHOWN * model.largest:
+        counts.append(counts[-1] * 2)
+    draws = model.draws(np.array(counts, dtype=float), DRAWS, np.random.default_rng(SEED))
+    gain = draws[:-1] / draws[1:] * (1.0 if series.is_fixed else 2.0) - 1
+    holds = (np.cumprod(gain >= least, axis=0)).mean(axis=1)
+    likely = np.flatnonzero(holds >= 0.5)
+    return (counts[int(likely[-1]) + 1], float(holds[likely[-1]])) if len(likely) else None
+
+
+def _knee_words(knee: tuple[int, float] | None, least: float, farthest: float) -> str:
+    if knee is None:
+        return f"knee: not even the first doubling is likely to speed the job up by {1 + least:g}"
+    beyond = "; it may lie beyond, where nothing is predicted" if 2 * knee[0] > farthest else ""
+    return (
+        f"knee: {counted(knee[0], 'rank')}; every doubling up to it speeds the job up by at least {1 + least:g} with a "
+        f"predicted probability of {knee[1]:.0%}{beyond}"
+    )
+
+
+class _Job:
+    """A series as a job of fixed work, in the words of `study.prediction.recommend`."""
+
+    def __init__(self, series: Series, model: SeriesModel, counts: np.ndarray, amount: float) -> None:
+        self.series, self.model, self.counts = series, model, counts
+        first = series.counts[0]
+        self.share = np.full(len(counts), amount) if series.is_fixed else amount * first / counts
+        loads = series.points["load_s"].dropna()
+        self.load = float(loads.iloc[-1]) if len(loads) and series.quantity != "runtime_s" else 0.0
+
+    def _settings(self, counts: np.ndarray) -> pd.DataFrame:
+        nodes = np.ceil(counts / (self.series.per_node or 1))
+        return pd.DataFrame({"ranks": counts, "nodes": nodes, "sharding": "none", **NO_KEY})
+
+    def as_model(self) -> Model:
+        """The measurements; the fit itself is in the draws."""
+        place = np.searchsorted(self.counts, self.series.counts)
+        points = self.series.points
+        noise = declared()["noise"] ** 2
+        frame = self._settings(self.series.counts).assign(
+            runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load,
+            energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
+            repeats=2,
+            runtime_s_spread=noise + points["scatter"].to_numpy(float),
+            energy_per_rank_j_spread=noise,
+            batch=1,
+            learning_rate=1.0,
+            epochs_per_rank=1,
+            **dict.fromkeys(NOT_EXTRAPOLATED, np.nan),
+        )
+        return Model({}, None, frame, 0.0)
+
+    def prediction(self) -> Prediction:
+        """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
+        rng = np.random.default_rng(SEED)
+        runtime = self.model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
+        means = {"runtime_s": runtime}
+        points = self.series.points[self.series.points["energy_j"].notna()]
+        if len(points) >= 2:
+            power = (points["energy_j"] / points["time"] / points["ranks"]).to_numpy(float)
+            watts = np.interp(np.log(self.counts), np.log(points["ranks"].to_numpy(float)), power)[:, None]
+            per_rank = watts * runtime
+            job = self.counts[:, None] * per_rank
+            means |= {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": watts + 0 * runtime}
+        noise = np.exp(declared()["noise"] * rng.standard_normal(runtime.shape))
+        draws = {name: values * noise for name, values in means.items()}
+        return Prediction(self._settings(self.counts), draws, means)

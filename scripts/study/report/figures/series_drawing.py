@@ -1,0 +1,52 @@
+"""Draw the curves of predicted series: time against ranks with its interval, one panel per series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from study.core.files import AnyPath, written_aside
+from study.prediction.series_answer import SeriesAnswer
+from study.report.figures import style
+from study.report.figures.axes import set_gpu_axis, set_value_axis
+
+HEIGHT = 2.7  # inches per panel
+COLUMNS = 2
+MOST_PANELS = 40
+
+
+def write(found: Sequence[SeriesAnswer], svg: AnyPath) -> None:
+    """Draw at most `MOST_PANELS` series and write the figure, whole or not at all."""
+    shown = found[:MOST_PANELS]
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(columns * style.PANEL_WIDTH, rows * HEIGHT), layout="constrained")
+        for place, each in enumerate(shown, 1):
+            _draw(figure.add_subplot(rows, columns, place), each)
+        with written_aside(svg) as aside:
+            figure.savefig(aside, format="svg", metadata={"Date": None})
+
+
+def _draw(axes: Axes, found: SeriesAnswer) -> None:
+    table, points = found.predictions, found.series.points
+    ranks = table["ranks"].to_numpy(float)
+    low, high = (table[name].fillna(table["median"]).to_numpy(float) for name in ("low", "high"))
+    if table["low"].notna().any():
+        axes.fill_between(ranks, low, high, color=style.COLOURS[0], alpha=0.25, linewidth=0, label="90 %, predicted")
+        axes.plot(ranks, table["median"], color=style.COLOURS[0], label="median, predicted")
+    axes.plot(
+        points["ranks"], points["time"], linestyle="none", marker="o", markersize=4.5, color=style.COLOURS[2],
+        label=found.series.origin,
+    )  # fmt: skip
+    set_value_axis(axes, "log", np.append(low, points["time"]), np.append(high, points["time"]))
+    set_gpu_axis(axes, sorted({int(count) for count in ranks}))
+    axes.set_xlabel("ranks")
+    axes.set_ylabel(f"time (s), {found.series.quantity}")
+    axes.set_title(found.series.name)
+    axes.legend(frameon=False)
+    axes.grid(axis="y")

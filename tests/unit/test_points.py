@@ -1,0 +1,235 @@
+"""Predictions from anybody's points: the contract of scripts/predict.py, and what every series must obey."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.prediction import goals, series_model
+from study.prediction.imports import read_any
+from study.prediction.points import read_points, series_of
+from study.prediction.series_answer import answer
+from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_series
+from study.prediction.simple_fits import perfect_scaling, power_law, three_terms
+
+COUNTS = np.array([1.0, 2.0, 4.0, 8.0])
+BEYOND = np.array([16.0, 64.0])
+
+
+def made(times, ranks=(1, 2, 4, 8), work="fixed", column="runtime_s", **columns):
+    (series,) = series_of(pd.DataFrame({"ranks": ranks, column: times, **columns}), "x.csv", work, 4)
+    return series
+
+
+def answered(series, asked=(16, 32), goal="fastest"):
+    return answer(series, asked, goals.load(goal))
+
+
+@pytest.mark.parametrize("name", list(TRENDS))
+def test_a_trend_alone_is_a_covariance(name):
+    matrix = TRENDS[name](Places.of(np.array([1.0, 2, 4, 8, 16, 32]), 4))
+    assert matrix == pytest.approx(matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9
+    assert matrix[0] == pytest.approx(0), "one rank has no slowdown"
+
+
+def test_trends_know_the_node():
+    places = Places.of(np.array([2.0, 4.0, 16.0]), 4)
+    assert COLUMNS["within_node"](places).tolist() == [1, 2, 2]
+    assert COLUMNS["between_nodes"](places).tolist() == [0, 0, 2]
+    assert COLUMNS["leaving_node"](places).tolist() == [0, 0, 1]
+    assert {name: shape(places).tolist() for name, shape in SHAPES.items()} == {
+        "undivided": [2, 4, 16], "node_contention": [2, 4, 4], "network_contention": [1, 1, 4],
+    }  # fmt: skip
+
+
+def test_simple_fits_find_what_they_assume():
+    assert power_law(COUNTS, 7 / COUNTS**0.9, BEYOND, True) == pytest.approx(7 / BEYOND**0.9)
+    assert power_law(COUNTS, 7 + np.log(COUNTS), BEYOND, False) == pytest.approx(7 + np.log(BEYOND))
+    times = 2 + 30 / BEYOND + 0.5 * np.log(BEYOND)
+    assert three_terms(COUNTS, 2 + 30 / COUNTS + 0.5 * np.log(COUNTS), BEYOND, True) == pytest.approx(times)
+    assert perfect_scaling(COUNTS, 8 / COUNTS, BEYOND, True) == pytest.approx(8 / BEYOND)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_serial_part_is_found(fixed):
+    """Amdahl's law: a tenth of a rank's work is not divided. The interval must hold on 16 times as many ranks."""
+    ranks = np.array([1.0, 2, 4, 8, 16])
+    times = lambda n: (0.9 + 0.1 * n) * 100 / (n if fixed else 1)  # noqa: E731
+    low, median, high = fit_series(ranks, times(ranks), fixed, 1).interval(np.array([64.0]))
+    assert low[0] <= times(64) <= high[0]
+    assert median[0] == pytest.approx(times(64), rel=0.3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 2), min_size=4, max_size=4),
+    st.floats(1e-6, 1e6),
+    st.permutations(range(4)),
+    st.sampled_from(["fixed", "per_rank"]),
+)
+def test_units_and_the_order_of_rows_change_nothing(factors, unit, order, work):
+    times = np.array(factors) / (COUNTS if work == "fixed" else 1)
+    table = pd.DataFrame({"ranks": COUNTS.astype(int), "runtime_s": times})
+    (one,) = series_of(table, "x", work, 4)
+    (other,) = series_of(table.assign(runtime_s=unit * times).iloc[list(order)], "x", work, 4)
+    for first, second in zip(one.model().interval(BEYOND), other.model().interval(BEYOND), strict=True):
+        assert second == pytest.approx(unit * first, rel=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0.5, 2), min_size=4, max_size=4), st.integers(1, 5))
+def test_certainty_does_not_come_from_rows_or_counts_without_data(factors, copies):
+    """Copies of rows, and further counts to predict, are no data."""
+    times = np.array(factors) / COUNTS
+    rows = pd.DataFrame({"ranks": COUNTS.astype(int), "runtime_s": times})
+    (one,), (many,) = (series_of(each, "x", "fixed", 4) for each in (rows, pd.concat([rows] * copies)))
+    low, _, high = one.model().interval(BEYOND)
+    for model, counts in ((many.model(), BEYOND), (one.model(), np.append(BEYOND, [128.0, 4096.0]))):
+        again = model.interval(counts)
+        assert (again[2] / again[0])[:2] == pytest.approx(high / low, rel=1e-6)
+    width = one.model().interval(np.array([8.0, 16, 32, 64, 128]))
+    assert (np.diff(np.log(width[2] / width[0])) > -1e-9).all(), "farther is not more certain"
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ([8, 4, 2, 1], "perfect scaling from 1 to 8 ranks"),
+        ([8, 3, 1, 0.4], "superlinear"),
+        ([8, 5, 4, 3.9], "saturated"),
+        ([8, 4, 2, 6], "takes longer on 8 ranks than on 4"),
+        ([8, 2.5, 2.6, 1], "the points are noisy"),
+    ],
+)
+@pytest.mark.parametrize("work", ["fixed", "per_rank"])
+def test_each_kind_of_scaling_is_told(times, told, work):
+    factor = 1 if work == "fixed" else COUNTS
+    assert told in " ".join(answered(made(times * np.array(factor), work=work)).sentences)
+
+
+def test_two_counts_are_an_answer_and_predict_nothing():
+    found = answered(made([8, 4.2], (1, 2)))
+    assert "of the measured counts 1 and 2, 2 ranks suits the goal fastest" in found.sentences
+    assert "nothing beyond is predicted" in " ".join(found.sentences)
+    assert found.predictions["ranks"].tolist() == [1, 2]
+    assert found.predictions["low"].isna().all()
+    assert "nothing beyond is predicted" in " ".join(answered(made([8], (1,))).sentences)
+
+
+def test_of_two_counts_the_inefficient_one_does_not_suit_a_limit_of_efficiency():
+    assert "1 rank suits the goal fastest" in answered(made([8, 7], (1, 4))).sentences[0]
+
+
+def test_a_knee_has_a_probability():
+    count, probability = answered(made(100 / COUNTS)).knee
+    assert count == 64
+    assert probability > 0.5
+    flat = answered(made([100, 80, 75, 74])).knee
+    assert flat is None or flat[0] <= 2
+
+
+def test_a_throughput_of_one_rank_is_a_throughput():
+    whole = made(COUNTS * 10, work="per_rank", column="throughput", unit="images/s")
+    each = made([10.0] * 4, work="per_rank", column="throughput", unit="images/s/GPU")
+    for series in (whole, each):
+        assert series.points["time"].tolist() == pytest.approx([0.1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ranks,runtime_s\n1,2\n2,x\n", "line 3, column 'runtime_s': 'x'"),
+        ("ranks,runtime_s\n1,2\n2,-1\n", "line 3, column 'runtime_s': -1; a number above 0"),
+        ("ranks,runtime_s\n1,2\n2,\n", "line 3, column 'runtime_s': is empty"),
+        ("ranks,runtime_s\n1.5,2\n", "line 2, column 'ranks': '1.5'"),
+        ("ranks,runtime_s\n0,2\n", "line 2, column 'ranks': 0"),
+        ("ranks,nodes,runtime_s\n2,3,2\n", "line 2, column 'nodes': 3"),
+        ("ranks,time\n1,2\n", "line 1: no column with times"),
+        ("gpu,runtime_s\n1,2\n", "line 1: there is no column 'ranks'"),
+        ("ranks,runtime_s,time_per_epoch_s\n1,2,3\n", "line 1: the columns"),
+        ('series,ranks,runtime_s\n"a\nb",1,2\nc,2,0\n', "line 4, column 'runtime_s': 0"),
+        ("ranks,runtime_s\n", "there is no row"),
+    ],
+)
+def test_wrong_points_are_refused_with_line_and_column(tmp_path, text, told):
+    (tmp_path / "points.csv").write_text(text)
+    with pytest.raises(StudyError, match="points.csv") as error:
+        read_points(tmp_path / "points.csv", "fixed")
+    assert told in str(error.value)
+
+
+TITAN = "[rank0]: Building 1-D device mesh with ['dp_shard'], [8]\n" + "".join(
+    f"\x1b[32mstep: {step}  loss: 9.1  memory: 3.0GiB(4%)  tps: {tps}  tflops: 10.1\x1b[39m\n"
+    for step, tps in ((1, "120"), (10, "3,200"), (20, "3,210"), (30, "3,190"))
+)
+NANO = "".join(
+    f"[INFO]: iteration: {step} / 9 | consumed_tokens: 1M | elapsed_time_per_iteration_ms: {ms} | "
+    "tokens_per_sec: 81.2K | tokens_per_sec_per_gpu: 10.1K | global_batch_size: 64\n"
+    for step, ms in ((1, "9.1K"), (2, "812"), (3, "808"))
+)
+MLPERF = "".join(
+    ":::MLLOG " + json.dumps({"key": key, "time_ms": ms}) + "\n"
+    for key, ms in (("run_start", 5000), ("run_stop", 65_000))
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "ranks", "time"),
+    [(TITAN, "", 8, 1 / 3200), (NANO, "", 8, 0.81), (MLPERF, "16:", 16, 60.0)],
+)
+def test_logs_give_points(tmp_path, text, prefix, ranks, time):
+    (tmp_path / "a.log").write_text(text)
+    (series,) = read_any([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
+    assert series.points[["ranks", "time"]].to_numpy()[0] == pytest.approx([ranks, time], rel=0.01)
+    assert series.origin == "imported"
+
+
+def test_a_log_without_its_ranks_is_refused(tmp_path):
+    (tmp_path / "a.log").write_text(MLPERF)
+    with pytest.raises(StudyError, match="give RANKS:"):
+        read_any([str(tmp_path / "a.log")], "fixed")
+    (tmp_path / "a.log").write_text("nothing\n")
+    with pytest.raises(StudyError, match="has no lines of torchtitan, nanotron, MLPerf"):
+        read_any([str(tmp_path / "a.log")], "fixed")
+
+
+@pytest.mark.parametrize("names", [("Name,config.world_size,summary.train_samples_per_second"),
+                                   ("Run ID,params.num_gpus,metrics.images_per_second")])  # fmt: skip
+def test_exports_of_trackers_give_points(tmp_path, names):
+    (tmp_path / "export.csv").write_text(f"{names}\na,1,10\nb,2,19\nc,4,37\n")
+    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank")
+    assert series.counts.tolist() == [1, 2, 4]
+    assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
+
+
+def test_the_command_keeps_its_contract(tmp_path):
+    (tmp_path / "points.csv").write_text("series,ranks,time_per_step_s\n" + "".join(
+        f"{name},{ranks},{1 / ranks + 0.01}\n" for name in "ba" for ranks in (1, 2, 4, 8)
+    ))  # fmt: skip
+    line = [sys.executable, "scripts/predict.py", tmp_path / "points.csv", "--work", "fixed", "--ranks-per-node", "4",
+            "--predict", "64,16", "--price", "2", "--grid", "400", "--output", tmp_path / "out.csv"]  # fmt: skip
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert list(table) == ["series", "ranks", "fitted", "low", "median", "high"]
+    assert table["series"].tolist() == ["a"] * 6 + ["b"] * 6
+    assert table["ranks"].tolist() == [1, 2, 4, 8, 16, 64] * 2
+    assert table["fitted"].tolist() == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
+    assert (table["low"] < table["median"]).all() and (table["median"] < table["high"]).all()
+    assert "recommended: " in (tmp_path / "out.md").read_text()
+    assert (tmp_path / "out.svg").stat().st_size > 1000
+    for form in ("md", "html", "tex"):
+        assert "we ask for" in (tmp_path / "out_allocation" / f"allocation.{form}").read_text()
+
+
+def test_the_priors_are_those_of_the_file():
+    assert set(series_model.declared()["trends"]) == set(TRENDS)
+    assert set(series_model.declared()["shapes"]["probability"]) == set(SHAPES)
