@@ -4,13 +4,12 @@ Fits the small counts of each series and predicts the larger ones. Split `main` 
 largest, `few` the three smallest. Prints tables and writes them beside the output file: `NAME.csv`, and with
 `--leave-out` also the priors chosen without each source in turn. No fit sees a series' name.
 
-SERIES.csv has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch: a throughput
-(.../s of all ranks, .../s/GPU of one) or a time (s, min).
+The file of series has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch. A value
+is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min).
 """
 
 import argparse
 import copy
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from study.core.csv_files import FINITE, TEXT, WHOLE, read_csv
 from study.prediction.series_model import COLUMNS, LEAST_COUNTS, SHAPES, TRENDS, declared, fit_series
 from study.prediction.simple_fits import FITS
 
+SERIES = Path(__file__).resolve().parent / "public_series.csv"
 OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
 SPLITS = ("main", "few")
 NEUTRAL = 0.02  # the start of every size when priors are chosen: none is known
@@ -49,7 +49,7 @@ class Series:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("series", type=Path, metavar="SERIES.csv", help="the measured series")
+    parser.add_argument("series", type=Path, nargs="?", default=SERIES, help="by default performance/public_series.csv")
     parser.add_argument("--leave-out", action="store_true", help="also choose the priors without each source; minutes")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="by default performance/scaling_series.csv")
     arguments = parser.parse_args()
@@ -66,8 +66,7 @@ def main() -> None:
     print(gained.to_string(index=False, float_format="%.3f"))
     gained.to_csv(arguments.output.with_name(f"{arguments.output.stem}_mechanisms.csv"), index=False,
                   float_format="%.3f")  # fmt: skip
-    if importlib.util.find_spec("extrap") is None:
-        print("Extra-P is not installed, so it is not among the peers")
+    print("\nExtra-P 4.2.5 is not among the peers: it needs NumPy 1, and this project has NumPy 2")
 
 
 def _by_priors(frames: list[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]:

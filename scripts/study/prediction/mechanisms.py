@@ -28,10 +28,14 @@ Column = Callable[[pd.DataFrame], pd.Series]
 
 
 class Mechanism(NamedTuple):
-    """The column of a mechanism, and the quantities in which it makes sense."""
+    """The column of a mechanism, and the quantities in which it makes sense.
+
+    per_sample: whether the cost is one of each of a rank's samples, so that it shrinks with the rank's work.
+    """
 
     column: Column
     quantities: tuple[str, ...]
+    per_sample: bool = False
 
 
 MECHANISMS: Registry[Mechanism] = Registry("mechanism")
@@ -108,7 +112,8 @@ def terms(quantity: str, x: pd.DataFrame, mean: float) -> Terms:
         elif prior[name].get("always"):
             ranges.append([share * mean / size for share in prior[name]["share"]])
         else:
-            ranges.append([share * mean for share in prior[name]["share"]])
+            samples = float(x["samples"].mean()) if MECHANISMS[name].per_sample else 1.0
+            ranges.append([share * mean / samples for share in prior[name]["share"]])
     low, high = np.array(ranges, dtype=float).T
     always = np.array([prior[name].get("always", False) for name in names])
     return Terms(names, low, high, always, declared()["probability"])
@@ -120,11 +125,15 @@ def _is_possible(name: str, settings: pd.DataFrame) -> bool:
     return bool((columns((name,), several) > 0).any())
 
 
-def _mechanism(name: str, *quantities: str) -> Callable[[Column], Column]:
-    """Register the decorated column under a name, with the quantities in which it makes sense."""
+def _mechanism(name: str, *quantities: str, per_sample: bool = False) -> Callable[[Column], Column]:
+    """Register the decorated column under a name, with the quantities in which it makes sense.
+
+    per_sample: the column is multiplied by a rank's samples.
+    """
 
     def register(column: Column) -> Column:
-        MECHANISMS.add(name, Mechanism(column, quantities))
+        whole = (lambda settings: settings["samples"] * column(settings)) if per_sample else column
+        MECHANISMS.add(name, Mechanism(whole, quantities, per_sample))
         return column
 
     return register
@@ -145,7 +154,7 @@ def _constant(settings: pd.DataFrame) -> pd.Series:
 
 
 @_mechanism("per_doubling", *PARTS)
-@_mechanism("tree_per_epoch", "epoch")
+@_mechanism("tree_per_epoch", "epoch", per_sample=True)
 def _per_doubling(settings: pd.DataFrame) -> pd.Series:
     return _doublings(settings)
 
@@ -188,7 +197,7 @@ def _coordinator_per_step(settings: pd.DataFrame) -> pd.Series:
     return settings["steps"] * (settings["ranks"] - 1.0)
 
 
-@_mechanism("slowest_rank", *PARTS)
+@_mechanism("slowest_rank", "epoch", per_sample=True)
 def _slowest_rank(settings: pd.DataFrame) -> pd.Series:
     return np.sqrt(2 * np.log(settings["ranks"]))
 

@@ -89,7 +89,8 @@ def _proposal(found: SeriesAnswer) -> str:
     table = found.predictions.set_index("ranks")
     rank, nodes = table.loc[pick], -(-pick // int(found.series.per_node or 1))
     how = "predicted" if pick not in found.series.counts else found.series.origin
+    end = ", and larger ones were not considered" if pick == table.index.max() else ""
     return (
-        f"we ask for {counted(nodes, 'node')} ({counted(pick, 'rank')}) per job: {how} time {rank['median']:.4g} s; "
-        "larger counts do not serve the goal better, or were excluded"
+        f"we ask for {counted(nodes, 'node')} ({counted(pick, 'rank')}) per job: {how} time {rank['median']:.4g} s; of "
+        f"the counts in this table it serves the goal best{end}"
     )
