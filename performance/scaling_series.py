@@ -4,7 +4,7 @@ Fits the small counts of each series and predicts the larger ones. Split `main` 
 largest, `few` the three smallest. Prints tables and writes them beside the output file: `NAME.csv`, and with
 `--leave-out` also the priors chosen without each source in turn. No fit sees a series' name.
 
-The file of series has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch. A value
+The file has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch. A value
 is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min).
 """
 
