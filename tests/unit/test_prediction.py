@@ -266,6 +266,7 @@ def test_too_few_counts_are_not_predicted():
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
     assert "measured on 1, 2; measure on 4 ranks too" in table.notes[0]
+    assert "of the measured counts, 2 ranks suits the goal" in table.notes[1]
 
 
 def recommended(frame, goal):

@@ -59,6 +59,25 @@ def changing_work(settings: pd.DataFrame) -> str | None:
     return f"under {settings['scaling'].iloc[0]} scaling the work {changes}"
 
 
+def best_measured(rows: pd.DataFrame, goal: Goal) -> int | None:
+    """Of the measured counts of one series, the one that suits a goal; None if none is known to.
+
+    rows: settings with runtime_s (s) and energy_per_rank_j (J), ascending counts; the first is the base of efficiency.
+    """
+    if changing_work(rows):
+        return None
+    values = {"runtime_s": rows["runtime_s"]}
+    if rows["energy_per_rank_j"].notna().all():
+        values["energy_job_j"] = rows["ranks"] * rows["energy_per_rank_j"]
+    known = quantities(rows, {name: value.to_numpy(float)[:, None] for name, value in values.items()}, goal.price)
+    known |= {name: rows[name].to_numpy(float)[:, None] for name in NOT_EXTRAPOLATED if name in rows}
+    if any(name not in known for name in (goal.minimise, *(limit.quantity for limit in goal.limits))):
+        return None
+    good = np.all([np.ones((len(rows), 1)), *(_holds(limit, known[limit.quantity]) for limit in goal.limits)], axis=0)
+    cost = np.where(good, known[goal.minimise], np.inf)[:, 0]
+    return int(rows["ranks"].iloc[int(cost.argmin())]) if np.isfinite(cost).any() else None
+
+
 def recommend(
     model: Model,
     prediction: Prediction,

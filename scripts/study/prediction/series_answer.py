@@ -12,7 +12,7 @@ from study.core.wording import counted
 from study.prediction.goals import Goal
 from study.prediction.model import Model, Prediction
 from study.prediction.points import Series
-from study.prediction.recommend import Recommendation, next_measurement, recommend
+from study.prediction.recommend import Recommendation, best_measured, next_measurement, recommend
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared
 from study.prediction.settings import NOT_EXTRAPOLATED
 
@@ -62,8 +62,8 @@ def answer(
     if model is None:
         return SeriesAnswer(series, _measured(series), [*_too_few(series, goal), *series.notes], None, None)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
-    job = _Job(series, model, np.array(counts, dtype=float), amount)
-    found = recommend(job.as_model(), job.prediction(), goal)
+    job = _Job(series, np.array(counts, dtype=float), amount)
+    found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
     knee = _knee(series, model, least_efficiency)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
     sentences = [f"goal {goal.name}: {found.reason}", knee_words, *_shape(series), *_doubts(series, model)]
@@ -115,7 +115,7 @@ def _too_few(series: Series, goal: Goal) -> Iterator[str]:
     told = " and ".join(map(str, counts))
     more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
     if len(counts) > 1:
-        best = _best_measured(series, goal)
+        best = best_measured(_Job(series, series.counts, 1.0).measured(), goal)
         yield (
             f"of the measured counts {told}, {counted(best, 'rank')} suits the goal {goal.name}"
             if best
@@ -126,26 +126,6 @@ def _too_few(series: Series, goal: Goal) -> Iterator[str]:
         f"measured on {told}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
         f"measure on {' and '.join(map(str, more))} too"
     )
-
-
-def _best_measured(series: Series, goal: Goal) -> int | None:
-    """The measured count that minimises the goal's quantity within its limits; None if that is not known."""
-    efficiency, ranks = efficiencies(series), series.counts
-    job_s = series.points["time"].to_numpy(float) * (1.0 if series.is_fixed else ranks[0] / ranks)
-    nodes = np.ceil(ranks / (series.per_node or 1))
-    energy = series.points["energy_j"].to_numpy(float) * (1.0 if series.is_fixed else ranks[0] / ranks)
-    known = {"runtime_s": job_s, "efficiency": efficiency, "node_hours": nodes * job_s / 3600, "energy_job_j": energy,
-             "energy_delay_product_js": energy * job_s}  # fmt: skip
-    if goal.price:
-        known["cost"] = known["node_hours"] * goal.price
-    wanted = [goal.minimise, *(limit.quantity for limit in goal.limits)]
-    if any(name not in known or np.isnan(known[name]).any() for name in wanted):
-        return None
-    good = np.ones(len(ranks), dtype=bool)
-    for limit in goal.limits:
-        values = known[limit.quantity]
-        good &= values <= limit.bound if limit.at_most is not None else values >= limit.bound
-    return int(ranks[np.flatnonzero(good)[known[goal.minimise][good].argmin()]]) if good.any() else None
 
 
 def _shape(series: Series) -> Iterator[str]:
@@ -216,8 +196,8 @@ def _knee_words(knee: tuple[int, float] | None, least: float, farthest: float) -
 class _Job:
     """A series as a job of fixed work, in the words of `study.prediction.recommend`."""
 
-    def __init__(self, series: Series, model: SeriesModel, counts: np.ndarray, amount: float) -> None:
-        self.series, self.model, self.counts = series, model, counts
+    def __init__(self, series: Series, counts: np.ndarray, amount: float) -> None:
+        self.series, self.counts = series, counts
         first = series.counts[0]
         self.share = np.full(len(counts), amount) if series.is_fixed else amount * first / counts
         loads = series.points["load_s"].dropna()
@@ -227,12 +207,12 @@ class _Job:
         nodes = np.ceil(counts / (self.series.per_node or 1))
         return pd.DataFrame({"ranks": counts, "nodes": nodes, "sharding": "none", **NO_KEY})
 
-    def as_model(self) -> Model:
-        """The measurements; the fit itself is in the draws."""
+    def measured(self) -> pd.DataFrame:
+        """The measured counts, with the columns of `study.prediction.settings.observations` that `recommend` reads."""
         place = np.searchsorted(self.counts, self.series.counts)
         points = self.series.points
         noise = declared()["noise"] ** 2
-        frame = self._settings(self.series.counts).assign(
+        return self._settings(self.series.counts).assign(
             runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load,
             energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
             repeats=2,
@@ -243,12 +223,11 @@ class _Job:
             epochs_per_rank=1,
             **dict.fromkeys(NOT_EXTRAPOLATED, np.nan),
         )
-        return Model({}, None, frame, 0.0)
 
-    def prediction(self) -> Prediction:
+    def prediction(self, model: SeriesModel) -> Prediction:
         """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
         rng = np.random.default_rng(SEED)
-        runtime = self.model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
+        runtime = model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
         means = {"runtime_s": runtime}
         points = self.series.points[self.series.points["energy_j"].notna()]
         if len(points) >= 2:

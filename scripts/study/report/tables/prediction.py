@@ -17,7 +17,7 @@ from study.prediction.answers import Answer
 from study.prediction.check import check
 from study.prediction.goals import Goal
 from study.prediction.model import Model, interval
-from study.prediction.recommend import FARTHEST, NOT_TRUSTED, next_measurement, quantities, recommend
+from study.prediction.recommend import FARTHEST, NOT_TRUSTED, best_measured, next_measurement, quantities, recommend
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
 
@@ -144,8 +144,15 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
         f"{FARTHEST} times the largest measured count, or without a measurement where the model does not fit; "
         "narrows_interval_by: how much a run there is expected to narrow the interval of the minimised quantity."
     )
+    told = notes + _notes(found, goal)
     return Table(
-        "recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), notes + _notes(found), IDENTITY
+        "recommendation",
+        caption,
+        frame,
+        shown,
+        ("link_mbit_per_s", "excluded_by"),
+        notes + _notes(found, goal),
+        IDENTITY,
     )
 
 
@@ -163,6 +170,17 @@ def _without_model(answer: Answer) -> str:
     return f"{answer.name}: no prediction, for which three rank counts are needed; measured on {counts}; {advice}"
 
 
+def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
+    """Of workloads without a prediction: which of the measured counts of each series suits the goal."""
+    for series, rows in answer.observations.groupby(SERIES, sort=True):
+        best = best_measured(rows.sort_values("ranks"), goal) if len(rows) > 1 else None
+        if best is not None:
+            yield (
+                f"{answer.name}, {_series_words(series)}: of the measured counts, {counted(best, 'rank')} suits the "
+                "goal; nothing beyond them is predicted"
+            )
+
+
 def _misfits(answer: Answer) -> Iterable[str]:
     """A line for each series with measurements that the model does not fit."""
     for series, wrong in answer.misfits.items():
@@ -172,9 +190,11 @@ def _misfits(answer: Answer) -> Iterable[str]:
         )
 
 
-def _notes(found: Iterable[Answer]) -> list[str]:
+def _notes(found: Iterable[Answer], goal: Goal | None = None) -> list[str]:
     """Workloads without a prediction, modelled power, other library versions, and runs of older code."""
     notes = [_without_model(answer) for answer in found if answer.model is None]
+    if goal:
+        notes += [line for answer in found if answer.model is None for line in _of_measured(answer, goal)]
     notes += [line for answer in found for line in _misfits(answer)]
     if any(answer.energy_source == "modelled" for answer in found):
         notes.append(
