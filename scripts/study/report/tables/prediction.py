@@ -151,7 +151,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
         frame,
         shown,
         ("link_mbit_per_s", "excluded_by"),
-        notes + _notes(found, goal),
+        told,
         IDENTITY,
     )
 
