@@ -7,10 +7,12 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from examples import expand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.core.errors import StudyError
+from study.core.files import write_json
 from study.core.paths import ROOT
 from study.prediction import goals, series_model
 from study.prediction.imports import read_any
@@ -18,6 +20,8 @@ from study.prediction.points import read_points, series_of
 from study.prediction.series_answer import answer
 from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_series
 from study.prediction.simple_fits import perfect_scaling, power_law, three_terms
+from study.records.record import make_record
+from study.records.tidy import runs_frame
 
 COUNTS = np.array([1.0, 2.0, 4.0, 8.0])
 BEYOND = np.array([16.0, 64.0])
@@ -208,6 +212,22 @@ def test_exports_of_trackers_give_points(tmp_path, names):
     (series,) = read_any([str(tmp_path / "export.csv")], "per_rank")
     assert series.counts.tolist() == [1, 2, 4]
     assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
+
+
+def test_runs_of_this_project_are_measured(make_run, tmp_path):
+    planned = expand(gpus=[1, 2])
+    for each in planned:
+        folder = make_run(each)
+        write_json(folder / "record.json", make_record(folder))
+    frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    (series,) = read_any([str(tmp_path / "runs.csv")], "epochs")
+    assert series.origin == "measured"
+    assert series.counts.tolist() == [1, 2]
+    assert series.points["time"].tolist() == frame["runtime_s"].tolist()
+    frame.assign(status="failed").to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(StudyError, match="has no successful run"):
+        read_any([str(tmp_path / "runs.csv")], "epochs")
 
 
 def test_the_command_keeps_its_contract(tmp_path):

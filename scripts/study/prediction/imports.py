@@ -20,6 +20,7 @@ from study.core.errors import StudyError
 from study.core.files import read_text
 from study.core.registry import Registry
 from study.prediction.points import COUNTS, REMEDY, THROUGHPUT, TIMES, Series, read_points, series_of
+from study.records.tidy import read_runs
 
 # What exports call the columns, without prefixes such as config., summary. and metrics.
 ALIASES = {
@@ -207,10 +208,10 @@ def _numbers(column: pd.Series, ours: str, name: str, path: Path) -> pd.Series:
 
 def _of_runs(path: Path, work: str) -> list[Series]:
     """`runs.csv`: finished runs of each benchmark, dataset, loader, scaling and batch size; they are measured."""
-    from study.records.tidy import read_runs
-
     runs = read_runs(path)
     runs = runs[(runs["status"] == "ok") & runs["runtime_s"].notna()]
+    if runs.empty:
+        raise StudyError(f"{path}: has no successful run with a runtime_s")
     labels = [name for name in ("benchmark", "dataset", "loader", "scaling", "batch_size") if name in runs]
     table = pd.DataFrame(
         {
