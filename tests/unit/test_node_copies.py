@@ -173,3 +173,19 @@ def test_more_shards_than_the_soft_limit_of_open_files(tmp_path):
     finally:
         images.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    """A run that starts at the same moment may take it for left over."""
+    make, made = node_copies.tempfile.mkdtemp, []
+
+    def removed_once(**given):
+        made.append(make(**given))
+        if len(made) == 1:
+            Path(made[0]).rmdir()
+        return made[-1]
+
+    monkeypatch.setattr(node_copies.tempfile, "mkdtemp", removed_once)
+    folder, descriptor = node_copies._claimed(str(tmp_path))
+    os.close(descriptor)
+    assert (folder, len(made)) == (made[1], 2)

@@ -156,8 +156,11 @@ def _claimed(storage: str) -> tuple[str, int]:
     """A new folder, and the descriptor that holds its lock."""
     for _ in range(ATTEMPTS):
         folder = tempfile.mkdtemp(prefix=f"{PREFIX}{socket.gethostname()}.", dir=storage)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        # Another run may take it for left over before it is locked.
+        # Another run may take it for left over before it is locked, or even opened.
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
         if locks.attempt(descriptor) is not locks.Lock.TAKEN and Path(folder).is_dir():
             return folder, descriptor
         os.close(descriptor)
