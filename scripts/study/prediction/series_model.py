@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from study.core import checked
 from study.core.paths import CONFIG
@@ -99,6 +98,8 @@ class Mixture:
 
     def quantiles(self, shares: Array) -> Array:
         """Quantiles of each count's distribution, shape (shares, counts), by bisection."""
+        from scipy.special import ndtr  # imported late: every start of Snakemake imports this module
+
         deviation = np.sqrt(np.einsum("mcc->mc", self.covariances))
         shape = (len(shares), self.means.shape[1])
         low = np.broadcast_to((self.means - WIDEST * deviation).min(axis=0), shape).copy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import nnls
 
 LEAST = 0.01  # of the last fitted time: a fit that falls below it is held there
 
@@ -30,6 +29,8 @@ def power_law(ranks: np.ndarray, times: np.ndarray, counts: np.ndarray, fixed: b
 
 def three_terms(ranks: np.ndarray, times: np.ndarray, counts: np.ndarray, fixed: bool) -> np.ndarray:
     """Times of a + b/N + c log N with coefficients of at least 0, by relative least squares; see `power_law`."""
+    from scipy.optimize import nnls  # imported late: every start of Snakemake imports this module
+
     x, at = (np.stack([np.ones(len(each)), 1 / each, np.log(each)], axis=1) for each in (ranks, counts))
     return _positive(at @ nnls(x / times[:, None], np.ones(len(times)))[0], times)
 
