@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
     parser.add_argument("--price", type=rate, help="of a node-hour, instead of the goal's")
     parser.add_argument("--amount", type=rate, default=1.0, help="steps or epochs of the job on the smallest count")
-    parser.add_argument("--knee", type=rate, default=0.5, help="of a doubling: least speedup less 1; by default 0.5")
+    parser.add_argument("--knee", type=rate, default=0.5, help="of a doubling: least speedup less 1")
     parser.add_argument("--grid", type=rate, help="g CO2e per kWh of the electricity, for modelled emissions")
     parser.add_argument("--pue", type=rate, default=1.0, help="power usage effectiveness of the centre")
     parser.add_argument("--output", type=Path, help="a CSV file; the answer is written beside it too")

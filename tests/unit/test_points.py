@@ -214,6 +214,14 @@ def test_exports_of_trackers_give_points(tmp_path, names):
     assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
 
 
+@pytest.mark.parametrize("value", ["x", "0"])
+def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
+    text = f'Name,config.world_size,metrics.images_per_second\n"a\nb",1,10\nc,2,{value}\n'
+    (tmp_path / "export.csv").write_text(text)
+    with pytest.raises(StudyError, match="export.csv: line 4, column"):
+        read_any([str(tmp_path / "export.csv")], "per_rank")
+
+
 def test_runs_of_this_project_are_measured(make_run, tmp_path):
     planned = expand(gpus=[1, 2])
     for each in planned:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study.core.csv_files import TEXT, read_csv
+from study.core.csv_files import TEXT, lines_of_rows, read_csv
 from study.core.errors import StudyError
 from study.core.files import read_text
 from study.core.registry import Registry
@@ -176,7 +176,7 @@ def _of_table(path: Path, work: str, ranks_per_node: int | None, unit: str | Non
     table = pd.DataFrame({name: _numbers(frame[known[name]], name, known[name], path) for name in columns})
     if unit is None and chosen == THROUGHPUT:
         unit = known[chosen]
-    found = series_of(table, path, work, ranks_per_node, unit)
+    found = series_of(table, path, work, ranks_per_node, unit, lines=lines_of_rows(path))
     for each in found:
         each.notes.append(f"read {', '.join(f'{known[name]} as {name}' for name in columns)}")
     return found
@@ -200,7 +200,7 @@ def _numbers(column: pd.Series, ours: str, name: str, path: Path) -> pd.Series:
     if wrong.any():
         place = int(wrong.to_numpy().argmax())
         raise StudyError(
-            f"{path}: line {place + 2}, column {name!r}: {str(column.iloc[place])[:40]!r} is not a "
+            f"{path}: line {lines_of_rows(path)[place]}, column {name!r}: {str(column.iloc[place])[:40]!r} is not a "
             f"{'whole ' if ours in COUNTS else ''}number; {REMEDY}"
         )
     return values

@@ -145,15 +145,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
         "narrows_interval_by: how much a run there is expected to narrow the interval of the minimised quantity."
     )
     told = notes + _notes(found, goal)
-    return Table(
-        "recommendation",
-        caption,
-        frame,
-        shown,
-        ("link_mbit_per_s", "excluded_by"),
-        told,
-        IDENTITY,
-    )
+    return Table("recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), told, IDENTITY)
 
 
 def _series_words(series: tuple[Any, ...]) -> str:
