@@ -21,12 +21,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from sampling import interval_of_median
 
 from study import models
+from study.backends.tensorflow import build, devices
+from study.backends.tensorflow.horovod import Horovod
+from study.backends.tensorflow.step_measures import StepMeasures
 from study.core import configuration, number_types
 from study.experiment import identity
 from study.experiment.definition import Derived, RunDefinition
-from study.training import rank
-from study.training.communicator import Horovod
-from study.training.step_measures import StepMeasures
 
 ARMS = ("without", "own time", "own time and gradient noise")
 
@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--cores", type=int, default=1, help="of a rank")
     parser.add_argument("--features", type=int, help="the paper's by default")
     given = parser.parse_args()
-    rank.limit_threads(given.cores)
+    devices.limit_threads(given.cores)
     communicator = Horovod()
     steps = {arm: _training(arm, given, communicator) for arm in ARMS}
     times = {arm: [] for arm in ARMS}
@@ -85,7 +85,7 @@ def _training(arm, given, communicator):
     benchmark = models.get(given.benchmark, spec)
     features = given.features or spec["workload"]["features"]
     shape = (features, 1) if given.benchmark == "nt3" else (features,)
-    model = rank.compile_model(benchmark, run, communicator, shape)
+    model = build.compile_model(benchmark, run, communicator, shape)
     communicator.broadcast_variables([*model.variables, *model.optimizer.variables])
     if arm != ARMS[0]:
         StepMeasures(run, max(2, communicator.size)).observe(model, communicator)

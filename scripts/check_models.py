@@ -10,16 +10,19 @@ import sys
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
+from study.backends.tensorflow import (
+    devices,  # noqa: E402
+    model_check,  # noqa: E402
+)
 from study.core.errors import StudyError, exit_with_message  # noqa: E402
 from study.experiment import inputs  # noqa: E402
 from study.launch.model_checks import MARK  # noqa: E402
-from study.training import model_check, rank  # noqa: E402
 
 
 def main() -> None:
     """Read, check and write."""
     cases = json.load(sys.stdin)
-    rank.limit_threads(1)
+    devices.limit_threads(1)
     found = [_checked(case) for case in cases]
     print(f"{MARK}{json.dumps(found)}")
 

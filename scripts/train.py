@@ -21,15 +21,17 @@ import cProfile  # noqa: E402
 import functools  # noqa: E402
 import os  # noqa: E402
 
+from study.backends.tensorflow import parameter_server  # noqa: E402
+from study.backends.tensorflow.horovod import Horovod  # noqa: E402
+from study.backends.tensorflow.mirrored import MultiWorkerMirrored  # noqa: E402
+from study.communication import rendezvous, roles  # noqa: E402
 from study.core.files import written_aside  # noqa: E402
+from study.ensembles import members, results  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
 from study.machines.process_roles import HOROVOD, MIRRORED, PARAMETER_SERVER  # noqa: E402
-from study.training import parameter_server, rendezvous, roles  # noqa: E402
-from study.training.communicator import Horovod  # noqa: E402
-from study.training.ensemble import members  # noqa: E402
-from study.training.mirrored import MultiWorkerMirrored  # noqa: E402
+from study.training.job import Job  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
 
 COMMUNICATORS = {PARAMETER_SERVER: parameter_server.Chief, MIRRORED: MultiWorkerMirrored}
@@ -54,11 +56,22 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
         return
     made = COMMUNICATORS.get(strategy)
     communicator = functools.partial(made, run) if made else functools.partial(Horovod, static_sets=_process_sets(run))
+    train = functools.partial(
+        run_rank,
+        run,
+        folder,
+        STARTED,
+        communicator,
+        heartbeat,
+        sampled,
+        enter=members.enter if is_ensemble(run.parameters) else Job.enter,
+        may_lose_ranks=results.left_alone(run),
+    )
     if not run["profile"]:
-        run_rank(run, folder, STARTED, communicator, heartbeat, sampled)
+        train()
         return
     profiler = cProfile.Profile()  # on every rank, so that all are equally slow; one profile is kept
-    if profiler.runcall(run_rank, run, folder, STARTED, communicator, heartbeat, sampled) == 0:
+    if profiler.runcall(train) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             profiler.dump_stats(aside)
 

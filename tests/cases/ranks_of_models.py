@@ -5,12 +5,12 @@ from pathlib import Path
 
 import models_to_judge
 
+from study.backends.tensorflow.horovod import Horovod
 from study.core.errors import exit_with_message
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
 from study.models import nt3
 from study.training import rank
-from study.training.communicator import Horovod
 
 
 def batch_normalisation(shape):

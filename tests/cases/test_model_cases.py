@@ -18,6 +18,9 @@ from fake_communicator import FakeCommunicator
 from ranks_of_models import MODELS
 
 from study import models
+from study.backends.tensorflow import devices, metric_names, model_state, own_models, parameter_server
+from study.backends.tensorflow.local_replica import LocalReplica
+from study.communication.roles import roles
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -25,11 +28,9 @@ from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
 from study.models import nt3
-from study.training import metric_names, model_state, own_models, parameter_server, rank
-from study.training.roles import roles
-from study.training.twin import Twin
+from study.training import rank
 
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 POINT = {"scaling": "weak", "epochs": 2, "loader": "npy", "sharding": "by_rank"}
 SHAPE = (60, 1)
 
@@ -120,7 +121,7 @@ def built(build, monkeypatch, metrics=None, **point):
     if metrics:
         monkeypatch.setattr(nt3.Benchmark, "metrics", lambda self: metrics())
     run = define(expand(**{**POINT, "gpus": 1, **point})[0])
-    return rank.compile_model(benchmark, run, FakeCommunicator(), SHAPE), benchmark, run
+    return build.compile_model(benchmark, run, FakeCommunicator(), SHAPE), benchmark, run
 
 
 def heads(shape):
@@ -193,7 +194,7 @@ def test_names_of_metrics_do_not_depend_on_what_else_the_process_made(monkeypatc
     keras.metrics.AUC()
     first, benchmark, run = built(MODELS["batch_normalisation"], monkeypatch, several)
     second, *_ = built(MODELS["batch_normalisation"], monkeypatch, several)
-    twin = Twin(benchmark, run, SHAPE)
+    twin = LocalReplica(benchmark, run, SHAPE)
     x, y = np.ones((4, *SHAPE), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
     names = [list(each.evaluate(x, y, verbose=0, return_dict=True)) for each in (first, second, twin._local)]
     ours(", ".join(names[0]))
@@ -229,7 +230,7 @@ def train_alone(build, monkeypatch, data, folder, **point):
     make_data(planned, data)
     kept = []
     write = rank._write_results
-    monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[4].model), write(*given)))
+    monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[3].model), write(*given)))
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
     run = define(planned, data_dir=str(data))
     rank.run_rank(run, folder, phases.now(), lambda with_process_sets: FakeCommunicator())
@@ -363,7 +364,7 @@ def test_sparse_gradients_of_strategies_are_told(monkeypatch, ours, strategy, ma
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: make(shape))
     servers = {"servers": 1, "learning_rate_scaling": "none"} if strategy == "parameter_server" else {}
     (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, strategy=strategy, **servers)
-    twin = Twin(models.get("nt3", planned.spec), define(planned), SHAPE)
+    twin = LocalReplica(models.get("nt3", planned.spec), define(planned), SHAPE)
     found = twin.has_sparse_gradients()
     ours(str(found))
     assert found == is_sparse

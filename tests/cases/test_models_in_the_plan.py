@@ -9,13 +9,13 @@ import models_to_judge
 import pytest
 from examples import define, expand
 
+from study.backends.tensorflow import devices, metric_names, model_check
 from study.core import configuration
 from study.core.errors import StudyError
 from study.launch import model_checks
 from study.models import nt3
-from study.training import metric_names, model_check, rank
 
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 POINT = {"scaling": "weak", "epochs": 2, "loader": "npy", "sharding": "by_rank", "gpus": 2}
 EMULATED = {"gpus": 1, "emulated_ranks": 2}
 RESUMED = {"gpus": 1, "checkpoint_epochs": 1}

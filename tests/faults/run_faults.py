@@ -236,7 +236,7 @@ def python_error(place):
 
 SILENT_RANK = """
 import runpy, sys
-from study.training.communicator import Horovod
+from study.backends.tensorflow.horovod import Horovod
 Horovod.broadcast_variables = lambda self, variables, members=None: None
 sys.argv[0] = {scripts!r} + "/train.py"
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -20,6 +20,8 @@ from readers import NOTHING_TO_COMPARE, Reader, reader
 
 from study.core.files import sha256, write_json
 from study.data.images.formats import INDEX  # noqa: F401  imports the formats before the clock of a case runs
+from study.ensembles import results
+from study.ensembles.halving import Halving
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import calibration, phases, usage
@@ -35,8 +37,6 @@ from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
 from study.report.figures.timeline import QUANTITIES, Launch
 from study.training import checkpoints
-from study.training.ensemble import results
-from study.training.ensemble.halving import Halving
 
 EPOCHS = 3
 START = run_files.EPOCHS_NS
@@ -572,7 +572,7 @@ class PhasesOfARank(FileOfARank):
         return True
 
 
-@reader("results-00000.json", "json", "study.training.ensemble.results:assemble")
+@reader("results-00000.json", "json", "study.ensembles.results:assemble")
 class MemberResults(FileOfARank):
     file = "results-00000.json"
 
@@ -645,7 +645,7 @@ class UsageOfARank(FileOfARank):
         return len(rows_of(path))
 
 
-@reader("decision-000001.json", "json", "study.training.ensemble.halving:_content")
+@reader("decision-000001.json", "json", "study.ensembles.halving:_content")
 class HalvingDecision(Reader):
     def prepare(self, folder):
         self.halving = Halving(folder, folder, [1], members=3, own=0)

@@ -1,4 +1,4 @@
-"""The one fake of `study.training.communicator.Communicator`: one rank whose companions are played from a script.
+"""The one fake of `study.communication.collectives.Communicator`: one rank whose companions are played from a script.
 
 Nothing is sent anywhere. It refuses what Horovod refuses: process sets that were not made, a matrix that is not float32
 in C order, anything after it was closed.

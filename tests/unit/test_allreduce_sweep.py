@@ -4,9 +4,9 @@ import pytest
 from examples import define, expand
 from fake_communicator import FakeCommunicator
 
+from study.communication.allreduce_sweep import FEWEST, MOST, SIZES, sweep
 from study.core.errors import StudyError
 from study.records import record
-from study.training.allreduce_sweep import FEWEST, MOST, SIZES, sweep
 
 
 def test_each_size_is_repeated_long_enough():

@@ -47,7 +47,7 @@ ALLOWED = {
         "_communication": "by the wall time of the timeline's begin; not drawn where a clock was set",
     },
     "data/input_measures.py": {"noted": IN_GRAPHS},
-    "training/step_measures.py": {"_end": IN_GRAPHS},
+    "backends/tensorflow/step_measures.py": {"_end": IN_GRAPHS},
     "../show_status.py": {"_state": "for how long a run's files did not change, shown to a user; decides nothing"},
 }
 

@@ -78,7 +78,7 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
             "sample_power.py",
             "horovodrun.py",
             "study/training/rank.py",
-            "study/training/communicator.py",
+            "study/communication/collectives.py",
             "study/training/staging.py",
             "study/data/loaders.py",
             "study/data/samples.py",

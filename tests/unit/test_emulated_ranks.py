@@ -14,14 +14,15 @@ from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 import study.report.tables.kinds as kinds
+from study.backends.tensorflow import devices
 from study.core.errors import StudyError
 from study.data.randomness import EpochOrder, OrdersByRank
-from study.experiment import identity
+from study.experiment import identity, learning_rate
 from study.experiment.parameters import PARAMETERS, is_observed, observing
 from study.instruments import phases
-from study.training import checkpoints, learning_rate, rank
+from study.training import checkpoints, rank
 
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 def test_derived_values_are_those_of_real_ranks():

@@ -15,24 +15,25 @@ import pytest
 import yaml
 from fake_communicator import ThreadedCommunicator
 
+from study.backends.tensorflow.horovod import Horovod
+from study.communication import mpi
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.randomness import EpochOrder
 from study.data.samples import Arrays
+from study.ensembles import consumption, ring
+from study.ensembles.buffer import Lost
+from study.ensembles.content import Form
+from study.ensembles.order import Block, Order
+from study.ensembles.sharing import WAYS, Place
+from study.ensembles.simulated import Accelerator
+from study.ensembles.stream import Stream
+from study.ensembles.subset import Alone
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
 from study.instruments import cpu_time
-from study.training import mpi, rank
-from study.training.communicator import Horovod
-from study.training.ensemble import consumption, ring
-from study.training.ensemble.buffer import Lost
-from study.training.ensemble.content import Form
-from study.training.ensemble.order import Block, Order
-from study.training.ensemble.sharing import WAYS, Place
-from study.training.ensemble.simulated import Accelerator
-from study.training.ensemble.stream import Stream
-from study.training.ensemble.subset import Alone
+from study.training import rank
 
 SAMPLES, EPOCHS, BATCH = 50, 2, 7
 WAIT_S = 100  # only keeps what is broken from hanging

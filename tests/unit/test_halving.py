@@ -7,10 +7,10 @@ import pytest
 from test_ensembles import each_in_a_thread, planned, streams, taken
 
 from study.core.errors import StudyError
+from study.ensembles.halving import Halving, ranked
 from study.experiment.ensemble import halving_epochs
 from study.instruments import heartbeats
 from study.records.tidy import read_runs
-from study.training.ensemble.halving import Halving, ranked
 
 FOUR = {"ensemble": 4, "epochs": 5}
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from examples import expand
 
+from study.communication import placement
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import inputs
@@ -17,7 +18,6 @@ from study.launch import run_directory
 from study.machines import host_file, hosts, laboratory, launchers
 from study.machines.machine import load as machine
 from study.records import record
-from study.training import placement
 
 PAIR = {"a": 2, "b": 3}
 LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24", {"a": "10.0.0.1", "b": "10.0.0.2"})

@@ -20,6 +20,7 @@ from examples import define
 from fake_communicator import FakeCommunicator
 
 from study import models
+from study.backends.tensorflow import devices, strategy_input
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data.images import codec, conversion, formats, source, synthetic, timing
@@ -35,9 +36,9 @@ from study.instruments import phases
 from study.machines import machine
 from study.models import images as image_models
 from study.models.synthetic import generate
-from study.training import endless, fit, rank
+from study.training import fit, rank
 
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 import tensorflow as tf
 
 DRAWN = np.random.default_rng(7)
@@ -359,7 +360,7 @@ def test_a_strategy_s_worker_gets_the_images_of_the_rank_with_its_number(convert
     (planned,) = expanded(gpus=2, batch_size=2, sharding="by_rank", strategy="multi_worker_mirrored")
     run, images = define(planned), images_of(converted, "lmdb", side=6, threads=2).changing(5, True)
     assert run.benchmark["shuffle"]
-    got = iter(endless.batches(images, 3, run, 1))
+    got = iter(strategy_input.batches(images, 3, run, 1))
     order = EpochOrder(run.derived.seed + 1)
     for epoch in range(3):
         order.set(epoch)

@@ -13,8 +13,10 @@ import tf_keras as keras
 from examples import define, expand
 from test_images import expanded
 
+from study.backends.tensorflow import custom_loop, layer_settings
 from study.core.errors import StudyError
-from study.training import custom_loop, layer_settings, learning_rate
+from study.experiment import learning_rate
+from study.training import schedule
 
 STEPS = 2  # of an epoch: 8 samples in batches of 4
 X = np.random.default_rng(1).standard_normal((8, 3)).astype(np.float32)
@@ -96,7 +98,7 @@ def test_a_collapse_doubles_the_penalties_in_its_steps_and_not_in_validation(loo
     told = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: rows.append((logs["loss"], logs["val_loss"]))
     )
-    callbacks = [*learning_rate.collapsed_penalty(run, STEPS, resumed), told]
+    callbacks = [*schedule.collapsed_penalty(run, STEPS, resumed), told]
     if loop == "custom":
         custom_loop.prepare(model)
         custom_loop.fit(model, data, data, resumed, 4, callbacks)
@@ -111,4 +113,4 @@ def test_the_collapse_begins_with_its_last_epochs():
     assert learning_rate.first_collapsed_epoch(collapsing(8, 3)) == 5
     (run,) = expand(scaling="weak", epochs=8, gpus=1)
     assert learning_rate.first_collapsed_epoch(define(run)) is None
-    assert learning_rate.collapsed_penalty(define(run), STEPS, 0) == []
+    assert schedule.collapsed_penalty(define(run), STEPS, 0) == []

@@ -18,9 +18,9 @@ from study.data.loaders import load_with_lines, read_sidecar
 from study.data.samples import Arrays, part
 from study.data.tabular import Form
 from study.data.text_lines import LineSamples, TextLines
+from study.ensembles.order import Order
 from study.models import p1b1
 from study.models.base import Data, Table
-from study.training.ensemble.order import Order
 
 SHAPE = {"train_samples": 30, "test_samples": 10, "features": 60}
 ROWS = [4, 0, 4, 17]

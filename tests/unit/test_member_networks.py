@@ -11,13 +11,13 @@ from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, each_in_a_thread, exp
 
 from study.core import code_version
 from study.core.errors import StudyError
+from study.ensembles import members
+from study.ensembles.subset import subset
 from study.experiment import inputs
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import as_text, members_of, ranks_of
 from study.experiment.expansion import expand
 from study.machines import machine
-from study.training.ensemble import members
-from study.training.ensemble.subset import subset
 
 UNLIKE = [{"ranks": 2}, {"benchmark": "lenet_classic", "learning_rate": 0.5}]
 DATASET = {"source": "synthetic_images", "train_samples": 80, "test_samples": 20, "image_size": 28, "channels": 3,

@@ -10,11 +10,11 @@ from fake_communicator import ThreadedCommunicator
 from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, SOURCE_BYTES, each_in_a_thread, expected, planned, taken
 
 from study.core.errors import StudyError
+from study.ensembles import members, results
+from study.ensembles.subset import Alone, Subset, subset
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import is_ensemble, members_of
 from study.records.record import _ranks_agree
-from study.training.ensemble import members, results
-from study.training.ensemble.subset import Alone, Subset, subset
 
 MEMBERS, RANKS = 2, 3  # ranks of each member
 SEED = 3

@@ -9,8 +9,8 @@ from study.core.paths import ROOT
 
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
-ORDER = ("core", "instruments", "data", "models", "machines", "experiment", "training", "launch", "records",
-         "prediction", "report", "plan")  # fmt: skip
+ORDER = ("core", "instruments", "data", "models", "machines", "experiment", "communication", "backends", "training",
+         "ensembles", "launch", "records", "prediction", "report", "plan")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
 

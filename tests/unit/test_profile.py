@@ -15,7 +15,7 @@ FILES = {
     "training": "/venv/lib/site-packages/tf_keras/src/engine/training.py",
     "optimizer": "/venv/lib/site-packages/horovod/_keras/__init__.py",
     "generated": "<string>",
-    "communication": "/repository/scripts/study/training/communicator.py",
+    "communication": "/repository/scripts/study/communication/collectives.py",
 }
 CODE = {
     "c_parser_wrapper": "def read():\n  sleep(0.02)\n  concatenated()",
@@ -94,7 +94,9 @@ def test_the_top_is_by_own_time_and_tells_files_without_their_folders(profiled):
     assert profiled["top"][0]["function"].endswith(" sleep")
     shown = [entry["function"] for entry in profiled["top"]]
     assert any(re.fullmatch(r"tf_keras/src/engine/training\.py:1 fit", function) for function in shown)
-    assert any(re.fullmatch(r"study/training/communicator\.py:1 broadcast_variables", function) for function in shown)
+    assert any(
+        re.fullmatch(r"study/communication/collectives\.py:1 broadcast_variables", function) for function in shown
+    )
 
 
 def test_each_own_function_of_a_column_is_defined_once_in_the_library():
@@ -104,9 +106,10 @@ def test_each_own_function_of_a_column_is_defined_once_in_the_library():
     """
     own = [each.name for functions in profiler.COLUMNS.values() for each in functions if each.file == profiler.OWN]
     assert own
-    training = ROOT / "scripts" / "study" / "training"
-    sources = {path.stem: path.read_text() for path in training.rglob("*.py")}
+    library = ROOT / "scripts" / "study"
+    rooms = ("communication", "backends", "training", "ensembles")
+    sources = {path.stem: path.read_text() for room in rooms for path in (library / room).rglob("*.py")}
     for name in own:
         found = [module for module, source in sources.items() for _ in re.findall(rf"^ +def {name}\(", source, re.M)]
-        communicators = ["communicator", "communicator", "mirrored", "parameter_server", "subset", "subset"]
+        communicators = ["collectives", "horovod", "mirrored", "parameter_server", "subset", "subset"]
         assert sorted(found) == communicators if "broadcast" in name else len(found) == 1, name

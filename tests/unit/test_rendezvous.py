@@ -6,13 +6,13 @@ import threading
 import pytest
 from examples import define, expand
 
+from study.communication import rendezvous
+from study.communication.roles import PLACES, Place, of_run, variables_by_rank
 from study.core.errors import StudyError
 from study.instruments import heartbeats
 from study.machines import launchers
 from study.machines.machine import load as machine
 from study.machines.process_roles import by_rank, roles
-from study.training import rendezvous
-from study.training.roles import PLACES, Place, of_run, variables_by_rank
 
 SERVED = {"strategy": "parameter_server", "servers": 1}
 

@@ -35,7 +35,7 @@ def test_horovod_has_what_we_replace():
 
 def test_a_rank_s_communication_needs_no_keras_3():
     """Horovod's module for Keras imports it, and Matplotlib with it: most of a second of each rank."""
-    source = (ROOT / "scripts" / "study" / "training" / "communicator.py").read_text(encoding="utf-8")
+    source = (ROOT / "scripts" / "study" / "backends" / "tensorflow" / "horovod.py").read_text(encoding="utf-8")
     imports = "\n".join(re.findall(r"^ +((?:from|import) [\w. ,]+)$", source, re.MULTILINE))
     assert "horovod._keras" in imports
     found = imported(f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{imports}")

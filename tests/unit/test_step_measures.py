@@ -14,14 +14,15 @@ import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
+from study.backends.tensorflow import devices
+from study.backends.tensorflow.horovod import nccl_version
+from study.backends.tensorflow.step_measures import SUMS, StepMeasures, squared_norm
 from study.core.errors import StudyError
 from study.instruments import phases
 from study.records import record
 from study.training import fit, rank
-from study.training.communicator import nccl_version
-from study.training.step_measures import SUMS, StepMeasures, squared_norm
 
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 @pytest.fixture

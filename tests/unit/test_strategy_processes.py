@@ -11,6 +11,9 @@ import psutil
 import pytest
 from examples import expand
 
+from study.backends.tensorflow import shards
+from study.communication.channel import Channel
+from study.communication.roles import CHIEF_ENDED, Place
 from study.core.errors import StudyError
 from study.data.images.source import Reader
 from study.experiment.parameters import strategy
@@ -20,9 +23,6 @@ from study.launch.spots import Spot
 from study.machines import held_ports, remote
 from study.machines.process_roles import Role, roles
 from study.report.tables import checkpoint_cost
-from study.training import shards
-from study.training.channel import Channel
-from study.training.roles import CHIEF_ENDED, Place
 
 OWN = """import json, os, signal, sys, time
 number = json.loads(os.environ["STUDY_PROCESS"])[0]

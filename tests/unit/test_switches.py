@@ -18,20 +18,21 @@ from examples import STUDY, define, expand
 from fake_communicator import FakeCommunicator
 
 from study import models, plan
+from study.backends.tensorflow import build, devices, precision
+from study.backends.tensorflow.step_measures import StepMeasures
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data import randomness
-from study.experiment import autotuning, schemas
+from study.experiment import autotuning, learning_rate, schemas
 from study.experiment.study import Study
 from study.launch import variables
 from study.machines import launchers, machine
 from study.records import record
-from study.training import binding, learning_rate, precision, rank
-from study.training.step_measures import StepMeasures
+from study.training import binding, schedule
 
 WEAK = {"scaling": "weak", "epochs": 8}  # five steps an epoch
 STEPS = 5
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 @pytest.mark.parametrize(
@@ -229,8 +230,8 @@ class Stub:
 def steps_of(run, epochs_before=0):
     """(learning rate, momentum) of each step from a run's begin, or from where it resumes."""
     model = Stub(learning_rate.scaled(run, 4))
-    learning_rate.make_momentum_variable(model.optimizer, run)
-    callbacks = learning_rate.schedule(run, 4, STEPS, epochs_before)
+    build.make_momentum_variable(model.optimizer, run)
+    callbacks = schedule.schedule(run, 4, STEPS, epochs_before)
     found = []
     for callback in callbacks:
         callback.set_model(model)
@@ -270,9 +271,9 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
 
     run = momentum_run(warmup_epochs=2, warmup="momentum_corrected")
     optimizer, weight = keras.optimizers.SGD(1.0, momentum=0.9), tf.Variable([1.0])
-    learning_rate.make_momentum_variable(optimizer, run)
+    build.make_momentum_variable(optimizer, run)
     optimizer.build([weight])
-    (callback,) = learning_rate.schedule(run, 4, STEPS)
+    (callback,) = schedule.schedule(run, 4, STEPS)
     callback.set_model(types.SimpleNamespace(optimizer=optimizer))
     expected, velocity = 1.0, 0.0
     step = tf.function(lambda: optimizer.apply_gradients([(tf.constant([0.5]), weight)]))
@@ -430,7 +431,7 @@ def test_mixed_precision_keeps_weights_and_output_in_float32(name):
     import tf_keras as keras
 
     run = define(expand(precision=name)[0])
-    model = rank.compile_model(
+    model = build.compile_model(
         models.get("nt3", configuration.load_named("benchmarks", "nt3")), run, FakeCommunicator(size=2), (60, 1)
     )
     assert keras.mixed_precision.global_policy().name == "float32", "later models are not touched"

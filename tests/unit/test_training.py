@@ -17,14 +17,16 @@ from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 from study import models
+from study.backends.tensorflow import build, devices
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import loaders
+from study.experiment import learning_rate
 from study.instruments import phases
-from study.training import divergence, learning_rate, rank
+from study.training import divergence, rank, schedule
 
 SPEC = configuration.load_named("benchmarks", "nt3")
-rank.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
 @pytest.fixture
@@ -139,7 +141,7 @@ def test_a_plateau_is_what_keras_takes_for_one(patience):
     (planned,) = expand(gpus=8, scaling="weak", epochs=20, plateau_epochs=patience)
     drawn = np.random.default_rng(patience)
     losses = [*(0.7 + drawn.normal(0, 0.001, 30)), *np.linspace(0.7, 0.6, 30), *[0.6] * 30, math.nan]
-    (ours,) = learning_rate.on_plateau(define(planned), 8, FakeCommunicator())
+    (ours,) = schedule.on_plateau(define(planned), 8, FakeCommunicator())
     theirs = keras.callbacks.ReduceLROnPlateau(factor=0.1, patience=patience, min_delta=1e-4)
     rates = rates_of(ours, losses)
     assert rates == pytest.approx(rates_of(theirs, losses), rel=1e-5)
@@ -150,7 +152,7 @@ def test_all_ranks_take_rank_0_s_plateau():
     (planned,) = expand(gpus=2, scaling="weak", plateau_epochs=2)
     ranks = FakeCommunicator(size=2, rank=1)
     ranks.gathered = [[0.5, loss] for loss in (0.5, 0.4, 0.3, 0.2)]
-    (callback,) = learning_rate.on_plateau(define(planned), 2, ranks)
+    (callback,) = schedule.on_plateau(define(planned), 2, ranks)
     assert rates_of(callback, [0.5, 0.4, 0.3, 0.2]) == pytest.approx([0.002, 0.002, 0.002, 0.0002])
 
 
@@ -183,7 +185,7 @@ def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
 
     def weights(repeat, number):
         run = define(expand(repeats=2)[repeat - 1])
-        model = rank.compile_model(benchmark, run, FakeCommunicator(size=2, rank=number), (60, 1))
+        model = build.compile_model(benchmark, run, FakeCommunicator(size=2, rank=number), (60, 1))
         return rank._checksum(model)
 
     assert weights(1, 0) == weights(1, 0)
@@ -210,7 +212,7 @@ def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):
     """All ranks by default; else the learning rate is scaled by the set's size, and only its members are asked."""
     run, communicator = define(expand(gpus=4)[0]), FakeCommunicator(size=4, rank=1)
     communicator.create_process_sets([(1, 3)])
-    model = rank.compile_model(models.get("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
+    model = build.compile_model(models.get("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
     assert communicator.optimizers[0][1] == (1, 3)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.002)
     assert rank.agreed_checksum(model, communicator, (1, 3)) == rank._checksum(model)
@@ -221,7 +223,7 @@ def test_a_step_of_lars_by_hand():
     import tensorflow as tf
 
     run = define(expand(gpus=1, learning_rate_by_layer="lars")[0])
-    model = rank.compile_model(models.get("nt3", SPEC), run, FakeCommunicator(), (60, 1))
+    model = build.compile_model(models.get("nt3", SPEC), run, FakeCommunicator(), (60, 1))
     assert type(model.optimizer).__name__ == "LARS"
     weights, bias = tf.Variable([[3.0, 4.0]]), tf.Variable([1.0])
     optimizer = type(model.optimizer)(learning_rate=2.0, momentum=0.5)

@@ -15,9 +15,9 @@ from study.core import fields
 from study.core.checked import named_schema
 from study.core.files import write_json
 from study.data.samples import Arrays
+from study.ensembles import votes
 from study.experiment.definition import Derived, RunDefinition
 from study.report.tables import TABLES
-from study.training.ensemble import votes
 
 CLASSES = 3
 LABELS = [0, 1, 2, 1, 0]

@@ -23,17 +23,19 @@ ENDS = {
         machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
         machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
-        training.rendezvous:_awaited training.rendezvous:_gathered training.rendezvous:_wait
+        communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
-        instruments.power.sampling:OfProcess.__exit__ training.channel:Channel.__init__ training.channel:Channel.ask
-        training.channel:Channel.asked training.channel:Channel.gather training.channel:_connected
-        training.checkpoints:Writer.close training.ensemble.buffer:Queue.get training.ensemble.buffer:Queue.put
-        training.ensemble.consumption:_await training.ensemble.halving:Halving._await_decision
-        training.ensemble.ring:_waiting training.ensemble.sharing.base:ByMessages.agree
-        training.ensemble.simulated:Accelerator.compute training.ensemble.simulated:Accelerator.finish
-        training.ensemble.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin training.twin:_without_strategy
+        instruments.power.sampling:OfProcess.__exit__ communication.channel:Channel.__init__
+        communication.channel:Channel.ask
+        communication.channel:Channel.asked communication.channel:Channel.gather communication.channel:_connected
+        training.checkpoints:Writer.close ensembles.buffer:Queue.get ensembles.buffer:Queue.put
+        ensembles.consumption:_await ensembles.halving:Halving._await_decision
+        ensembles.ring:_waiting ensembles.sharing.base:ByMessages.agree
+        ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
+        ensembles.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin
+        backends.tensorflow.local_replica:_without_strategy
     """,
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """

@@ -9,16 +9,16 @@ import sys
 import numpy as np
 
 from study import models
+from study.backends.tensorflow import build, devices
+from study.backends.tensorflow.horovod import Horovod  # before TensorFlow: it chooses Keras 2
 from study.experiment.definition import RunDefinition
-from study.training import rank
-from study.training.communicator import Horovod  # before TensorFlow: it chooses Keras 2
 
 STEPS, BATCH = 5, 16
 
 
 def main():
     run, averaging = RunDefinition.read(sys.argv[1]), sys.argv[2] == "averaging"
-    rank.limit_threads(1)
+    devices.limit_threads(1)
     ranks = Horovod()
     spec = run.benchmark
     spec["model"]["dropout"] = 0.0
@@ -26,12 +26,12 @@ def main():
     benchmark = models.get(spec["name"], spec)
     if not averaging:
         ranks.distributed_optimizer = lambda optimizer, *_, **__: optimizer
-    model = rank.compile_model(benchmark, run, ranks, shape=(60, 1))
+    model = build.compile_model(benchmark, run, ranks, shape=(60, 1))
     ranks.broadcast_variables([*model.variables, *model.optimizer.variables])
 
     alone = Horovod.__new__(Horovod)
     alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer, *_, **__: optimizer
-    whole = rank.compile_model(benchmark, run, alone, shape=(60, 1))
+    whole = build.compile_model(benchmark, run, alone, shape=(60, 1))
     whole.set_weights(model.get_weights())
     start = model.get_weights()
 

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import psutil
 
-from study.training import rank
-from study.training.communicator import Horovod
+from study.backends.tensorflow import devices
+from study.backends.tensorflow.horovod import Horovod
 
 
 def main():
-    rank.limit_threads(1)
+    devices.limit_threads(1)
     ranks = Horovod()
     ranks.gather(np.ones(3).tolist())  # all connections are there
     process = psutil.Process()

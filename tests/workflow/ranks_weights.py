@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from study.backends.tensorflow import build
+from study.backends.tensorflow.horovod import Horovod
 from study.data.randomness import seed_dropout
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
 from study.training import rank
-from study.training.communicator import Horovod
 
 SLEEP_S = 0.05  # in each layer with dropout
 
@@ -21,10 +22,10 @@ given = parser.parse_args()
 write_results = rank._write_results
 
 
-def write_weights_too(run, folder, communicator, gpu, found, bound):
+def write_weights_too(folder, communicator, gpu, found, *further):
     if communicator.rank == 0:
         np.savez(given.folder / "weights.npz", *found.model.get_weights())
-    write_results(run, folder, communicator, gpu, found, bound)
+    write_results(folder, communicator, gpu, found, *further)
 
 
 def seed_slow_dropout(model, seed):
@@ -39,6 +40,6 @@ def seed_slow_dropout(model, seed):
             )
 
 
-rank._write_results, rank.seed_dropout = write_weights_too, seed_slow_dropout
+rank._write_results, build.seed_dropout = write_weights_too, seed_slow_dropout
 (given.folder / "ranks").mkdir(exist_ok=True)
 rank.run_rank(RunDefinition.read(given.folder / "run.yaml"), given.folder, now(), Horovod)

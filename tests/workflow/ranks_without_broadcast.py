@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
+from study.backends.tensorflow.horovod import Horovod
 from study.core.errors import exit_with_message
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
-from study.training.communicator import Horovod
 from study.training.rank import run_rank
 
 

@@ -45,7 +45,7 @@ figures: [pittman2018_figure2, pittman2018_figure3]
 """
 # The first rank of ensembles of two that share is killed when it takes a block of its second epoch.
 KILLED = """import os, signal, sys
-from study.training.ensemble.stream import Stream
+from study.ensembles.stream import Stream
 if "loader~tfrecord+ensemble~2+input_sharing" in sys.argv[1] and os.environ["HOROVOD_RANK"] == "0":
     taken = Stream._taken
     def _taken(self):

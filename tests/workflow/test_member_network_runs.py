@@ -34,7 +34,7 @@ tables: [ensemble_accuracy]
 """
 # The first rank of each member also leaves what its model gives for all test samples at once.
 TOLD = """import numpy, os
-from study.training.ensemble.members import MemberJob
+from study.ensembles.members import MemberJob
 evaluated = MemberJob.evaluate
 def evaluate(self, evaluate):
     found = evaluated(self, evaluate)

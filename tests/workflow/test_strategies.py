@@ -34,7 +34,8 @@ tables: [scaling, strategies]
 IN_RANKS = """
 import os, signal, sys, threading
 import numpy as np
-from study.training import parameter_server, rank, twin
+from study.backends.tensorflow import local_replica, parameter_server
+from study.training import rank
 definition = RunDefinition.read(sys.argv[1] + "/run.yaml")
 doomed = {5: "server 0", 6: "worker 1"}.get(definition["epochs"])
 start, write, begun = parameter_server._start_server, rank._write_results, []
@@ -46,10 +47,10 @@ def start_server(run, role, place):
     if str(role) == doomed:
         parameter_server.Traffic.begin = begin
     return start(run, role, place)
-def write_results(run, folder, communicator, gpu, found, bound):
+def write_results(folder, communicator, gpu, found, *further):
     if communicator.rank == 0:
-        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *twin.weights(found.model))
-    write(run, folder, communicator, gpu, found, bound)
+        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *local_replica.weights(found.model))
+    write(folder, communicator, gpu, found, *further)
 def run_name(run):
     return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs", "loader"))
 parameter_server._start_server, rank._write_results = start_server, write_results

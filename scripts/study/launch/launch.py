@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from study.communication import placement, roles
 from study.core import checked, code_version, environment, isolation, provenance
 from study.core.boot import boot_id
 from study.core.errors import StudyError
@@ -19,14 +20,14 @@ from study.core.files import copy, meant_for, sha256, write_json, write_sealed
 from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
+from study.ensembles import results, votes
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
-from study.training import checkpoints, placement, roles
-from study.training.ensemble import results, votes
+from study.training import checkpoints
 
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks

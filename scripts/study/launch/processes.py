@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 from typing import IO, Any, cast
 
+from study.communication.roles import CHIEF_ENDED, Place
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.launch.spots import HERE, Process, Spot, held
 from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
-from study.training.roles import CHIEF_ENDED, Place
 
 FILE = "processes.json"  # in the run's directory
 GRACE_S = 5.0

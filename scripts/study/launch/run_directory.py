@@ -14,13 +14,13 @@ from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
 from study.core.paths import ENDED, TIMED_OUT, is_same
+from study.ensembles import results
 from study.experiment import autotuning
 from study.instruments import calibration, phases, usage
 from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
 from study.training import checkpoints
-from study.training.ensemble import results
 
 LOG = "train.log"
 LOCK_S = 10  # longest wait for the end of an earlier launch

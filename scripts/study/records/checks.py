@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from study.core import fields
+from study.ensembles import results
 from study.records.power import METERED, WHOLE_RUN
-from study.training.ensemble import results
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
 KIND = "check"  # of the failure of a run with a failed check

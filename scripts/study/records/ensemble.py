@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from study.ensembles import results
 from study.instruments import phases
-from study.training.ensemble import results
 
 MEMBER_FAILED = "member_failed"  # kind of failure of a run that lost a member, in what compares runs
 
@@ -65,7 +65,7 @@ def section(
         "compute_samples_per_s": reduced("compute_samples_per_s", statistics.mean),
         "data_memory_mb": reduced("memory_bytes", sum) / 1e6,
         "other_cores_cpu_share": elsewhere / on_limited if on_limited else None,
-        **metrics.get("combined", {}),  # see `study.training.ensemble.votes`
+        **metrics.get("combined", {}),  # see `study.ensembles.votes`
         "members": [_member(each, spans[each[0]["rank"]]) for each in of_members],
         "lost": lost,
     }

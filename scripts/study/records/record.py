@@ -13,11 +13,13 @@ from typing import Any
 import fastjsonschema
 import pandas as pd
 
+from study.communication import placement, roles
 from study.core import checked, fields
 from study.core.cores import worth
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
+from study.ensembles import results
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import networks_of
@@ -26,8 +28,6 @@ from study.instruments.power import summary
 from study.machines import launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
-from study.training import placement, roles
-from study.training.ensemble import results
 
 SCHEMA_VERSION = 7
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv

@@ -14,11 +14,11 @@ import pandas as pd
 from study.core import checked, fields
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.files import number_or_none
+from study.ensembles import results
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import phases
 from study.instruments.power import summary
-from study.training.ensemble import results
 
 WAS_SET = "a clock was set"
 CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core import fields
+from study.ensembles import results
 from study.experiment.ensemble import members_of
 from study.models import operations
-from study.training.ensemble import results
 
 FLOAT32 = "float32"
 Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml

@@ -7,10 +7,10 @@ import os
 import socket
 from pathlib import Path
 
+from study.communication.collectives import Communicator
 from study.core import cores
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
-from study.training.communicator import Communicator
 
 NUMA_NODES = Path("/sys/devices/system/node")
 

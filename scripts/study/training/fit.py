@@ -8,6 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from study.backends.tensorflow import custom_loop, metric_names, model_state, own_models, strategy_input
+from study.backends.tensorflow.emulated_ranks import EmulatedRanks
+from study.backends.tensorflow.local_replica import LocalReplica
+from study.backends.tensorflow.step_measures import StepMeasures
+from study.communication.collectives import Communicator
+from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.data.input_measures import InputMeasures
 from study.data.randomness import EpochOrder, OrdersByRank
@@ -16,13 +22,8 @@ from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.machines.process_roles import HOROVOD, PARAMETER_SERVER
 from study.models.base import Data
-from study.training import checkpoints, custom_loop, endless, learning_rate, metric_names, model_state, own_models
-from study.training.communicator import Communicator
+from study.training import checkpoints, schedule
 from study.training.divergence import Divergence
-from study.training.emulated_ranks import EmulatedRanks
-from study.training.roles import strategy_of
-from study.training.step_measures import StepMeasures
-from study.training.twin import Twin
 
 
 def state(model: Any) -> list[Any]:
@@ -64,7 +65,7 @@ def fit(
     communicator: Communicator,
     phases: PhaseLog,
     resumed: tuple[int, list[dict[str, Any]]],
-    twin: Twin | None = None,
+    twin: LocalReplica | None = None,
     goes_on: Callable[[int, float], bool] = lambda epoch, loss: True,
 ) -> tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]:
     """Train; returns what this rank has seen of it.
@@ -99,10 +100,10 @@ def fit(
         return measures.end_epoch(steps) | (of_input.end_epoch(steps) if of_input else {})
 
     times = _epoch_times(rows, communicator, order, writer, phases, measured, divergence, goes_on, validate)
-    plateau = learning_rate.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
+    plateau = schedule.on_plateau(run, ranks, communicator, [row["val_loss"] for row in rows])
     scheduled = [
-        *learning_rate.schedule(run, ranks, steps, epochs),
-        *learning_rate.collapsed_penalty(run, steps, epochs),
+        *schedule.schedule(run, ranks, steps, epochs),
+        *schedule.collapsed_penalty(run, steps, epochs),
     ]
     callbacks = [*scheduled, *_delay(run), times, *plateau]
     train = functools.partial(custom_loop.fit, model) if is_custom(run) else functools.partial(model.fit, verbose=0)
@@ -177,13 +178,13 @@ def _inputs(
 
 
 def _inputs_of_strategy(model: Any, data: Data, run: RunDefinition, communicator: Communicator) -> dict[str, Any]:
-    """The input of Keras's ``fit`` under one of TensorFlow's strategies; validation is `Twin`'s."""
+    """The input of Keras's ``fit`` under one of TensorFlow's strategies; validation is `LocalReplica`'s."""
     number = samples_of_rank(data, run)
     steps = -(-number // run.derived.batch_size_per_rank)
     if strategy_of(run) == PARAMETER_SERVER:
-        endless.seed_dropout_by_worker(model, run)
-        return {"x": endless.creator(data.train, number, run), "steps_per_epoch": steps * run.ranks}
-    own = endless.batches(data.train, number, run, communicator.rank)
+        strategy_input.seed_dropout_by_worker(model, run)
+        return {"x": strategy_input.creator(data.train, number, run), "steps_per_epoch": steps * run.ranks}
+    own = strategy_input.batches(data.train, number, run, communicator.rank)
     return {
         "x": communicator.strategy.distribute_datasets_from_function(lambda _: own),
         "steps_per_epoch": steps,

@@ -1,17 +1,17 @@
-"""What one rank trains: by itself or with all ranks of its run, or as a member of an ensemble."""
+"""What one rank trains, by itself or with all ranks of its run; a package above may give it something else to train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from study.communication.collectives import Communicator
 from study.experiment.definition import RunDefinition
-from study.models.base import Benchmark
+from study.models.base import Benchmark, Data
 from study.training import checkpoints
-from study.training.communicator import Communicator
 
 Fitted = tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]  # as `study.training.fit.fit` gives
 
@@ -27,6 +27,13 @@ class Job:
 
     def __init__(self, run: RunDefinition, benchmark: Benchmark, communicator: Communicator) -> None:
         self.run, self.benchmark, self.communicator = run, benchmark, communicator
+
+    @classmethod
+    def enter(
+        cls, run: RunDefinition, folder: str | Path, communicator: Communicator, benchmark: Benchmark, data: Data
+    ) -> Job:
+        """The job of this rank; all ranks must call. folder: the run's directory. data: its samples, may be changed."""
+        return cls(run, benchmark, communicator)
 
     def checkpoints(self, folder: str | Path) -> Path:
         """The folder of its checkpoints. folder: the run's directory."""
@@ -48,7 +55,29 @@ class Job:
         """Loss and metrics on the test set. evaluate: gives them."""
         return evaluate()
 
-    @property
-    def told(self) -> dict[str, Any] | None:
-        """What the record of a run tells of this rank as a member of an ensemble; None if it is none."""
-        return None
+    def results(
+        self, history: pd.DataFrame, test_metrics: Mapping[str, float], initial_checksum: int
+    ) -> dict[str, Any]:
+        """What the rank adds to its entry of ``metrics.json``.
+
+        history: of `train`. test_metrics: of `evaluate`. initial_checksum: of its weights before training.
+        """
+        return {}
+
+    def writing_rank(self, everyone: Sequence[Mapping[str, Any]]) -> int:
+        """The rank that writes the run's files. everyone: the ranks' entries of ``metrics.json``."""
+        return 0
+
+    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFrame) -> None:
+        """Leave the rank's results to the launching process, where other ranks may be lost.
+
+        ranks: the folder of the ranks' files. content: of ``metrics.json``.
+        """
+        raise TypeError(f"{type(self).__name__} needs all its ranks")
+
+    def resumed_after(self, epochs: int) -> int:
+        """Epochs that an earlier attempt at the run had trained. epochs: of this rank."""
+        return epochs
+
+
+Enter = Callable[[RunDefinition, str | Path, Communicator, Benchmark, Data], Job]  # as `Job.enter`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,44 +14,28 @@ import numpy as np
 import pandas as pd
 
 from study import models
+from study.backends.tensorflow import build, devices, shards
+from study.backends.tensorflow.local_replica import LocalReplica
+from study.backends.tensorflow.parameter_server import Chief
+from study.communication import allreduce_sweep
+from study.communication.collectives import Communicator, Members
+from study.communication.roles import strategy_of
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.files import number_or_none, write_json, written_aside
 from study.data.images.source import Images
 from study.data.loaders import check_columns, import_for
-from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches, part
+from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
-from study.experiment.ensemble import is_ensemble
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import sampling
-from study.instruments.power.gpus import visible
 from study.machines.process_roles import PARAMETER_SERVER
-from study.training import (
-    allreduce_sweep,
-    binding,
-    checkpoints,
-    data_format,
-    divergence,
-    fit,
-    lars,
-    layer_settings,
-    learning_rate,
-    metric_names,
-    own_models,
-    precision,
-    shards,
-    staging,
-)
-from study.training.communicator import Communicator, Members
-from study.training.ensemble import members, results
-from study.training.job import Job
-from study.training.parameter_server import Chief
-from study.training.roles import strategy_of
-from study.training.twin import Twin
+from study.training import binding, checkpoints, divergence, fit, staging
+from study.training.job import Enter, Job
 
 # Of metrics.json, and the columns of history.csv that they are.
 SQUARES = {
@@ -69,21 +52,24 @@ def run_rank(
     make_communicator: Callable[..., Communicator],
     heartbeat: Heartbeat | None = None,
     sampled: sampling.OfProcess = sampling.NOT_SAMPLED,
+    enter: Enter = Job.enter,
+    may_lose_ranks: bool = False,
 ) -> int:
     """Train one rank of ``run`` and log into ``folder``, the run's directory.
 
-    started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns a
-    `study.training.communicator.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a
-    watchdog is running. sampled: this process's part in sampling its node's power. Rank 0 writes ``history.csv`` and
-    ``metrics.json``, in an ensemble the first rank whose member has trained all epochs. Each rank writes its own log of
-    phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
+    started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns the rank's
+    `study.communication.collectives.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if
+    a watchdog is running. sampled: this process's part in sampling its node's power. enter: makes the rank's `Job`.
+    may_lose_ranks: whether the run goes on when a rank is lost. One rank, as the job says, writes ``history.csv`` and
+    ``metrics.json``. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or ranks
+    are not as planned.
     """
-    limit_threads(run.compute_threads, run.operations_at_once)
+    devices.limit_threads(run.compute_threads, run.operations_at_once)
     communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
     rank = communicator.rank
     _check_cores(run)  # before binding, after which fewer are allowed
     bound = binding.bind(run, communicator)
-    gpu = pin_device(run, communicator.local_rank)
+    gpu = devices.pin_device(run, communicator.local_rank)
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
     phases.edge("startup", "begin", started)
     if heartbeat:
@@ -92,14 +78,14 @@ def run_rank(
     benchmark = models.get(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
-    if results.left_alone(run):
+    if may_lose_ranks:
         sampled.until_last(communicator)
     with contextlib.ExitStack() as staged:
         communicator.gather(None)  # no rank loads before every node's sampler runs
         phases.edge("startup", "end")
-        found = _train(run, folder, communicator, benchmark, phases, heartbeat, staged)
+        found = _train(run, folder, communicator, benchmark, phases, heartbeat, staged, enter)
         # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
-        _write_results(run, folder, communicator, gpu, found, bound)
+        _write_results(folder, communicator, gpu, found, bound, may_lose_ranks)
     communicator.close()
     return rank
 
@@ -108,10 +94,11 @@ def run_rank(
 class _Results:
     """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
 
-    member: of an ensemble, what `study.training.ensemble.results` tells of it. evidence: for `study.records.checks`.
-    unmatched: rows of the files that were left out, see `study.models.base.Data`.
+    job: what the rank trained. evidence: for `study.records.checks`. unmatched: rows of the files that were left out,
+    see `study.models.base.Data`.
     """
 
+    job: Job
     model: Any
     initial_checksum: int
     final_checksum: int
@@ -123,7 +110,6 @@ class _Results:
     reads: Reads
     swept: list | None
     checkpoints: dict[str, Any] | None
-    member: dict[str, Any] | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     unmatched: dict[str, int] = field(default_factory=dict)
 
@@ -136,6 +122,7 @@ def _train(
     phases: PhaseLog,
     heartbeat: Heartbeat | None,
     staged: contextlib.ExitStack,
+    enter: Enter,
 ) -> _Results:
     """From loading to evaluation; returns `_Results`. staged: ends when no rank reads the files any more."""
     if benchmark.kind == "tables":
@@ -160,11 +147,11 @@ def _train(
         if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
             data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)
         workload["samples_per_rank"] = fit.samples_of_rank(data, run)
-        job = _job(run, folder, communicator, benchmark, data)
+        job = enter(run, folder, communicator, benchmark, data)
         run, benchmark, communicator, kept = job.run, job.benchmark, job.communicator, job.checkpoints(folder)
-        twin = Twin(benchmark, run, data.train.shape) if communicator.strategy else None
+        twin = LocalReplica(benchmark, run, data.train.shape) if communicator.strategy else None
         with communicator.strategy.scope() if communicator.strategy else contextlib.nullcontext():
-            model = compile_model(benchmark, run, communicator, data.train.shape)
+            model = build.compile_model(benchmark, run, communicator, data.train.shape)
         resumed = fit.resume(model, run, kept, communicator) if run["checkpoint_epochs"] else (0, [])
     with phases("broadcast"):
         if twin:
@@ -203,6 +190,7 @@ def _train(
         )
     progress()
     return _Results(
+        job,
         model,
         initial,
         final,
@@ -214,23 +202,9 @@ def _train(
         reads,
         swept,
         cost,
-        job.told,
         evidence,
         data.unmatched,
     )
-
-
-def _job(
-    run: RunDefinition,
-    folder: str | Path,
-    communicator: Communicator,
-    benchmark: models.base.Benchmark,
-    data: models.base.Data,
-) -> Job:
-    """What this rank trains; in an ensemble ``data.train`` becomes the stream that its members share."""
-    if is_ensemble(run.parameters):
-        return members.enter(run, folder, communicator, benchmark, data)
-    return Job(run, benchmark, communicator)
 
 
 def _loaded(
@@ -269,81 +243,6 @@ def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: Re
 
 def _evaluated(model: Any, samples: SampleSource, run: RunDefinition) -> dict[str, float]:
     return model.evaluate(batches(samples, run.derived.batch_size_per_rank), verbose=0, return_dict=True)
-
-
-def limit_threads(compute: int, operations: int = 1) -> None:
-    """Limit TensorFlow's threads: for one operation, and operations at once. Call before using TensorFlow."""
-    os.environ["OMP_NUM_THREADS"] = str(compute)
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(compute)
-    tf.config.threading.set_inter_op_parallelism_threads(operations)
-
-
-def pin_device(run: RunDefinition, local_rank: int) -> str | None:
-    """One GPU per rank, by local rank, with memory allocated as needed; none if the machine's file has no GPUs.
-
-    Returns the GPU's UUID; None without a GPU, or if the UUID is unknown.
-    """
-    import tensorflow as tf
-
-    if run.machine["gpus_per_rank"] == 0:
-        tf.config.set_visible_devices([], "GPU")
-        return None
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but TensorFlow sees none here")
-    # A launcher such as jsrun may show each rank only its own GPU.
-    index = 0 if len(gpus) == 1 else local_rank
-    tf.config.set_visible_devices(gpus[index], "GPU")
-    tf.config.experimental.set_memory_growth(gpus[index], True)
-    uuids = visible()
-    # With MIG, CUDA shows one instance and no other GPU: then TensorFlow's GPUs are not those of the list.
-    return uuids[index] if uuids and len(uuids) == len(gpus) else None
-
-
-def compile_model(
-    benchmark: models.base.Benchmark,
-    run: RunDefinition,
-    communicator: Communicator,
-    shape: tuple[int, ...],
-    members: Members | None = None,
-) -> Any:
-    """Build and compile the model with the distributed optimizer; all its variables exist afterwards.
-
-    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast. shape: of one
-    sample's input. members: the process set whose gradients are averaged, all ranks by default; the learning rate is
-    scaled by its size.
-    """
-    import tf_keras as keras
-
-    keras.utils.set_random_seed(run.derived.seed + communicator.rank)
-    with own_models.fresh_names(), precision.policy(run):
-        model = own_models.built(benchmark, run, shape)
-        model = data_format.arranged(model, run)
-    layer_settings.set_batch_norm_momentum(model, run)
-    precision.keep_output_in_float32(model, run)
-    size = len(members) if members else communicator.size * run.emulated_ranks
-    optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
-    if run["learning_rate_by_layer"] == "lars":
-        optimizers["sgd"] = lars.optimizer_class()
-    further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
-    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
-    optimizer = communicator.distributed_optimizer(optimizer, members, **_gradient_options(run))
-    learning_rate.make_momentum_variable(optimizer, run)
-    optimizer = precision.with_loss_scale(optimizer, run)
-    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metric_names.made(benchmark))
-    own_models.keep_compiled(model, optimizer, run)
-    optimizer.build(model.trainable_variables)
-    seed_dropout(model, run.derived.seed + communicator.rank)
-    return model
-
-
-def _gradient_options(run: RunDefinition) -> dict[str, Any]:
-    """The options of the distributed optimizer that differ from their defaults."""
-    options = {"compression": ("gradient_compression", "none"), "backward_passes": ("backward_passes_per_step", 1)}
-    found = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
-    return {option: value for option, value in found.items() if value != options[option][1]}
 
 
 def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
@@ -403,10 +302,10 @@ def _traffic(results: _Results) -> dict[str, float | None]:
 
 
 def _steps_measured(results: _Results) -> dict[str, Any]:
-    """What `study.training.step_measures` measured on this rank, as far as it did, since the run began or resumed.
+    """What the steps showed on this rank, as far as they were measured, since the run began or resumed.
 
     ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
-    ``step_times``: see `study.training.step_measures.StepMeasures.step_times`.
+    ``step_times``: see `study.backends.tensorflow.step_measures.StepMeasures.step_times`.
     ``input_wait_per_step_s``: such a median, of samples that are read in training. ``input_crc32``: a value per epoch.
     """
     epochs = results.history[results.resumed_after :]
@@ -428,12 +327,12 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
 
 
 def _write_results(
-    run: RunDefinition,
     folder: str | Path,
     communicator: Communicator,
     gpu: str | None,
     found: _Results,
     bound: dict[str, list[int]] | None = None,
+    may_lose_ranks: bool = False,
 ) -> None:
     """Gather the results of all ranks; one writes them. Where ranks may be lost, each leaves its own.
 
@@ -452,14 +351,13 @@ def _write_results(
         "final_weights_crc32": found.final_checksum,
         **found.evidence,
         **({"cores": bound} if bound else {}),
-        **({"initial_weights_crc32": found.initial_checksum} if found.member else {}),
-        **({"member": results.of_rank(found.member, found.history, found.test_metrics)} if found.member else {}),
+        **found.job.results(found.history, found.test_metrics, found.initial_checksum),
     }
-    if results.left_alone(run):
-        results.leave(Path(folder) / "ranks", communicator.rank, _metrics(communicator, found, [mine]), found.history)
+    if may_lose_ranks:
+        found.job.leave(Path(folder) / "ranks", communicator.rank, _metrics(communicator, found, [mine]), found.history)
         return
     everyone, processes = communicator.collect(mine)
-    if communicator.rank != (results.first_to_the_end(everyone) if found.member else 0):
+    if communicator.rank != found.job.writing_rank(everyone):
         return
     with written_aside(Path(folder) / "history.csv") as aside:
         found.history.to_csv(aside, index=False)
@@ -474,7 +372,7 @@ def _metrics(communicator: Communicator, found: _Results, everyone: list[dict[st
     return {
         "workload": found.workload,
         "unmatched": found.unmatched,
-        "resumed_after_epoch": (found.member or {}).get("resumed_after", found.resumed_after) or None,
+        "resumed_after_epoch": found.job.resumed_after(found.resumed_after) or None,
         "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
         "parameters": found.model.count_params(),
         "trainable_parameters": sum(int(np.prod(each.shape)) for each in found.model.trainable_variables),

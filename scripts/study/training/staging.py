@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from study.communication.collectives import Communicator, Members
 from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.io_counters import ReadCounter, Reads
 from study.models.base import Table
-from study.training.communicator import Communicator, Members
 from study.training.node_copies import NodeCopies
 
 

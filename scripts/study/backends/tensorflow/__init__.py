@@ -1,0 +1,5 @@
+"""TensorFlow with Keras 2, averaged by Horovod or by one of TensorFlow's own strategies."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # Horovod 0.28 does not work with Keras 3

@@ -1,0 +1,64 @@
+"""A workload's Keras model, compiled with the distributed optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from study.backends.tensorflow import data_format, lars, layer_settings, metric_names, own_models, precision
+from study.communication.collectives import Communicator, Members
+from study.data.randomness import seed_dropout
+from study.experiment import learning_rate
+from study.experiment.definition import RunDefinition
+from study.models.base import Benchmark
+
+
+def compile_model(
+    benchmark: Benchmark,
+    run: RunDefinition,
+    communicator: Communicator,
+    shape: tuple[int, ...],
+    members: Members | None = None,
+) -> Any:
+    """Build and compile the model with the distributed optimizer; all its variables exist afterwards.
+
+    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast. shape: of one
+    sample's input. members: the process set whose gradients are averaged, all ranks by default; the learning rate is
+    scaled by its size.
+    """
+    import tf_keras as keras
+
+    keras.utils.set_random_seed(run.derived.seed + communicator.rank)
+    with own_models.fresh_names(), precision.policy(run):
+        model = own_models.built(benchmark, run, shape)
+        model = data_format.arranged(model, run)
+    layer_settings.set_batch_norm_momentum(model, run)
+    precision.keep_output_in_float32(model, run)
+    size = len(members) if members else communicator.size * run.emulated_ranks
+    optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
+    if run["learning_rate_by_layer"] == "lars":
+        optimizers["sgd"] = lars.optimizer_class()
+    further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
+    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
+    optimizer = communicator.distributed_optimizer(optimizer, members, **_gradient_options(run))
+    make_momentum_variable(optimizer, run)
+    optimizer = precision.with_loss_scale(optimizer, run)
+    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metric_names.made(benchmark))
+    own_models.keep_compiled(model, optimizer, run)
+    optimizer.build(model.trainable_variables)
+    seed_dropout(model, run.derived.seed + communicator.rank)
+    return model
+
+
+def _gradient_options(run: RunDefinition) -> dict[str, Any]:
+    """The options of the distributed optimizer that differ from their defaults."""
+    options = {"compression": ("gradient_compression", "none"), "backward_passes": ("backward_passes_per_step", 1)}
+    found = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
+    return {option: value for option, value in found.items() if value != options[option][1]}
+
+
+def make_momentum_variable(optimizer: Any, run: RunDefinition) -> None:
+    """Let the momentum of ``optimizer`` (SGD) be changed while it trains, where the schedule will."""
+    import tensorflow as tf
+
+    if run.parameters.get("warmup") == "momentum_corrected":
+        optimizer.momentum = tf.Variable(optimizer.momentum, trainable=False, dtype=tf.float32)

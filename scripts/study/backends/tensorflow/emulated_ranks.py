@@ -1,0 +1,137 @@
+"""Emulated ranks: one rank trains as several do, which shows their accuracy without their GPUs.
+
+A step computes the gradients of each emulated rank in turn, averages them and applies them once. Each emulated rank has
+the sample order, the part of the samples and the dropout masks of the rank that it stands for. It also has its own
+copy of what layers change in training besides the trained weights, such as moving statistics: the model has those of
+rank 0 when it is validated, as on real ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from study.backends.tensorflow.step_measures import StepMeasures, squared_norm
+from study.data.randomness import OrdersByRank, seed_dropout
+from study.data.samples import SampleSource, position_batches
+from study.experiment.definition import RunDefinition
+
+
+class EmulatedRanks:
+    """The ranks that one rank emulates; replaces the training step of ``model``."""
+
+    def __init__(
+        self, model: Any, samples: SampleSource, run: RunDefinition, measures: StepMeasures, state: list[Any]
+    ) -> None:
+        """samples: of all ranks. model: compiled, with the learning rate of all ranks.
+
+        state: the variables that its layers change in training besides the trained weights.
+        """
+        import tensorflow as tf
+
+        self._model, self._run, self._measures = model, run, measures
+        self._ranks = run.emulated_ranks
+        self._samples = samples
+        self._state, self._states = state, [_of_ranks(variable, self._ranks) for variable in state]
+        with tf.device("/CPU:0"):
+            self._gather = samples.gatherer()
+        model.train_step = self._train_step
+
+    def batches(self, samples_per_rank: int, epochs: int) -> tuple[Any, OrdersByRank | None]:
+        """The training input for Keras, and the orders of its samples.
+
+        An element has the positions of each rank's batch, shape (ranks, batch size): a batch is gathered when its rank
+        has its turn, so that memory does not grow with the ranks. epochs: the number of epochs already trained.
+        """
+        import tensorflow as tf
+
+        seeds = range(self._run.derived.seed, self._run.derived.seed + self._ranks)
+        buffer = self._run.parameters.get("shuffle_buffer_samples", 0)
+        order = OrdersByRank(seeds, epochs, buffer) if self._run.benchmark["shuffle"] else None
+        if order:
+            with tf.device("/CPU:0"):
+                self._gather = self._samples.gatherer_in(order)
+        batch_size = self._run.derived.batch_size_per_rank
+        return position_batches(samples_per_rank, batch_size, order, self._positions), order
+
+    def _positions(self, chosen: Any) -> Any:
+        """Positions in all samples, (ranks, batch size). chosen: in each rank's, (batch size, ranks) if shuffled."""
+        import tensorflow as tf
+
+        if not self._run.benchmark["shuffle"]:
+            chosen = tf.repeat(chosen[:, None], self._ranks, axis=1)
+        if self._run["sharding"] == "by_rank":  # as in `study.data.samples.part`
+            chosen = chosen * self._ranks + tf.range(self._ranks, dtype=tf.int64)
+        return tf.transpose(chosen)
+
+    def _train_step(self, positions: Any) -> Any:
+        """One step of all ranks; returns the metrics of rank 0, as a run on real ranks does."""
+        import tensorflow as tf
+
+        model = self._model
+        is_sampled = self._measures.is_sampled(model.optimizer.iterations, tf.shape(positions)[1])
+        x, y = self._batch(positions[0])
+        gradients, predicted = self._gradients(0, x, y)
+        self._keep_state(tf.constant(0, tf.int64))
+        counted = [(each, each.read_value()) for metric in model.metrics for each in metric.variables]
+
+        def add_next(rank: Any, sums: list[Any], squares: Any) -> tuple[Any, list[Any], Any]:
+            self._take_state(rank)
+            found, _ = self._gradients(rank, *self._batch(positions[rank]))
+            self._keep_state(rank)
+            sums = [one + other for one, other in zip(sums, found, strict=True)]
+            return rank + 1, sums, squares + _squares(is_sampled, found)
+
+        begin = (tf.constant(1, tf.int64), gradients, _squares(is_sampled, gradients))
+        _, sums, squares = tf.while_loop(lambda rank, *_: rank < self._ranks, add_next, begin, parallel_iterations=1)
+        self._take_state(tf.constant(0, tf.int64))
+        for variable, value in counted:  # metrics are rank 0's, also those that layers and losses update
+            variable.assign(value)
+        averages = [each * (1 / self._ranks) for each in sums]  # multiplied, as Horovod does
+        self._measures.add_squares(is_sampled, lambda: squares / self._ranks, averages)
+        model.optimizer.apply_gradients(zip(averages, model.trainable_variables, strict=True))
+        return model.compute_metrics(x, y, predicted, None)
+
+    def _batch(self, positions: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        with tf.device("/CPU:0"):  # where the samples are
+            return self._gather(positions)
+
+    def _take_state(self, rank: Any) -> None:
+        """Give the layers the state of a rank."""
+        for variable, states in zip(self._state, self._states, strict=True):
+            variable.assign(states[rank])
+
+    def _keep_state(self, rank: Any) -> None:
+        """Keep the state that the layers have after a rank's turn."""
+        import tensorflow as tf
+
+        for variable, states in zip(self._state, self._states, strict=True):
+            states.scatter_nd_update(tf.reshape(rank, (1, 1)), variable.read_value()[None])
+
+    def _gradients(self, rank: Any, x: Any, y: Any) -> tuple[list[Any], Any]:
+        """Gradients and predictions of one rank on its batch."""
+        import tensorflow as tf
+
+        seed_dropout(self._model, self._run.derived.seed + rank)
+        with tf.GradientTape() as tape:
+            predicted = self._model(x, training=True)
+            total = self._model.compute_loss(x, y, predicted, None)
+        found = tape.gradient(total, self._model.trainable_variables, unconnected_gradients="zero")
+        return [tf.convert_to_tensor(each) for each in found], predicted
+
+
+def _of_ranks(variable: Any, ranks: int) -> Any:
+    """A variable with a copy of ``variable`` for each rank."""
+    import tensorflow as tf
+
+    with tf.device(variable.device):
+        return tf.Variable(tf.stack([variable.read_value()] * ranks), trainable=False)
+
+
+def _squares(is_sampled: Any, gradients: list[Any]) -> Any:
+    """The squared norm of one rank's gradients; 0 in a step in which the gradient noise is not measured."""
+    import tensorflow as tf
+
+    nothing = tf.zeros((), tf.float64)
+    return nothing if is_sampled is None else tf.cond(is_sampled, lambda: squared_norm(gradients), lambda: nothing)

@@ -1,0 +1,275 @@
+"""Horovod's collective operations for TensorFlow; the only module that uses Horovod, so that it can be replaced."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from study.communication import mpi
+from study.communication.collectives import Broadcast, Members
+from study.core.errors import StudyError
+from study.instruments import cpu_time
+from study.instruments.traffic import Traffic
+
+BLOCK = 1 << 24  # values of a matrix that are broadcast at once
+
+
+class Horovod:
+    """A `Communicator` through Horovod 0.28."""
+
+    strategy = None
+
+    def __init__(self, with_process_sets: bool = False, static_sets: Sequence[Members] = ()) -> None:
+        """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle.
+
+        static_sets: process sets that are there from the start, which takes less time; each of several ranks, not all.
+        """
+        import horovod.tensorflow as hvd
+        import tensorflow as tf
+        from horovod.tensorflow import functions
+
+        # Averages and broadcasts have no control flow on tensors; AutoGraph's search for it takes seconds of the first.
+        hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
+        before = cpu_time.threads()
+        sets = {members: hvd.ProcessSet(list(members)) for members in static_sets}
+        try:
+            hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
+        except ValueError:
+            if not sets:
+                raise
+            raise StudyError(
+                f"Horovod does not start with the process sets {list(sets)}, and says why above; has the launcher "
+                "started as many ranks as the run has, and was Horovod built for it?"
+            ) from None
+        self.own_threads = cpu_time.threads() - before
+        self._hvd = hvd
+        self.libraries = _libraries(hvd)
+        self._sets: dict[Members, Any] = sets
+        self.sends_sparse = False
+        self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Make process sets; one of all ranks is the global one, and one of a single rank needs none."""
+        for members in sets:
+            if 1 < len(members) < self.size:
+                self._sets[members] = self._hvd.add_process_set(list(members))
+
+    def distributed_optimizer(
+        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
+    ) -> Any:
+        """``optimizer``, with each gradient averaged over the members before it is applied."""
+        # As DistributedOptimizer of horovod.tensorflow.keras does, a module that also imports Keras 3 and Matplotlib.
+        import tensorflow as tf
+        from horovod._keras import create_distributed_optimizer
+
+        # Horovod neither adds up sparse gradients (of embeddings) over several passes, nor compresses them.
+        stays_dense = compression != "none" or backward_passes > 1
+        found = create_distributed_optimizer(
+            keras=tf.keras,
+            optimizer=optimizer,
+            name=None,
+            device_dense="",
+            device_sparse="",
+            compression=getattr(self._hvd.Compression, compression),
+            sparse_as_dense=stays_dense,
+            gradient_predivide_factor=1.0,
+            op=self._hvd.Average,
+            backward_passes_per_step=backward_passes,
+            average_aggregated_gradients=True,
+            process_set=self._process_set(members),
+        )
+        self._note_averages(found, stays_dense)
+        return found
+
+    def _note_averages(self, optimizer: Any, stays_dense: bool) -> None:
+        """Note of which variables the gradients are averaged; those without a gradient are left out of it.
+
+        Horovod's addition over several passes takes a variable without a gradient for a fault. A model's own training
+        step may apply gradients that it has computed itself: Horovod averages those of `minimize` only, so they are
+        averaged here. stays_dense: whether Horovod makes sparse gradients dense.
+        """
+        import tensorflow as tf
+
+        average, apply = optimizer._allreduce, optimizer.apply_gradients
+        noted = self._averaged[id(optimizer)] = set[Any]()
+        waiting = set[Any]()  # variables whose averages are still to be applied, in the step that is being traced
+
+        def apply_gradients(pairs: Any, *arguments: Any, **options: Any) -> Any:
+            pairs = list(pairs)
+            own = [pair for pair in pairs if pair[1].ref() not in waiting]
+            if own and self.size > 1:
+                averages = dict(zip([each.ref() for _, each in own], optimizer._allreduce(*zip(*own, strict=True)),
+                                    strict=True))  # fmt: skip
+                pairs = [(averages.get(each.ref(), gradient), each) for gradient, each in pairs]
+            waiting.clear()
+            return apply(pairs, *arguments, **options)
+
+        def averaged(gradients: Any, variables: Any) -> list[Any]:
+            pairs = [(gradient, each) for gradient, each in zip(gradients, variables, strict=True)]
+            noted.update(each.ref() for _, each in pairs)
+            waiting.update(each.ref() for _, each in pairs)
+            known = [(gradient, each) for gradient, each in pairs if gradient is not None]
+            if not known:
+                return list(gradients)
+            is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in known)
+            self.sends_sparse |= is_sparse and not stays_dense
+            averages = iter(average(*zip(*known, strict=True)))
+            return [None if gradient is None else next(averages) for gradient, _ in pairs]
+
+        optimizer._allreduce, optimizer.apply_gradients = averaged, apply_gradients
+
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
+        """Whether each of ``variables`` went through Horovod's average when the training step was traced."""
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        noted = self._averaged.get(id(optimizer))
+        if not noted and self.size == 1:
+            return None  # also of emulated ranks, which average by themselves
+        return noted is not None and {each.ref() for each in variables} <= noted
+
+    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
+        """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of Keras's LossScaleOptimizer
+        average = optimizer._allreduce
+
+        def observed(gradients: Any, variables: Any) -> list[Any]:
+            averages = average(gradients, variables)
+            observe(list(gradients), averages)
+            return averages
+
+        optimizer._allreduce = observed
+
+    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
+        """Set ``variables`` on every member to the values of the first member."""
+        from horovod.tensorflow import broadcast_variables
+
+        root = members[0] if members else 0
+        broadcast_variables(variables, root_rank=root, process_set=self._process_set(members))
+
+    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
+        """Fill ``matrix`` on every member; in blocks, so that memory grows by one block."""
+        if members and len(members) == 1:
+            return
+        import tensorflow as tf
+        from horovod.tensorflow import broadcast
+
+        root, process_set = members[0] if members else 0, self._process_set(members)
+        values = np.ascontiguousarray(matrix).reshape(-1)
+        for first in range(0, values.size, BLOCK):
+            block = values[first : first + BLOCK]
+            with tf.device("/CPU:0"):
+                sent = broadcast(tf.convert_to_tensor(block), root, name="staging", process_set=process_set)
+            if self.rank != root:
+                block[:] = sent.numpy()
+
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every member, in their order."""
+        from horovod.tensorflow import allgather_object
+
+        return allgather_object(value, process_set=self._process_set(members))
+
+    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
+        """The uint8 arrays of all members, one after the other.
+
+        TensorFlow gives operations outside functions no names of their own, by which Horovod tells them apart: only one
+        thread may use them at a time.
+        """
+        import tensorflow as tf
+        from horovod.tensorflow import allgather
+
+        with tf.device("/CPU:0"):
+            return allgather(tf.convert_to_tensor(sent), process_set=self._process_set(members)).numpy()
+
+    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
+        """The uint8 arrays of several members, one after the other, as Horovod's own thread would send them anyway."""
+        import tensorflow as tf
+        from horovod.tensorflow import broadcast
+
+        with tf.device("/CPU:0"):
+            return [
+                broadcast(tf.convert_to_tensor(content), root, process_set=self._process_set(members)).numpy()
+                for root, content in contents.items()
+            ]
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """Broadcasts by MPI, which must have started the ranks."""
+        if not self._hvd.mpi_enabled():
+            raise StudyError(
+                "input_sharing: concurrent_broadcast needs ranks that MPI has started, and these talk over Gloo; use a "
+                "machine with a launcher of MPI and Horovod built with it, or multi_broadcast"
+            )
+        if not self._hvd.mpi_threads_supported():
+            raise StudyError(
+                f"input_sharing: concurrent_broadcast needs MPI for several threads (MPI_THREAD_MULTIPLE), which "
+                f"{self.libraries['mpi']} is not built for; use multi_broadcast"
+            )
+        from horovod.tensorflow import mpi_ops
+
+        return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
+        import tensorflow as tf
+        from horovod.tensorflow import Sum, allreduce
+
+        tensor, seconds = tf.zeros(size // 4), []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            allreduce(tensor, op=Sum, name=f"sweep.{size}")[0].numpy()  # on a GPU, waits for its end
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    def traffic(self) -> Traffic:
+        """The counters of this process."""
+        return Traffic()
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(``mine`` of every rank, no other processes)."""
+        return self.gather(mine), []
+
+    def close(self) -> None:
+        """Shut down together: a rank that leaves early breaks the others' collective operations."""
+        self._hvd.shutdown()
+
+    def _process_set(self, members: Members | None) -> Any:
+        from horovod.tensorflow import global_process_set
+
+        return self._sets.get(members, global_process_set) if members else global_process_set
+
+
+def _libraries(hvd: Any) -> dict[str, str]:
+    """The libraries that Horovod was built with, {name: version}, and its ``controller``: the one that it uses."""
+    import horovod
+
+    found = {"horovod": horovod.__version__, "controller": "mpi" if hvd.mpi_enabled() else "gloo"}
+    if hvd.gloo_built():
+        found["gloo"] = f"of Horovod {horovod.__version__}"  # its sources contain one, without a version
+    if hvd.mpi_built():
+        found["mpi"] = _mpi_version()
+    if hvd.nccl_built():
+        found["nccl"] = nccl_version(hvd.nccl_built())
+    return found
+
+
+def _mpi_version() -> str:
+    """Such as ``Open MPI v4.1.4``, from the library that this process has loaded."""
+    from horovod.tensorflow import mpi_ops
+
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest that an MPI declares: MPICH's
+    try:
+        mpi_ops._basics.MPI_LIB_CTYPES.MPI_Get_library_version(text, ctypes.byref(length))
+    except AttributeError:
+        return "unknown version"
+    return " ".join(text.value.decode(errors="replace").splitlines()[0].split(",")[0].split())
+
+
+def nccl_version(code: int) -> str:
+    """NCCL's version from its version code: 21805 is 2.18.5; before 2.9 it was 2804 for 2.8.4."""
+    major = 10_000 if code >= 10_000 else 1000
+    return f"{code // major}.{code % major // 100}.{code % 100}"

@@ -1,0 +1,95 @@
+"""A local copy of a distributed model: the initial weights, and the evaluation, without TensorFlow's strategies.
+
+With it a run of any strategy begins with the weights that Horovod broadcasts from rank 0, and is evaluated on the same
+batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from study.backends.tensorflow import metric_names, model_state, own_models
+from study.data.randomness import seed_dropout
+from study.data.samples import SampleSource, batches
+from study.experiment.definition import RunDefinition
+from study.models.base import Benchmark
+
+
+class LocalReplica:
+    """The local copy of ``model``, once `attach` has named it."""
+
+    def __init__(self, benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...]) -> None:
+        """With rank 0's initial weights. shape: of one sample's input."""
+        import tf_keras as keras
+
+        keras.utils.set_random_seed(run.derived.seed)
+        with own_models.fresh_names():
+            self._local = own_models.built(benchmark, run, shape)
+        self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
+        seed_dropout(self._local, run.derived.seed)  # its training step is traced for `has_sparse_gradients`
+        self._batch_size, self._shape = run.derived.batch_size_per_rank, shape
+        self._model: Any = None
+        self._batches: dict[int, Any] = {}  # by sample source, which is evaluated once per epoch
+
+    def attach(self, model: Any) -> None:
+        """Take ``model`` as the distributed one, and give it these weights."""
+        self._model = model
+        for variables, array in zip(_groups(model), self._local.get_weights(), strict=True):
+            first = 0
+            for part in variables:
+                rows = part.shape[0] if len(variables) > 1 else 0
+                part.assign(array[first : first + rows] if rows else array)
+                first += rows
+
+    def evaluate(self, samples: SampleSource) -> dict[str, float]:
+        """Loss and metrics of the distributed model's weights on ``samples``."""
+        found: dict[str, float] = {}
+        self._local.set_weights(weights(self._model))
+
+        def evaluate() -> None:
+            if id(samples) not in self._batches:
+                self._batches[id(samples)] = batches(samples, self._batch_size)
+            found.update(self._local.evaluate(self._batches[id(samples)], verbose=0, return_dict=True))
+
+        _without_strategy(evaluate)
+        return found
+
+    def has_sparse_gradients(self) -> bool:
+        """Whether the model's gradients are sparse, which TensorFlow's strategies send as they are."""
+        found: list[bool] = []
+        shape = (self._batch_size, *self._shape)
+        _without_strategy(lambda: found.append(model_state.has_sparse_gradients(self._local, shape)))
+        return found[0]
+
+
+def _without_strategy(act: Callable[[], object]) -> None:
+    """Strategies belong to threads: this one has none."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def weights(model: Any) -> list[np.ndarray]:
+    """The weights of a model, each whole: parts that lie on several servers are joined."""
+    return [
+        np.concatenate([part.numpy() for part in variables]) if len(variables) > 1 else variables[0].numpy()
+        for variables in _groups(model)
+    ]
+
+
+def _groups(model: Any) -> list[list[Any]]:
+    """The variables of each weight: several where TensorFlow has split it by its first axis, else one."""
+    groups: list[list[Any]] = []
+    containers: list[Any] = []
+    for variable in model.weights:
+        container = variable._sharded_container() if hasattr(variable, "_sharded_container") else None
+        if container is not None and containers and containers[-1] is container:
+            groups[-1].append(variable)
+        else:
+            groups.append([variable])
+        containers.append(container)
+    return groups

@@ -1,0 +1,121 @@
+"""The names of a benchmark's metrics: their own, and none of ours.
+
+A metric is a column of ``history.csv`` and of ``runs.csv``, there also with a prefix for validation and test. So its
+name must not be that of a grid key, or of another column.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from study.backends.tensorflow import own_models
+from study.core import fields, units
+from study.core.errors import StudyError
+from study.experiment.parameters import PARAMETERS
+from study.models.base import Benchmark
+
+PREFIXES = ("val_", "validation_", "test_")
+# Columns that are metrics: of the shipped benchmarks, and of the loss.
+OURS = {each.name for each in fields.section("quality").fields if not each.name.startswith(PREFIXES)}
+HISTORY = {"epoch", "time_s", "steps_s", "begin_wall_ns", "learning_rate", "compute_per_step_s", "input_crc32",
+           "input_wait_per_step_s", "tcp_sent_bytes", "tcp_received_bytes", "cpu_busy", "gradient_noise_steps",
+           "gradient_square_local", "gradient_square_averaged"}  # fmt: skip
+MEMBERS = {"member", "rank", "host", "losses", "ended_after_epoch", "alone_from_block", "weights_crc32",
+           "initial_weights_crc32", "failure"}  # fmt: skip
+
+
+@functools.cache
+def taken() -> frozenset[str]:
+    """All names of columns and grid keys, in lower case, but those of our own metrics."""
+    return frozenset({name.lower() for name in (*PARAMETERS, *fields.columns(), *HISTORY, *MEMBERS)} - of_quality())
+
+
+def of_quality() -> set[str]:
+    """The columns of our own metrics, with those of validation and test."""
+    return {f"{prefix}{name}" for name in OURS for prefix in ("", *PREFIXES)}
+
+
+def made(benchmark: Benchmark) -> list[Any]:
+    """The benchmark's metrics, anew; Keras's numbers in their names count from this benchmark's first.
+
+    Raises:
+        StudyError: two have one name, or one has a name that is taken.
+    """
+    with own_models.fresh_names():
+        metrics = benchmark.metrics()
+    import tensorflow as tf
+
+    names = [_name(each) for each in tf.nest.flatten(metrics)]
+    if not isinstance(metrics, dict):  # of a dict, Keras puts the output's name before each
+        _check_different([name for name in names if name is not None], _of(benchmark))
+    if "loss" in names:
+        raise StudyError(f"{_of(benchmark)}: metrics: 'loss' is the name of the loss itself; give it another name")
+    check((name for name in names if name is not None), _of(benchmark))
+    return metrics
+
+
+def _check_different(names: list[str], where: str) -> None:
+    """Raise `StudyError` if two names are one, or differ in their case only: columns of a database would be one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise StudyError(f"{where}: metrics: {other!r} and {name!r} differ in their case only; rename one")
+        if names.count(name) > 1:
+            raise StudyError(f"{where}: metrics: two are named {name!r}; give each a name of its own")
+
+
+def _of(benchmark: Benchmark) -> str:
+    return type(benchmark).__module__
+
+
+def _name(metric: Any) -> str | None:
+    """The name under which Keras reports a metric: a text, a function, or an object with a name."""
+    if metric is None:
+        return None
+    return metric if isinstance(metric, str) else getattr(metric, "name", None) or getattr(metric, "__name__", None)
+
+
+def check(names: Iterable[str], where: str = "the model's metrics") -> None:
+    """Raise `StudyError` if a metric has the name of a grid key or of another column, or one that looks like it.
+
+    names: may repeat.
+    """
+    names = list(dict.fromkeys(names))
+    _check_different(names, where)
+    for name in names:
+        if why := refusal(name):
+            raise StudyError(
+                f"{where}: metrics: {name!r} {why}; give the metric another name, such as name='{_other(name)}'"
+            )
+
+
+def refusal(name: str) -> str | None:
+    """Why a metric may not have a name; None if it may."""
+    if name.lower() in OURS:
+        return None if name in OURS else f"differs from our {name.lower()!r} in its case only"
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        return "is no name of a column (letters, digits and underscores)"
+    if name.lower().startswith(PREFIXES):
+        return f"begins as a column of validation or test does ({', '.join(PREFIXES)})"
+    if any(column in taken() for column in (name.lower(), *(f"{prefix}{name}".lower() for prefix in PREFIXES))):
+        return "is a grid key or a column of this project"
+    if _looks_like_ours(name):
+        return "is built like the name of a measured column"
+    return None
+
+
+def _looks_like_ours(name: str) -> bool:
+    known = units.of_column(name) is not None
+    return known or any(re.search(pattern, name) and name not in of_quality() for pattern in fields.patterns())
+
+
+def _other(name: str) -> str:
+    stem = re.sub(r"\W+", "_", name).strip("_").lower() or "own"
+    for other in (f"{stem}_metric", "own_metric"):
+        if refusal(other) is None:
+            return other
+    return "own_metric"

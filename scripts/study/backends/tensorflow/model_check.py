@@ -1,0 +1,151 @@
+"""Whether the models of own benchmarks keep what the keys of a run promise, seen without training, before any run.
+
+Each model is built as two ranks build it, on a few synthetic samples. Nothing is trained and no other rank is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from study import models
+from study.backends.tensorflow import metric_names, model_state
+from study.backends.tensorflow.build import compile_model
+from study.communication.collectives import Communicator
+from study.core.errors import StudyError
+from study.data.conversion import convert
+from study.data.loaders import read_sidecar
+from study.data.samples import Arrays, SampleSource
+from study.data.tabular import Form
+from study.experiment.definition import RunDefinition
+from study.models.base import Benchmark, Table
+from study.models.synthetic import generate
+
+SAMPLES = {"train_samples": 20, "test_samples": 10}
+
+
+class Alone:
+    """A `Communicator` of a rank that only builds its model; it notes which gradients the optimizer applies."""
+
+    strategy, sends_sparse = None, False
+
+    def __init__(self, size: int, number: int) -> None:
+        self.size, self.rank = size, number
+        self._applied: set[Any] = set()
+
+    def distributed_optimizer(self, optimizer: Any, members: Any = None, **options: Any) -> Any:
+        """``optimizer``, whose gradients nobody averages."""
+        apply = optimizer.apply_gradients
+
+        def apply_gradients(pairs: Any, *arguments: Any, **options: Any) -> Any:
+            pairs = list(pairs)
+            self._applied.update(variable.ref() for _, variable in pairs)
+            return apply(pairs, *arguments, **options)
+
+        optimizer.apply_gradients = apply_gradients
+        return optimizer
+
+    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool:
+        """Whether gradients of all ``variables`` were applied by the optimizer of the run."""
+        return {each.ref() for each in variables} <= self._applied
+
+
+def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
+    """Why ``run`` cannot be trained as it promises; None if nothing speaks against it.
+
+    shape: of the dataset, see `study.experiment.study.Dataset`; its numbers of samples do not matter.
+
+    Raises:
+        Exception: of the benchmark's own code. It is the user's, so it may be anything.
+    """
+    import tf_keras as keras
+
+    benchmark = models.get(run.benchmark["name"], run.benchmark)
+    samples = _samples(benchmark, run, shape)
+    backend = keras.backend
+    settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),
+                (backend.set_image_data_format, backend.image_data_format())]  # fmt: skip
+    try:
+        first, second = (_compiled(benchmark, run, samples.shape, number) for number in (0, 1))
+        _check(first, run, samples)
+        if run.ranks * run.emulated_ranks > 1:
+            _check_same(first[0], second[0], (run.derived.batch_size_per_rank, *samples.shape))
+    except StudyError as error:
+        return str(error)
+    finally:
+        keras.backend.clear_session()
+        for set_to, value in settings:  # the next model is built as the first one is
+            set_to(value)
+    return None
+
+
+def _compiled(benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], number: int) -> tuple[Any, Alone]:
+    communicator = Alone(run.ranks, number)
+    own = os.environ.get("HOROVOD_RANK")
+    os.environ["HOROVOD_RANK"] = str(number)  # by which a model may know its rank
+    try:
+        return compile_model(benchmark, run, cast("Communicator", communicator), shape), communicator
+    finally:
+        del os.environ["HOROVOD_RANK"]
+        if own is not None:
+            os.environ["HOROVOD_RANK"] = own
+
+
+def _check(compiled: tuple[Any, Alone], run: RunDefinition, samples: SampleSource) -> None:
+    model, communicator = compiled
+    model_state.check_state(model, run, (run.derived.batch_size_per_rank, *samples.shape))
+    batch = model_state.batch_of(samples)
+    model_state.check_step(model, run, batch, communicator.has_averaged)
+    metric_names.check(_logged(model.test_step, batch, "test_step", run))
+    metric_names.check(_logged(model.train_step, batch, "train_step", run))
+
+
+def _logged(step: Any, batch: Any, name: str, run: RunDefinition) -> list[str]:
+    """The names of what a step of the model logs: loss, metrics, also those of its outputs and layers."""
+    import tensorflow as tf
+
+    logs = tf.function(step).get_concrete_function(batch).structured_outputs
+    if "loss" not in (logs or {}):
+        raise StudyError(f"benchmark {run.benchmark['name']}: the model's {name} returns no 'loss'")
+    return list(logs)
+
+
+def _check_same(first: Any, second: Any, shape: tuple[int, ...]) -> None:
+    """Raise `StudyError` if two ranks with the same weights compute different outputs. shape: of a batch of inputs."""
+    import tensorflow as tf
+
+    weights = first.get_weights()
+    if [each.shape for each in weights] != [each.shape for each in second.get_weights()]:
+        raise StudyError("two ranks build models with other weights; the model must not depend on the rank")
+    second.set_weights(weights)
+    x = np.random.default_rng(0).random(shape, np.float32)
+    pairs = zip(*(tf.nest.flatten(each(x, training=False)) for each in (first, second)), strict=True)
+    if not all(np.allclose(tf.cast(one, tf.float32), tf.cast(other, tf.float32), rtol=1e-3, atol=1e-5, equal_nan=True)
+               for one, other in pairs):  # fmt: skip
+        raise StudyError(
+            "two ranks with the same weights give different outputs: build_model draws numbers that are no weights, or "
+            "depends on the rank; keep them in add_weight(trainable=False), which is broadcast"
+        )
+
+
+def _samples(benchmark: Benchmark, run: RunDefinition, shape: Mapping[str, int]) -> SampleSource:
+    """A few training samples of the dataset's shape."""
+    model = run.benchmark["model"]
+    if benchmark.kind == "images":
+        x = np.zeros((2, model["resize"], model["resize"], model["channels"]), np.float32)
+        return Arrays(x, np.eye(model["classes"], dtype=np.float32)[[0, 1]])
+    tables = {}
+    definition = {**shape, **SAMPLES, "seed": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        for file, form in run.benchmark["files"].items():
+            raw, matrix = Path(folder) / form["name"], Path(folder) / f"{file}.npy"
+            generate(raw, run.benchmark["name"], run.benchmark, definition, file)
+            convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
+            codes = read_sidecar(matrix.with_suffix(".json"))["codes"]
+            tables[file] = Table(np.load(matrix, allow_pickle=False), [code["values"] for code in codes])
+        return benchmark.samples(tables, run.derived.seed).train

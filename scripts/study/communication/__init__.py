@@ -1,0 +1,1 @@
+"""How the processes of a run find one another and talk; knows no framework."""

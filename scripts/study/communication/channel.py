@@ -1,0 +1,99 @@
+"""The control channel between the processes of a run: small objects over Unix sockets of one host, or over TCP.
+
+Process 0 listens, the others connect. `study.instruments.traffic` counts TCP only, and leaves out the sockets that a
+channel over TCP names. The name of a Unix socket is in Linux's abstract namespace: no file remains, however a process
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from study.communication.roles import Place
+
+RETRY_S = 0.05
+
+
+class Channel:
+    """The channel, seen from one process; its creation waits for all processes.
+
+    A process that has ended is noticed when it is spoken to: then it is in ``lost``, and its answers are None.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.lost: set[int] = set()
+        self._others: dict[int, Connection] = {}
+        address, key = _address(place.channel), place.key.encode()
+        if place.number == 0:
+            with Listener(address, backlog=place.size, authkey=key) as listener:
+                while len(self._others) < place.size - 1:
+                    connection = listener.accept()
+                    self._others[connection.recv()] = connection
+        else:
+            self._others[0] = _connected(address, key)
+            self._others[0].send(place.number)
+
+    def sockets(self) -> frozenset[int]:
+        """The inodes of its sockets in this process."""
+        return frozenset(os.fstat(connection.fileno()).st_ino for connection in self._others.values())
+
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every process, in their order; all must call. Raises `EOFError` if one has ended."""
+        if self.place.number:
+            self._others[0].send(value)
+            return self._others[0].recv()
+        found = [value, *(self._others[number].recv() for number in sorted(self._others))]
+        for connection in self._others.values():
+            connection.send(found)
+        return found
+
+    def ask(self, question: Any) -> dict[int, Any]:
+        """The answers of the other processes, {number: answer}; process 0 only. All work on it at the same time."""
+        for number, connection in self._others.items():
+            with self._noticed(number):
+                connection.send(question)
+        answers = {}
+        for number, connection in sorted(self._others.items()):
+            with self._noticed(number):
+                answers[number] = connection.recv()
+        return answers
+
+    def asked(self) -> Any:
+        """The next question of process 0. Raises `EOFError` if it has ended."""
+        return self._others[0].recv()
+
+    def answer(self, value: Any = None) -> None:
+        """Answer the last question."""
+        self._others[0].send(value)
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for connection in self._others.values():
+            connection.close()
+
+    @contextlib.contextmanager
+    def _noticed(self, number: int) -> Any:
+        try:
+            yield
+        except (EOFError, OSError):
+            self.lost.add(number)
+
+
+def _address(channel: str) -> str | tuple[str, int]:
+    """Of a Unix socket, or ``host:port`` of TCP; see `study.communication.roles.Place`."""
+    host, colon, port = channel.partition(":")
+    return (host, int(port)) if colon else f"\0{channel}"
+
+
+def _connected(address: str | tuple[str, int], key: bytes) -> Connection:
+    """A connection to process 0, as soon as it listens; a launcher that loses it ends this process."""
+    while True:
+        try:
+            return Client(address, authkey=key)
+        except (ConnectionRefusedError, FileNotFoundError):
+            time.sleep(RETRY_S)

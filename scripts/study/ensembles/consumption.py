@@ -1,0 +1,144 @@
+"""What takes batches from the stream where nothing is trained, or where only the rate of training is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.ensembles.order import Order
+from study.ensembles.simulated import Accelerator
+from study.ensembles.stream import Stream
+from study.experiment.definition import RunDefinition
+from study.instruments.phases import now
+from study.instruments.traffic import Traffic
+
+# Batches before the timed ones, and timed (pittman2018, section V-A, does not say how many).
+PEAK = 100, 100
+COMPUTE = 10, 50
+READY_POLL_S = 0.001
+READY_WAIT_S = 10.0  # longest wait for a full buffer before a step
+
+
+def trains(run: RunDefinition) -> bool:
+    """Whether the members of an ensemble train: not those that only take batches."""
+    return run["measure"] == "train" and run["compute"] == "measured"
+
+
+def limited(order: Order, run: RunDefinition) -> Order:
+    """The order as far as a run reads it: a measured throughput takes a number of batches, over as many epochs."""
+    if run["measure"] == "train":
+        return order
+    batches = sum(PEAK if run["measure"] == "peak_throughput" else COMPUTE)
+    size = run.derived.batch_size_per_rank
+    whole, left = divmod(batches, math.ceil(order.samples / size))
+    blocks = whole * order.blocks_per_epoch + math.ceil(min(left * size, order.samples) / order.block_samples)
+    return dataclasses.replace(order, epochs=whole + 1, most_blocks=blocks)
+
+
+@dataclass
+class Taken:
+    """What a member that does not train has measured. rates: in samples per second, by name."""
+
+    history: pd.DataFrame
+    rates: dict[str, float | None]
+
+
+def take(model: Any, stream: Stream, run: RunDefinition) -> Taken:
+    """Take batches as the run's keys ``measure`` and ``compute`` say. run: of the member."""
+    if run["measure"] == "peak_throughput":
+        return _peak(stream, run)
+    if run["measure"] == "compute_throughput":
+        return _compute(model, stream, run)
+    return _simulate(stream, run, Accelerator(run["simulated_samples_per_s"]))
+
+
+def _endless(stream: Stream, run: RunDefinition) -> Iterator[Any]:
+    """The batches of one epoch after the other."""
+    batches = stream.batches(run.derived.batch_size_per_rank)
+    while True:
+        yield from batches
+
+
+def _peak(stream: Stream, run: RunDefinition) -> Taken:
+    """The rate at which samples arrive if nothing is done with them (pittman2018, section V-A)."""
+    begun_wall, begun = now()
+    traffic = Traffic()
+    traffic.begin()
+    batches = _endless(stream, run)
+    before, timed = PEAK
+    for _ in range(before):
+        next(batches)
+    first, samples = time.monotonic(), 0
+    for _ in range(timed):
+        samples += int(next(batches)[0].shape[0])
+    rate = samples / (time.monotonic() - first)
+    return Taken(_row(run, begun_wall, begun, traffic), {"peak_samples_per_s": rate})
+
+
+def _compute(model: Any, stream: Stream, run: RunDefinition) -> Taken:
+    """The rate of training steps, each begun when the buffer is full again (pittman2018, section V-A, r_c)."""
+    begun_wall, begun = now()
+    traffic = Traffic()
+    traffic.begin()
+    batches = _endless(stream, run)
+    before, timed = COMPUTE
+    samples, seconds = 0, 0.0
+    for number in range(before + timed):
+        x, y = next(batches)
+        _await(stream)
+        first = time.monotonic()
+        model.train_on_batch(x, y)
+        if number >= before:
+            seconds += time.monotonic() - first
+            samples += int(x.shape[0])
+    return Taken(_row(run, begun_wall, begun, traffic), {"compute_samples_per_s": samples / seconds})
+
+
+def _await(stream: Stream) -> None:
+    deadline = time.monotonic() + READY_WAIT_S
+    while not stream.is_ready and time.monotonic() < deadline:
+        time.sleep(READY_POLL_S)
+
+
+def _row(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> pd.DataFrame:
+    """The history of a measured throughput: one row, as of an epoch, for the time that it took."""
+    seconds = (time.monotonic_ns() - begun) / 1e9
+    row: dict[str, Any] = {
+        "epoch": 1,
+        "time_s": seconds,
+        "learning_rate": run.learning_rate,
+        "begin_wall_ns": begun_wall,
+        "begin_monotonic_ns": begun,
+    }
+    return pd.DataFrame([row | traffic.end()])
+
+
+def _simulate(stream: Stream, run: RunDefinition, accelerator: Accelerator) -> Taken:
+    """All epochs on a simulated accelerator; there is neither loss nor validation."""
+    rows, traffic = [], Traffic()
+    batches = stream.batches(run.derived.batch_size_per_rank)
+    for epoch in range(run.derived.epochs_per_rank):
+        begun_wall, begun = now()
+        traffic.begin()
+        idle, steps = accelerator.idle_s, 0
+        for x, *_ in batches:
+            accelerator.compute(int(x.shape[0]))
+            steps += 1
+        accelerator.finish()
+        seconds = (time.monotonic_ns() - begun) / 1e9
+        waited = (accelerator.idle_s - idle) / steps
+        row: dict[str, Any] = {
+            "epoch": epoch + 1,
+            "time_s": seconds,
+            "learning_rate": run.learning_rate,
+            "begin_wall_ns": begun_wall,
+            "begin_monotonic_ns": begun,
+        }
+        rows.append(row | {"steps_s": seconds, "input_wait_per_step_s": waited} | traffic.end())
+    return Taken(pd.DataFrame(rows), {})

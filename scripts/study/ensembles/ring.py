@@ -1,0 +1,225 @@
+"""A ring of blocks in memory that all ranks of a node share: written once, read by every member at its own place.
+
+The memory has no name in any file system, so nothing remains of it, however the ranks end. The ranks see one another's
+progress by polling 64-bit counters: a writer waits for the slowest member, a member for the next block. On x86-64, the
+only architecture that is supported, stores of one processor are seen by others in their order; so a block is complete
+when its number is there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.communication.collectives import Communicator, Members
+from study.core.errors import StudyError
+from study.ensembles.buffer import HAS_ENDED, LAGS, PATIENCE_S, Buffer, Lost
+from study.ensembles.content import ALIGNMENT, Content, Form
+from study.ensembles.order import Block
+
+POLL_S = 0.0002, 0.004  # between two looks: at first, and the longest
+LOOK_S = 0.5  # of waiting, before it is looked whether a process still lives
+ENDED = np.int64(1) << 62  # the place of a member that has ended or was left behind: nobody waits for it
+
+
+class Ring(Buffer):
+    """The ring of a node, seen from one of its ranks."""
+
+    def __init__(
+        self,
+        memory: mmap.mmap,
+        form: Form,
+        slots: int,
+        samples: Sequence[int],
+        node: tuple[int, int, int],
+        waits: bool = True,
+    ) -> None:
+        """Use memory of `size` bytes, which is all zero at first.
+
+        Args:
+            memory: that the ranks of the node share.
+            form: of a sample.
+            slots: how many blocks it holds.
+            samples: of each block of an epoch; the first is a full one.
+            node: the number of its members; how many of them preprocess, the first ones; which of them this rank is.
+            waits: whether `put` waits for a member that lags while others have nothing to do.
+        """
+        members, readers, own = node
+        self._places, slot_bytes = form.places(samples[0])
+        counters = np.frombuffer(memory, np.int64, 1 + slots + 3 * members)
+        self._failed, self._ready = counters[:1], counters[1 : 1 + slots]
+        # A member writes its cursor only, and writers its mark only: neither undoes what the other has written.
+        self._cursors, self._is_left, self._processes = counters[1 + slots :].reshape(3, members)
+        self._processes[own] = os.getpid()
+        self._slots, self._own, self._readers, self._form = slots, own, readers, form
+        bytes_ = np.frombuffer(memory, np.uint8)
+        begin = _header_bytes(slots, members)
+        self._memory = [bytes_[begin + n * slot_bytes : begin + (n + 1) * slot_bytes] for n in range(slots)]
+        self._error: BaseException | None = None
+        self._waits, self._is_closed = waits, False
+        self._bytes = len(bytes_) if own == 0 else 0
+        self._sizes = samples
+
+    def put(self, block: Block, content: Content) -> None:
+        """Write a block into its slot, when the slowest member has read what was there."""
+        short_from = None
+        for is_long in _waiting(lambda: self._places_read().min() > block.number - self._slots):
+            self._raise_failure()
+            if is_long:
+                self._forget_ended()
+            is_short = not self._waits and self._is_any_short()
+            short_from = (short_from or time.monotonic()) if is_short else None
+            if short_from and time.monotonic() - short_from > PATIENCE_S:
+                self._is_left[self._cursors <= block.number - self._slots] = 1
+        target = self._arrays(block.number, block.samples)
+        for array, values in zip(target, content, strict=True):
+            array[:] = values
+        self._ready[block.number % self._slots] = block.number + 1
+
+    def get(self) -> Content:
+        """A copy of the next block: TensorFlow may read, or write to, an array long after the step that got it."""
+        self._raise_end()
+        number = int(self._cursors[self._own])
+        writer = number % len(self._sizes) % self._readers
+        for is_long in _waiting(lambda: self._ready[number % self._slots] == number + 1):
+            self._raise_failure()
+            self._raise_end()
+            if is_long and _has_ended(self._processes[writer]):
+                raise Lost(f"rank {writer} of this node, which writes the next block, has ended")
+        shared = self._arrays(number, self._sizes[number % len(self._sizes)])
+        content = tuple(array.copy() for array in shared)
+        self._raise_end()  # if it was left behind, the block may have been overwritten meanwhile
+        self._cursors[self._own] = number + 1
+        if self._is_closed:  # by another thread, just now
+            self._cursors[self._own] = ENDED
+        return content
+
+    def fail(self, error: BaseException) -> None:
+        """Tell all ranks of the node, which end too: they cannot go on without this one's blocks."""
+        self._error = error
+        self._failed[0] = 1
+
+    def close(self) -> None:
+        """Let nobody wait for this member."""
+        self._is_closed = True
+        self._cursors[self._own] = ENDED
+
+    @property
+    def fill(self) -> float:
+        """Blocks that are written and that this member has not read, of the most that there can be."""
+        return float((self._ready > self._cursors[self._own]).sum() / self._slots)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The size of the shared memory, on the first rank of the node."""
+        return self._bytes
+
+    def _arrays(self, number: int, samples: int) -> Content:
+        memory, found = self._memory[number % self._slots], []
+        for place, kind, shape in zip(self._places, self._form.types, self._form.shapes, strict=True):
+            size = samples * kind.itemsize * int(np.prod(shape, dtype=np.int64))
+            found.append(memory[place : place + size].view(kind).reshape((samples, *shape)))
+        return tuple(found)
+
+    def _is_any_short(self) -> bool:
+        """Whether a member waits for a block that is not written."""
+        places = self._places_read()
+        reading = places[places < ENDED]
+        return bool((self._ready[reading % self._slots] != reading + 1).any())
+
+    def _places_read(self) -> NDArray[np.int64]:
+        """The number of the block that each member reads next; `ENDED` for those that nobody waits for."""
+        return np.where(self._is_left, ENDED, self._cursors)
+
+    def _raise_end(self) -> None:
+        if self._is_closed:
+            raise Lost(HAS_ENDED)
+        if self._is_left[self._own]:
+            raise Lost(LAGS)
+
+    def _raise_failure(self) -> None:
+        if self._error:
+            raise self._error
+        if self._failed[0]:
+            raise Lost("another rank of this node, which writes blocks, has failed")
+
+    def _forget_ended(self) -> None:
+        """Wait no longer for members whose processes have ended."""
+        for member, process in enumerate(self._processes):
+            if _has_ended(process):
+                self._cursors[member] = ENDED
+
+
+def _waiting(is_there: Callable[[], bool]) -> Iterator[bool]:
+    """Go on until a condition holds, at short intervals; gives whether it is time to look for ended processes."""
+    looked, (pause, longest) = time.monotonic(), POLL_S
+    while not is_there():
+        is_long = time.monotonic() - looked > LOOK_S
+        if is_long:
+            looked = time.monotonic()
+        yield is_long
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether a process that was there has ended; 0 for one that is still to come."""
+    if not process:
+        return False
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
+
+
+def size(form: Form, slots: int, samples: int, members: int) -> int:
+    """Bytes of the shared memory of a ring."""
+    return _header_bytes(slots, members) + slots * form.places(samples)[1]
+
+
+def _header_bytes(slots: int, members: int) -> int:
+    """Bytes of the counters, up to where the first block begins: aligned."""
+    return -(-8 * (1 + slots + 3 * members) // ALIGNMENT) * ALIGNMENT
+
+
+def shared(communicator: Communicator, node: Members, length: int) -> mmap.mmap:
+    """Memory of so many bytes that the ranks of a node share, all zero; all ranks of its communicator must call.
+
+    node: the ranks of this rank's node.
+
+    Raises:
+        StudyError: the ranks cannot see one another's memory.
+    """
+    descriptor, identity = None, None
+    if communicator.rank == node[0]:
+        descriptor = os.memfd_create("ring")
+        os.ftruncate(descriptor, length)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        identity = path, _identity(path)
+    path, expected = communicator.gather(identity)[node[0]]
+    found: Any = None
+    if Path(path).exists() and _identity(path) == expected:
+        with open(path, "r+b") as handle:
+            found = mmap.mmap(handle.fileno(), length)
+    communicator.gather(None)  # before the first rank closes it
+    if descriptor is not None:
+        os.close(descriptor)
+    if found is None:
+        raise StudyError(
+            f"rank {communicator.rank} does not see the memory of rank {node[0]}, as where each rank has a container "
+            "of its own; use another input_sharing"
+        )
+    return found
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino

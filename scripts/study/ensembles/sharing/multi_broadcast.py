@@ -1,0 +1,36 @@
+"""Each of the first p ranks broadcasts its part to all ranks (pittman2018, section IV-E).
+
+In the paper the broadcasts are asynchronous. Here they follow one another: Horovod's one thread per process would carry
+them out one after the other in any case. `concurrent_broadcast` has them at the same time.
+"""
+
+import numpy as np
+
+from study.communication.collectives import Members
+from study.ensembles.content import Content
+from study.ensembles.order import Block
+from study.ensembles.sharing.base import WAYS, ByMessages, Shared
+
+
+@WAYS.register("multi_broadcast")
+class MultiBroadcast(ByMessages):
+    """p broadcasts a round, of which rank i is the root of the i-th."""
+
+    @staticmethod
+    def process_sets(ranks: int, readers: int) -> list[Members]:
+        """None: every broadcast is to all ranks."""
+        return []
+
+    def share(self, blocks: list[Block], own: Content | None) -> Shared:
+        """All blocks of the round."""
+        form, rank = self.place.form, self.place.rank
+        contents = {root: np.empty(self._bytes(block), np.uint8) for root, block in enumerate(blocks)}
+        if own:
+            contents[rank] = form.packed(own)
+        received = self._broadcast(contents)
+        self.received_bytes += sum(len(each) for root, each in enumerate(received) if root != rank)
+        return [(block, form.unpacked(each, block.samples)) for block, each in zip(blocks, received, strict=True)]
+
+    def _broadcast(self, contents: dict[int, np.ndarray]) -> list[np.ndarray]:
+        """The arrays {root: array} on all ranks, in that order."""
+        return self.place.communicator.broadcast_bytes(contents)

@@ -1,0 +1,55 @@
+"""The first p ranks of each node write into a ring in memory, from which all ranks of the node read.
+
+Nothing is sent. A member copies each block once, out of the ring into its own memory, before it is overwritten.
+"""
+
+from study.communication.collectives import Members
+from study.ensembles import ring
+from study.ensembles.buffer import Buffer
+from study.ensembles.content import Content
+from study.ensembles.order import Block
+from study.ensembles.sharing.base import WAYS, Place, Shared, Way
+from study.training import staging
+
+
+@WAYS.register("shared_memory")
+class SharedMemory(Way):
+    """One ring per node."""
+
+    def __init__(self, place: Place) -> None:
+        self._node = next(node for node in staging.nodes(place.communicator) if place.rank in node)
+        super().__init__(place)
+
+    @staticmethod
+    def process_sets(ranks: int, readers: int) -> list[Members]:
+        """None."""
+        return []
+
+    @property
+    def readers(self) -> int:
+        """The first p ranks of the node, or all if it has fewer."""
+        return min(self.place.preprocessing_ranks, len(self._node))
+
+    @property
+    def reader(self) -> int | None:
+        """The rank's number on its node, if it is one of them."""
+        number = self._node.index(self.place.rank)
+        return number if number < self.readers else None
+
+    def agree(self, blocks: int) -> None:
+        """Nothing: who writes into the ring sees who lags."""
+
+    def end(self) -> None:
+        """Nothing: what is in the ring stays there when its writer has left."""
+
+    def share(self, blocks: list[Block], own: Content | None) -> Shared:
+        """The rank's own block, if it has one: the others' are in the ring."""
+        return [] if own is None or self.reader is None else [(blocks[self.reader], own)]
+
+    def _buffer(self) -> Buffer:
+        place, members = self.place, len(self._node)
+        length = ring.size(place.form, place.capacity, place.order.block_samples, members)
+        memory = ring.shared(place.communicator, self._node, length)
+        sizes = [place.order.block(number).samples for number in range(place.order.blocks_per_epoch)]
+        own = self._node.index(place.rank)
+        return ring.Ring(memory, place.form, place.capacity, sizes, (members, self.readers, own), place.waits)

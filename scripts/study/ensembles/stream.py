@@ -1,0 +1,295 @@
+"""The stream of samples that a member of an ensemble trains on: a thread shares blocks, training takes batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from study.data.input_measures import InputMeasures
+from study.data.samples import Can, SampleSource
+from study.ensembles.buffer import Buffer, Lost, Queue
+from study.ensembles.content import Content, bytes_of
+from study.ensembles.sharing import Way
+from study.instruments import cpu_time
+from study.instruments.phases import now
+from study.instruments.usage import Usage
+
+Errors = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class Stream(SampleSource):
+    """Samples in the order of the ensemble. Batches are taken while it is `flowing`."""
+
+    can = Can.STREAMED
+    is_streamed = True
+
+    def __init__(
+        self,
+        way: Way,
+        reading_errors: Errors = contextlib.nullcontext,
+        goes_on: bool = False,
+        passed_over: int = 0,
+    ) -> None:
+        """Share blocks.
+
+        Args:
+            way: in which they are shared.
+            reading_errors: makes a block in which errors of reading become a `StudyError`.
+            goes_on: whether this rank preprocesses all samples itself once other ranks are lost.
+            passed_over: number of blocks at the beginning that training does not take: it had them before a restart.
+        """
+        self._samples, self._way, self._reading_errors, self._goes_on = (
+            way.place.samples, way, reading_errors, goes_on
+        )  # fmt: skip
+        self._buffer, self._waits, self._passed_over = way.buffer, way.place.waits, passed_over
+        self._thread = threading.Thread(target=self._produce, args=[self._share_all], daemon=True)
+        self._error: BaseException | None = None
+        self._own: Iterator[Any] = iter(())
+        self._preprocessors: frozenset[int] = frozenset()
+        self._next = 0  # number of the block that training takes next
+        self._block: Content | None = None
+        self._has_ended = False
+        self._most_used = 0  # bytes of the largest block that training had out of the buffer
+        self._used = 0  # samples of the block that are in batches already
+        self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
+        self.usage = Usage()
+        self._counting = threading.Lock()
+        self._samples_preprocessed = 0
+        self._begun = self._ended = (0, 0)  # (wall, monotonic) ns
+        self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
+        self.batches_taken = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample's input."""
+        return self._samples.shape
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def rows(self, chosen: Any) -> SampleSource:
+        """Refused: a stream gives its samples in its own order only."""
+        raise TypeError("a stream has no random access")
+
+    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
+        """Refused: a stream gives its samples in its own order only."""
+        raise TypeError("a stream has no random access")
+
+    def _start(self) -> None:
+        """Begin to preprocess and to share."""
+        way = self._way
+        if way.reader is not None:
+            self._own = self._preprocessed(way.reader, way.readers)
+        self._thread.start()
+
+    def _finish(self) -> None:
+        """Wait until all blocks are shared: other members may still need this one's. Call when no more are taken.
+
+        Raises:
+            Exception: the one with which sharing has failed.
+        """
+        self._has_ended = True
+        self._buffer.close()
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+    @contextlib.contextmanager
+    def flowing(self) -> Iterator[None]:
+        """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
+        self._begun, cpu = now(), cpu_time.of_process_s()
+        library = cpu_time.of_each_thread_s(self._way.place.communicator.own_threads)
+        self.usage.begin()
+        self._start()
+        yield
+        self._ended = now()
+        self.usage.end()
+        self._finish()
+        self.usage.end()
+        self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, cpu_time.since_s(library)
+
+    @contextlib.contextmanager
+    def reading_errors(self) -> Iterator[None]:
+        """Within the block, the failure of the sharing thread is raised as it is, not as TensorFlow wraps it."""
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._error:
+                raise self._error from None
+            raise
+
+    def batches(self, batch_size: int, measures: InputMeasures | None = None) -> Any:
+        """A ``tf.data.Dataset`` of batches, in each of whose iterations the next epoch follows.
+
+        measures: of the input, if it is measured.
+        """
+        import tensorflow as tf
+
+        form, samples = self._way.place.form, len(self)
+        sizes = [min(batch_size, samples - first) for first in range(0, samples, batch_size)]
+
+        def make(number: Any) -> list[np.ndarray]:
+            return list(self._batch(sizes[int(number)]))
+
+        def batch(number: Any) -> tuple[Any, ...]:
+            arrays = tf.numpy_function(make, [number], [tf.as_dtype(kind) for kind in form.types])
+            return tuple(
+                tf.ensure_shape(array, (None, *shape)) for array, shape in zip(arrays, form.shapes, strict=True)
+            )
+
+        with tf.device("/CPU:0"):
+            dataset = tf.data.Dataset.range(len(sizes)).map(tf.autograph.experimental.do_not_convert(batch))
+            if measures:
+                dataset = measures.summed(dataset)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        options.threading.private_threadpool_size = 1  # it waits for blocks, while a training step needs TensorFlow's
+        dataset = dataset.prefetch(1)
+        return (measures.timed(dataset) if measures else dataset).with_options(options)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the buffer is full, or nothing more will come."""
+        return self._buffer.fill >= 1 or not self._thread.is_alive()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether blocks can no longer be shared."""
+        return self._error is not None
+
+    def measures(self) -> dict[str, Any]:
+        """What was measured while it was `flowing`.
+
+        Returns:
+            samples_preprocessed: by this rank. received_bytes: payload from other ranks. cpu_s: processor time of this
+            rank and its children. preprocessing_cpu_s, communication_cpu_s: parts of it, of the threads that preprocess
+            and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
+            buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
+            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not. It
+            counts from where the run began or was resumed.
+            memory_bytes: the most bytes of blocks that the rank had ready, and of the block that training used.
+            begun_wall_ns, ended_wall_ns: of the member's training. begun_monotonic_ns, ended_monotonic_ns: the same
+            moments, for durations.
+        """
+        return {
+            "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,
+            "received_bytes": self._way.received_bytes,
+            "cpu_s": self._cpu_s,
+            "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
+            "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
+            "queue_fill": self.usage.queue_fill,
+            "alone_from_block": self._alone_from,
+            "memory_bytes": sum(each.memory_bytes for each in {self._way.buffer, self._buffer}) + self._most_used,
+            "begun_wall_ns": self._begun[0],
+            "ended_wall_ns": self._ended[0],
+            "begun_monotonic_ns": self._begun[1],
+            "ended_monotonic_ns": self._ended[1],
+        }
+
+    def _batch(self, number: int) -> Content:
+        """The next ``number`` samples; a batch may have parts of several blocks."""
+        parts: list[Content] = []
+        while self._next < self._passed_over:
+            self._taken()
+        while number:
+            if self._block is None:
+                self.usage.took(self._buffer.fill)
+                self._block, self._used = self._taken(), 0
+                self._most_used = max(self._most_used, bytes_of(self._block))
+            left = len(self._block[0]) - self._used
+            taken = min(number, left)
+            parts.append(tuple(array[self._used : self._used + taken] for array in self._block))
+            number, self._used = number - taken, self._used + taken
+            if taken == left:
+                self._block = None
+        self.batches_taken += 1
+        return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+
+    def _taken(self) -> Content:
+        """The next block; if its maker is lost, this rank makes it and all that follow."""
+        if self._next >= self._way.place.order.blocks:  # TensorFlow asks for a batch more than is taken
+            raise Lost("there are no more blocks")
+        try:
+            block = self._buffer.get()
+        except Lost:
+            if self._has_ended or (self._waits and not self._goes_on):
+                raise
+            self._buffer.close()
+            self._buffer = Queue(self._way.place.capacity)
+            alone = functools.partial(self._make_all, self._next, self._buffer)
+            threading.Thread(target=self._produce, args=[alone], daemon=True).start()
+            block = self._buffer.get()
+        self._next += 1
+        return block
+
+    def _preprocessed(self, reader: int, readers: int, first: int = 0) -> Iterator[Any]:
+        """The blocks of one reader, as `Order.dataset`; counts the threads that make them."""
+        before = cpu_time.threads()
+        blocks = iter(self._way.place.order.dataset(self._samples, reader, readers, first))
+        self._preprocessors |= cpu_time.threads() - before
+        return blocks
+
+    def _made(self, blocks: Iterator[Any]) -> Content:
+        """The next of the blocks that this rank preprocesses."""
+        own = tuple(array.numpy() for array in next(blocks))
+        with self._counting:  # a member that makes its own blocks may still make others'
+            self._samples_preprocessed += len(own[0])
+        self._preprocessing_cpu_s = cpu_time.of_threads_s(self._preprocessors)
+        return own
+
+    def _produce(self, work: Callable[[], None]) -> None:
+        try:
+            with self._reading_errors():
+                work()
+        except BaseException as error:
+            self._error = error
+            self._buffer.fail(error)
+
+    def _share_all(self) -> None:
+        way, buffer = self._way, self._buffer
+        for blocks in way.place.order.rounds(way.readers):
+            if self._has_ended and not way.has_others:
+                break
+            has_own = way.reader is not None and way.reader < len(blocks)
+            own = self._made(self._own) if has_own else None
+            begun = time.thread_time()
+            try:
+                if not self._waits:
+                    way.agree(len(blocks))
+                for block, content in way.share(blocks, own):
+                    buffer.put(block, content)
+            except Exception as error:
+                if not self._goes_on:
+                    raise
+                if not isinstance(error, Lost):  # else training notices it, in `_taken`
+                    print(f"other ranks are lost, this one makes all blocks from now on: {error}", flush=True)
+                    self._make_all(blocks[0].number, buffer)
+                return
+            self._sharing_cpu_s += time.thread_time() - begun
+        if self._goes_on:
+            with contextlib.suppress(Exception):  # other ranks are lost: there is nobody to wait for
+                way.end()
+
+    def _make_all(self, first: int, buffer: Buffer) -> None:
+        """Preprocess all blocks from number ``first`` on, for this rank alone, while it takes them from ``buffer``."""
+        if not self._takes_from(buffer):
+            return
+        self._alone_from, order = first, self._way.place.order
+        blocks = self._preprocessed(0, 1, first)
+        for number in range(first, order.blocks):
+            if not self._takes_from(buffer):
+                return
+            buffer.put(order.block(number), self._made(blocks))
+
+    def _takes_from(self, buffer: Buffer) -> bool:
+        """Whether the member still needs what is in a buffer: it has another one once it makes its own blocks."""
+        return buffer is self._buffer and not self._has_ended

@@ -1,0 +1,105 @@
+"""The learning rate of a run: scaled by the number of ranks, with an optional warm-up, decay, or plateaus."""
+
+from collections.abc import Iterable
+
+from study.experiment.definition import RunDefinition
+
+STEP_FACTOR = 0.1  # as Goyal et al. reduce it
+CYCLE_LEAST = 0.25  # of the largest rate; Smith, section 3.3, has a third or a quarter
+PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
+PLATEAU_IMPROVEMENT = 1e-4  # of the loss, at least; a smaller one is none
+
+
+def scaled(run: RunDefinition, size: int) -> float:
+    """One rank's learning rate, times the ranks under ``learning_rate_scaling: linear`` (icpp2019, 2.3.2)."""
+    rate = run.learning_rate
+    return rate * size if run["learning_rate_scaling"] == "linear" else rate
+
+
+def rate_at(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of training step ``step`` (from 0): the warm-up's, then the scaled rate x `decay_factor`."""
+    if step < (steps := warmup_steps(run, steps_per_epoch)):
+        return warmup_rate(run, size, step, steps)
+    return scaled(run, size) * decay_factor(run, step, steps_per_epoch)
+
+
+def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
+    """The learning rate of step ``step`` (from 0) of a warm-up of ``steps`` steps.
+
+    As in Goyal et al. (arXiv:1706.02677, section 2.2). Gradual: it grows linearly, step by step, from the rate of one
+    rank to the scaled one, so that large scaled rates do not ruin the first updates. Constant: it is the rate of one
+    rank. By epoch: that of one rank in the first epoch, and larger by an equal amount in each of the next, so that it
+    reaches the scaled one after the warm-up (PRACE guide to deep learning, 2019, section 3.3).
+    """
+    first, last, kind = run.learning_rate, scaled(run, size), run.parameters.get("warmup")
+    if kind == "constant":
+        return first
+    if kind == "by_epoch":
+        epochs = run["warmup_epochs"]
+        return first + (last - first) * (step * epochs // steps) / epochs
+    return first + (last - first) * min(1.0, (step + 1) / steps)
+
+
+def momentum_at(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
+    """The momentum of step ``step`` under ``warmup: momentum_corrected``.
+
+    The velocity contains the learning rate of the step before; where the rate changes, the momentum is multiplied by
+    new rate / old rate (Goyal et al., section 3, remark 2).
+    """
+    momentum = run.benchmark["momentum"]
+    if not 0 < step < warmup_steps(run, steps_per_epoch):
+        return momentum
+    return momentum * rate_at(run, size, step, steps_per_epoch) / rate_at(run, size, step - 1, steps_per_epoch)
+
+
+def decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
+    """By which the scaled learning rate is multiplied in step ``step`` (from 0), after the warm-up.
+
+    step: a tenth of the rate before, every ``decay_epochs`` epochs of the run. linear: from 1 in the first step after
+    the warm-up by equal amounts towards 0, which a further step would have. cyclic: triangles of ``decay_epochs`` that
+    begin after the warm-up, from `CYCLE_LEAST` to 1 and back (Smith, arXiv:1506.01186, section 3). collapsed: linear,
+    but in the last ``decay_epochs`` it falls to 0 quadratically (PRACE guide to deep learning, 2019, 6.2.7).
+    """
+    decay, epoch_steps = run.parameters.get("learning_rate_decay", "none"), steps_per_epoch
+    if decay == "none":
+        return 1.0
+    length = run["decay_epochs"] * epoch_steps
+    if decay == "step":
+        return STEP_FACTOR ** (step // length)
+    warmup = warmup_steps(run, epoch_steps)
+    done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
+    if decay == "cyclic":
+        phase = done % length / length
+        return CYCLE_LEAST + (1 - CYCLE_LEAST) * (1 - abs(2 * phase - 1))
+    left = (steps - done) / steps
+    if decay == "collapsed" and steps - done < length:
+        return length / steps * ((steps - done) / length) ** 2
+    return left
+
+
+def first_collapsed_epoch(run: RunDefinition) -> int | None:
+    """The epoch, from 0, with which the collapse of ``learning_rate_decay: collapsed`` begins; None without one."""
+    if run.parameters.get("learning_rate_decay") != "collapsed":
+        return None
+    return run.derived.epochs_per_rank - run["decay_epochs"]
+
+
+def warmup_steps(run: RunDefinition, steps_per_epoch: int) -> int:
+    """The number of steps of the warm-up."""
+    return run["warmup_epochs"] * steps_per_epoch
+
+
+def reductions(losses: Iterable[float], patience: int) -> int:
+    """How often the learning rate has been reduced after epochs with these validation losses.
+
+    As Keras's ReduceLROnPlateau counts: one reduction after each ``patience`` epochs in a row without improvement.
+    """
+    best, waited, found = float("inf"), 0, 0
+    for loss in losses:
+        if loss < best - PLATEAU_IMPROVEMENT:
+            best, waited = loss, 0
+            continue
+        waited += 1
+        if waited == patience:
+            waited, found = 0, found + 1
+    return found
