@@ -19,6 +19,7 @@ from ranks_of_models import MODELS
 
 from study import models
 from study.backends.tensorflow import devices, metric_names, model_state, own_models, parameter_server
+from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
 from study.communication.roles import roles
 from study.core import checked
@@ -121,7 +122,7 @@ def built(build, monkeypatch, metrics=None, **point):
     if metrics:
         monkeypatch.setattr(nt3.Benchmark, "metrics", lambda self: metrics())
     run = define(expand(**{**POINT, "gpus": 1, **point})[0])
-    return build.compile_model(benchmark, run, FakeCommunicator(), SHAPE), benchmark, run
+    return compile_model(benchmark, run, FakeCommunicator(), SHAPE), benchmark, run
 
 
 def heads(shape):
