@@ -6,7 +6,7 @@ HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environm
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED PART MINUTES
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test quick status recommend tune check bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
+.PHONY: study report test test-long quick status recommend tune check bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
@@ -28,11 +28,15 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup  ## all tests that are not marked full, by three workers; timed tests run alone; 45 minutes on two cores
+test: setup  ## all tests that are not marked long or full, by three workers; timed tests run alone; 20 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
+test-long: setup  ## the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
+	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40 -m long \
+	  --part $(if $(value PART),$(call one_word,PART),today) $(call option,--minutes,MINUTES)
+
 quick: setup  ## the unit tests that are not marked slow; a minute
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/unit
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit
 
 ifneq ($(value study)$(value machine)$(value goal),)
 $(error write STUDY=, MACHINE= and GOAL= in capitals)
@@ -67,7 +71,7 @@ fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by defaul
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
 
 cases: setup  ## situations that were reported in public, rebuilt: what is right, and what this project gives
-	$(BIN)/python -m pytest tests/cases -q --case-table docs/cases.csv
+	$(BIN)/python -m pytest tests/cases -q -m "not full" --case-table docs/cases.csv
 
 chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)

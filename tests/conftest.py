@@ -1,20 +1,80 @@
-"""Tests on several workers (pytest -n): one that is marked ``timed`` has the machine to itself."""
+"""Options for parts of the tests and for their time; a test that is marked ``timed`` has the machine to itself."""
 
 import atexit
 import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from pathlib import Path
 
+import parts
 import pytest
 
+NOT_RUN = pytest.StashKey()  # node ids of tests for which no time was left
+BEGUN = pytest.StashKey()
 
-def pytest_configure():
+
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="PART", default="all", help="a number, today or all: see tests/parts.py")
+    parser.addoption("--minutes", type=float, help="begin no test later; tests that were not run are listed")
+
+
+def pytest_configure(config):
     """The runs of each worker's tests have a lock of their own, so that they wait for no other runs."""
     folder = tempfile.TemporaryDirectory(prefix="study-locks-tests-")
     atexit.register(folder.cleanup)
     os.environ["STUDY_LOCKS"] = folder.name
+    config.stash[NOT_RUN], config.stash[BEGUN] = [], time.monotonic()
+    config.pluginmanager.register(TimeLimit())
+
+
+def _part(config):
+    try:
+        return parts.chosen(config.getoption("--part"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--part: {error}") from None
+
+
+def pytest_report_header(config):
+    part = _part(config)
+    return f"part {part} of {parts.PARTS}, that of {parts.DAYS[part - 1]}" if part else None
+
+
+def pytest_collection_modifyitems(config, items):
+    part = _part(config)
+    if part is None:
+        return
+    divided = parts.divided(parts.durations())
+    others = [item for item in items if parts.part_of(item.nodeid, divided) != part]
+    items[:] = [item for item in items if parts.part_of(item.nodeid, divided) == part]
+    config.hook.pytest_deselected(items=others)
+
+
+class TimeLimit:
+    """Begins no test after ``--minutes``, and lists those that were not run: no skip, which could look like a pass."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        minutes, begun = item.config.getoption("--minutes"), item.config.stash[BEGUN]
+        if minutes is None or time.monotonic() - begun < 60 * minutes:
+            return None
+        item.config.stash[NOT_RUN].append(item.nodeid)
+        return True
+
+    def pytest_sessionfinish(self, session):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["not_run"] = session.config.stash[NOT_RUN]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        node.config.stash[NOT_RUN] += getattr(node, "workeroutput", {}).get("not_run", [])
+
+    def pytest_terminal_summary(self, terminalreporter, config):
+        if not_run := sorted(config.stash[NOT_RUN]):
+            terminalreporter.section(f"{len(not_run)} tests were not run, as no time was left")
+            for test in not_run:
+                terminalreporter.line(test)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ INTRODUCTION = (
     "that `make faults` has not tried the fault at this speed. Results without a commit were made before "
     "commits were recorded; the next `make faults` tries these faults again."
 )
-QUICK = "Those marked * are also part of `make test`, whose results are not on this page."
+QUICK = "Those marked * are also tests, in `make test` or `make test-long`, whose results are not on this page."
 
 
 def page(faults, table):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """group: what it happens to. quick: part of every test run, not of ``make faults`` alone."""
+    """group: what it happens to. quick: also a test, see tests/workflow/test_faults.py; the others are of ``make faults`` alone."""
 
     name: str
     group: str

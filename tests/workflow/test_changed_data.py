@@ -46,6 +46,7 @@ def conversions(project, targets):
     return sum(count for rule, count in project.plan(*targets).items() if rule.startswith("convert"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_images_are_converted_again_when_a_file_of_an_inner_folder_changes(fresh):
     for name in "ab":
@@ -112,6 +113,7 @@ tables: [scaling]
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tables_are_made_again_when_an_older_record_takes_a_record_s_place(fresh):
     """As from a backup, with its time: older than all that was made of the other record."""

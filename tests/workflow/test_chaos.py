@@ -11,6 +11,7 @@ def reference(tmp_path_factory):
     return rounds.Reference.make(tmp_path_factory.mktemp("reference"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_round_of_chaos(seed, reference, tmp_path):
     done = rounds.play(seed, reference, tmp_path)

@@ -157,6 +157,7 @@ def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scheduler", "settings"),
     [("lsf", {}), ("cobalt", {}), ("pbs", {}), ("pbs", {"STANDIN_OPEN_MPI": shutil.which("mpiexec")})],
@@ -208,6 +209,7 @@ def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
     assert there.calls("qsub") == []
 
 
+@pytest.mark.long
 def test_commands_that_fail_for_a_while_end_nothing(site):
     """Two submissions that are refused and then one that is not; a status command that crashes."""
     there = site("lsf")
@@ -219,6 +221,7 @@ def test_commands_that_fail_for_a_while_end_nothing(site):
     assert json.loads((there.state / "faults").read_text()) == {"bsub": 0, "bjobs": 0}, "each of them was met"
 
 
+@pytest.mark.long
 def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(site):
     """Nothing may look whole, nothing is lost: the third job trains no more, it writes the failure down."""
     there = site("lsf")
@@ -254,6 +257,7 @@ def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(site):
     assert len(there.calls("bsub")) == 1, "the job itself ended well"
 
 
+@pytest.mark.long
 def test_a_job_that_vanishes_runs_again(site):
     there = site("lsf")
     there.hold()
@@ -335,6 +339,7 @@ def packed(site):
     _kill(study)
 
 
+@pytest.mark.long
 def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not_ended(packed):
     """Its walltime is the longest of its runs'. Another walltime later repeats nothing."""
     there, study = packed
@@ -355,6 +360,7 @@ def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not
     assert len(there.calls("qsub")) == 2
 
 
+@pytest.mark.long
 def test_packed_runs_whose_job_is_lost_twice_are_recorded(packed):
     """The third job trains nothing; the run that had ended is no failure."""
     there, study = packed
@@ -369,6 +375,7 @@ def test_packed_runs_whose_job_is_lost_twice_are_recorded(packed):
     assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (3, 3)
 
 
+@pytest.mark.long
 def test_a_run_that_reaches_a_walltime_that_was_only_estimated_runs_again_with_more(site):
     """The second repeat may take 1.5 times as long as the first one did; it is held until that has passed."""
     there = site("lsf")
@@ -428,6 +435,7 @@ def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
     )
 
 
+@pytest.mark.long
 def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
     there = site("lsf")
     there.hold()
@@ -444,7 +452,7 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1)
 
 
-@pytest.mark.parametrize("answer_s", [0, 3])
+@pytest.mark.parametrize("answer_s", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_ctrl_c_cancels_the_jobs(site, answer_s):
     """Where answers take time it comes while Snakemake asks for a state: then its own cancelling finds no jobs."""
     there = site("lsf", STANDIN_ANSWER_S=answer_s)

@@ -32,6 +32,7 @@ def test_two_ranks_emulated_with_dropout(pair, emulated_pair):
     assert emulated_pair.metrics["test"] == pytest.approx(pair.metrics["test"], rel=1e-5)
 
 
+@pytest.mark.long
 def test_four_ranks_emulated_each_on_its_part(trained):
     """With regularisation, and a smaller last batch; the last of 20 steps."""
     real, emulated = trained({**P1B2, "gpus": 4}), trained({**P1B2, "gpus": 1, "emulated_ranks": 4})
@@ -45,6 +46,7 @@ def test_the_comparison_would_notice_other_ranks(trained, pair):
     assert relative_difference(alone, pair) > 1e-3
 
 
+@pytest.mark.long
 def test_measuring_the_gradient_noise_changes_no_weight(trained, pair):
     without = trained({**NT3, "gpus": 2})
     assert "gradient_square_local" not in without.history
@@ -86,6 +88,7 @@ tables: [scaling]
 """
 
 
+@pytest.mark.long
 def test_from_the_study_to_the_table(project):
     project.add_study("emulated", STUDY)
     project.snakemake(study="emulated")

@@ -7,6 +7,8 @@ import pandas as pd
 import psutil
 import pytest
 
+pytestmark = pytest.mark.long
+
 COMMON = """benchmark: lenet, scaling: weak, epochs: 2, batch_size: 20, learning_rate_scaling: none,
      loader: tfrecord"""
 STUDY = f"""

@@ -82,6 +82,7 @@ def test_rows_that_are_joined_by_batch_are_shared(joined):
     assert runs.test_r2.notna().all()
 
 
+@pytest.mark.long
 def test_lines_that_are_decoded_by_batch_are_shared(joined):
     """In every way of sharing, and alone, members have the weights that they have with a matrix in memory."""
     joined.add_study("lines", LINES)
@@ -97,6 +98,7 @@ def test_lines_that_are_decoded_by_batch_are_shared(joined):
         assert members.weights_crc32[1] == alone.final_weights_crc32["npy"], record
 
 
+@pytest.mark.long
 def test_gloo_and_mpi_give_equal_weights(joined, over_mpi):
     _, over_gloo = runs_of(joined.results)
     runs, members = runs_of(over_mpi("joined"))
@@ -104,6 +106,7 @@ def test_gloo_and_mpi_give_equal_weights(joined, over_mpi):
     assert members.weights_crc32.tolist() == over_gloo.weights_crc32.tolist()
 
 
+@pytest.mark.long
 def test_broadcasts_at_the_same_time_give_equal_weights(joined, over_mpi):
     """Both ranks preprocess, and send their blocks to each other at once."""
     joined.add_study("concurrent", CONCURRENT)

@@ -1,5 +1,6 @@
 """Images copied to two nodes, which are two names of this host, by real ranks: which files, how often, what is read."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from study.records import record
 DATASET = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 12, "resize": 14,
            "stored_width": 80, "stored_height": 60, "record_kb": 6, "classes": 10, "seed": 1}  # fmt: skip
 POINT = {"benchmark": "lenet", "scaling": "weak", "epochs": 2, "gpus": 3, "batch_size": 10, "sharding": "by_rank"}
+OF_COPIES = ["tfrecord", *(pytest.param(name, marks=pytest.mark.long) for name in ("lmdb", "jpeg_files"))]
 SLACK_MB = 0.1  # sidecars, and what the threads of Horovod read meanwhile
 WAYS = {
     "shared": {"loader": "tfrecord"},
@@ -62,8 +64,9 @@ def make_files(dataset, data, loader):
 
 
 @pytest.fixture(scope="module")
-def folders(train):
-    return {name: train(**way) for name, way in WAYS.items()}
+def folder_of(train):
+    """The folder of the run that gets its files in one of `WAYS`, trained once."""
+    return functools.cache(lambda name: train(**WAYS[name]))
 
 
 def ranks_of(folder):
@@ -77,43 +80,46 @@ def size_mb(folder, loader):
     return sum(path.stat().st_size for each in found for path in each.rglob("*") if path.is_file()) / 1e6
 
 
-@pytest.mark.parametrize("name", ["tfrecord", "lmdb", "jpeg_files"])
-def test_one_rank_per_node_copies_whole_files_once(folders, name):
-    size = size_mb(folders[name], WAYS[name]["loader"])
-    ranks = ranks_of(folders[name])
+@pytest.mark.parametrize("name", OF_COPIES)
+def test_one_rank_per_node_copies_whole_files_once(folder_of, name):
+    size = size_mb(folder_of(name), WAYS[name]["loader"])
+    ranks = ranks_of(folder_of(name))
     assert [rank["staged_mb"] for rank in ranks] == [pytest.approx(size), 0, pytest.approx(size)]
     for rank, copied in zip(ranks, (size, 0, size), strict=True):
         assert rank["shared_read_mb"] == pytest.approx(copied, abs=SLACK_MB), "nothing but copying reads shared files"
 
 
-def test_training_reads_the_copies_as_it_reads_the_shared_files(folders):
-    shared, copied = ranks_of(folders["shared"]), ranks_of(folders["tfrecord"])
+def test_training_reads_the_copies_as_it_reads_the_shared_files(folder_of):
+    shared, copied = ranks_of(folder_of("shared")), ranks_of(folder_of("tfrecord"))
     for one, other in zip(shared, copied, strict=True):
         assert other["node_read_mb"] == pytest.approx(one["shared_read_mb"], abs=SLACK_MB)
         assert other["node_read_mb"] > 5 * SLACK_MB
         assert "staged_mb" not in one
 
 
-def test_the_same_is_trained_whichever_way(folders):
-    found = {name: json.loads((folder / "metrics.json").read_text()) for name, folder in folders.items()}
-    checksums = {rank["final_weights_crc32"] for metrics in found.values() for rank in metrics["ranks"]}
+@pytest.mark.parametrize("name", OF_COPIES)
+def test_the_same_is_trained_whichever_way(folder_of, name):
+    found = [json.loads((folder_of(each) / "metrics.json").read_text()) for each in ("shared", name)]
+    checksums = {rank["final_weights_crc32"] for metrics in found for rank in metrics["ranks"]}
     assert len(checksums) == 1
-    assert len({json.dumps(metrics["test"]) for metrics in found.values()}) == 1
+    assert found[0]["test"] == found[1]["test"]
 
 
-def test_the_record_has_bytes_and_seconds_of_staging(folders):
-    made = record.make_record(folders["lmdb"])
-    assert made["reading"]["staged"] == pytest.approx(2 * size_mb(folders["lmdb"], "lmdb"))
+def test_the_record_has_bytes_and_seconds_of_staging(folder_of):
+    made = record.make_record(folder_of("tfrecord"))
+    assert made["reading"]["staged"] == pytest.approx(2 * size_mb(folder_of("tfrecord"), "tfrecord"))
     assert 0 < made["phases"]["stage"]["slowest_s"] <= made["phases"]["load"]["slowest_s"]
-    usual = record.make_record(folders["shared"])
+    usual = record.make_record(folder_of("shared"))
     assert "stage" not in usual["phases"] and usual["reading"].keys() == {"shared", "storage"}
 
 
-def test_nothing_is_left_on_the_nodes(folders):
-    root = folders["shared"].parent
+@pytest.mark.parametrize("name", OF_COPIES)
+def test_nothing_is_left_on_the_nodes(folder_of, name):
+    root = folder_of(name).parent
     assert [*(root / "node").iterdir(), *(root / "nvme").iterdir()] == []
 
 
+@pytest.mark.long
 def test_a_storage_of_the_node_s_that_cannot_be_written_to(train):
     """The kernel's own read-only file system."""
     failure = json.loads((train(nvme="/proc/sys", **WAYS["lmdb"]) / "outcome.json").read_text())["failure"]

@@ -51,6 +51,7 @@ def loaded(tmp_path_factory):
     return project
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("benchmark", list(SHAPES))
 def test_the_same_weights_whichever_loader(loaded, benchmark):
     loaders = LOADERS[benchmark]

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from project import copy_of_project
 
+pytestmark = pytest.mark.long
+
 COMMON = "scaling: weak, epochs: 2, batch_size: 20, learning_rate_scaling: none, loader: tfrecord"
 IMAGES = """source: synthetic_images, train_samples: 80, test_samples: 40, image_size: 28, resize: 32, channels: 1,
     flip: true, classes: 10, seed: 1"""

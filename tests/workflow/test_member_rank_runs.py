@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 from project import copy_of_project
 
+pytestmark = pytest.mark.long
+
 COMMON = "benchmark: nt3, scaling: weak, epochs: 2, batch_size: 10, loader: npy"
 PLAIN = f"{COMMON}, learning_rate_scaling: none"
 DIVIDED = f"{COMMON}, sharding: by_rank"

@@ -76,6 +76,7 @@ def test_accepted_values_and_a_changed_one(checked):
     assert checked.plan(TABLE, study="checked") == {"check_references": 1}, "the accepted values have changed"
 
 
+@pytest.mark.long
 def test_runs_of_older_code_stay_and_are_compared(checked):
     checked.change("config/config.yaml", "# keep_versions: true ", "keep_versions: true ")
     checked.change("scripts/train.py", "import argparse", "import argparse  # noqa: E402\nimport calendar")

@@ -15,10 +15,18 @@ import pytest
 from project import WAIT_S, copy_of_project, wait_for
 
 EPOCHS = 12
-STUDY = f"""
+NT3 = """
 description: a test
 datasets:
-  nt3: {{source: synthetic, train_samples: 400, test_samples: 20, features: 300, seed: 1}}
+  nt3: {source: synthetic, train_samples: 400, test_samples: 20, features: 300, seed: 1}
+"""
+OF_NT3 = f"benchmark: nt3, scaling: weak, epochs: {EPOCHS}, loader: npy, checkpoint_epochs: 2"
+ONE_RANK = f"""{NT3}
+runs:
+  - {{{OF_NT3}, gpus: 1}}
+tables: [scaling]
+"""
+STUDY = f"""{NT3}\
   p1b2: {{source: synthetic, train_samples: 300, test_samples: 30, features: 200, seed: 1}}
   lenet:
     {{source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 10, seed: 1}}
@@ -26,8 +34,7 @@ members:
   two: [{{}}, {{learning_rate: 0.02, batch_size: 12}}]
   first_is_worst: [{{model: {{l2: 1.0}}}}, {{}}, {{}}]
 runs:
-  - {{benchmark: nt3, scaling: weak, epochs: {EPOCHS}, gpus: [1, 2], loader: npy, warmup_epochs: 5,
-     checkpoint_epochs: 2}}
+  - {{{OF_NT3}, gpus: 2, warmup_epochs: 5}}
   - {{benchmark: p1b2, scaling: weak, epochs: {EPOCHS}, gpus: 2, loader: npy, sharding: by_rank,
      checkpoint_epochs: 1}}
   - {{benchmark: lenet, scaling: weak, epochs: {EPOCHS}, ensemble: 2, members: two, batch_size: 20, loader: tfrecord,
@@ -40,14 +47,29 @@ tables: [scaling]
 
 
 @pytest.fixture(scope="module")
-def finished_study(tmp_path_factory):
-    """The study's runs without a break, each with its folder by (benchmark, gpus)."""
+def project(tmp_path_factory):
+    """A copy of the project, for the runs of one rank and of all the others."""
     project = copy_of_project(tmp_path_factory.mktemp("restarts") / "project")
-    project.add_study("restarts", STUDY)
     project.hold_training(after=EPOCHS)  # not at all, but all runs are of the same code
-    project.snakemake(study="restarts")
+    return project
+
+
+@pytest.fixture(scope="module")
+def one_rank(project):
+    return with_runs(project, "one_rank", ONE_RANK)
+
+
+@pytest.fixture(scope="module")
+def finished_study(project):
+    return with_runs(project, "restarts", STUDY)
+
+
+def with_runs(project, name, study):
+    """The project after a study's runs without a break, each with its folder by (benchmark, gpus)."""
+    project.add_study(name, study)
+    project.snakemake(study=name)
     runs = pd.read_csv(project.made / "runs.csv")
-    assert runs.status.tolist() == ["ok"] * 5, runs.failure_message.tolist()
+    assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert runs.resumed_after_epoch.isna().all()
     assert (runs.checkpoint_s > 0).all()
     project.runs = {(row.benchmark, row.gpus): (project.results / row.record).parent for row in runs.itertuples()}
@@ -94,8 +116,17 @@ def results(folder):
     return metrics, pd.read_csv(folder / "history.csv")
 
 
-@pytest.mark.parametrize(("benchmark", "gpus"), [("nt3", 1), ("nt3", 2), ("p1b2", 2)])
-def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, benchmark, gpus):
+def test_a_run_of_one_rank_killed_twice_has_the_same_weights(one_rank, tmp_path):
+    kill_twice(one_rank, tmp_path, "nt3", 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("benchmark", ["nt3", "p1b2"])
+def test_a_run_of_two_ranks_killed_twice_has_the_same_weights(finished_study, tmp_path, benchmark):
+    kill_twice(finished_study, tmp_path, benchmark, 2)
+
+
+def kill_twice(finished_study, tmp_path, benchmark, gpus):
     reference, folder = finished_study.runs[benchmark, gpus], tmp_path / "again"
     chance = random.Random(f"{benchmark}{gpus}")
     killed_after(finished_study, reference, folder, chance.randint(3, 5), chance.uniform(0, 0.3))
@@ -114,6 +145,7 @@ def test_a_run_killed_twice_has_the_same_weights(finished_study, tmp_path, bench
     assert not (folder / "checkpoints").exists(), "they are for runs that have not ended"
 
 
+@pytest.mark.long
 def test_each_member_of_an_ensemble_goes_on_from_its_own_checkpoint(finished_study, tmp_path):
     """One is further than the other one, whose latest checkpoint was not written when the run was killed."""
     reference, folder = finished_study.runs["lenet", 2], tmp_path / "again"
@@ -132,6 +164,7 @@ def test_each_member_of_an_ensemble_goes_on_from_its_own_checkpoint(finished_stu
     assert again.samples_preprocessed.sum() < once.samples_preprocessed.sum() == EPOCHS * 80
 
 
+@pytest.mark.long
 def test_a_restart_takes_the_decisions_of_the_halvings_once_more(finished_study, tmp_path):
     """The first member, which preprocesses for all, has stopped before the run is killed; another one stops later."""
     reference, folder = finished_study.runs["lenet", 3], tmp_path / "again"
@@ -146,6 +179,7 @@ def test_a_restart_takes_the_decisions_of_the_halvings_once_more(finished_study,
     assert again.samples_preprocessed.sum() < once.samples_preprocessed.sum() == EPOCHS * 80, "it did not begin anew"
 
 
+@pytest.mark.long
 def test_the_times_of_a_resumed_run_do_not_count(finished_study):
     """Through Snakemake: killed, and found again by the next one; its quality counts, its times do not."""
     folder = finished_study.runs["p1b2", 2]

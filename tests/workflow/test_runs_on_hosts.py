@@ -101,6 +101,7 @@ def test_weights_are_those_of_ranks_on_one_host(place, three, data, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.long
 def test_with_fusion_weights_are_close(place, three):
     modelled = {"power_model": {"idle_w": 50, "peak_w": 150}}
     assert trained(place, "fused", modelled, gpus=3)["status"] == "ok"
@@ -143,6 +144,7 @@ def test_the_record_knows_its_hosts(place, three):
     assert all(abs(host["clock_offset_s"]) < 0.05 for host in provenance["hosts"])
 
 
+@pytest.mark.long
 def test_two_hosts_with_interfaces_of_different_names(place, lab):
     lab.on("h2", "sh", "-c", "ip link set br0 down && ip link set br0 name eth7 && ip link set eth7 up")
     try:
@@ -152,6 +154,7 @@ def test_two_hosts_with_interfaces_of_different_names(place, lab):
         lab.on("h2", "sh", "-c", "ip link set eth7 down && ip link set eth7 name br0 && ip link set br0 up")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not has_mpi(), reason="Horovod is built without MPI")
 def test_mpirun_places_ranks_on_hosts(place, three, lab):
     place.variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -161,6 +164,7 @@ def test_mpirun_places_ranks_on_hosts(place, three, lab):
     assert lab.left() == {}
 
 
+@pytest.mark.long
 def test_a_parameter_server_has_a_host_of_its_own(place, lab):
     outcome = trained(place, "served", **ON_SERVER)
     assert outcome["status"] == "ok", outcome["failure"]
@@ -177,6 +181,7 @@ def test_a_parameter_server_has_a_host_of_its_own(place, lab):
     assert lab.left() == {}
 
 
+@pytest.mark.long
 def test_mirrored_workers_on_hosts_end_with_the_weights_of_horovod_s_ranks(place, lab):
     assert trained(place, "two", gpus=2)["status"] == "ok"
     outcome = trained(place, "mirrored", gpus=2, strategy="multi_worker_mirrored")
@@ -187,6 +192,7 @@ def test_mirrored_workers_on_hosts_end_with_the_weights_of_horovod_s_ranks(place
     assert lab.left() == {}
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_on_its_host_is_named_and_nothing_is_left(place):
     kept = {"environment": {"KEPT_IN": str(place.folder / "killed.kept")}}
     launch = place.launch("killed", machine=kept, **ON_SERVER, **LONG)
@@ -203,6 +209,7 @@ def test_the_hosts_agree_with_what_lab_says(lab):
     assert lab("up", 3) == lab("status")
 
 
+@pytest.mark.long
 def test_the_launching_host_may_have_ranks(place, lab):
     prefix, place.prefix = place.prefix, [place.prefix[0], "on", "h1"]
     names = (lab.folder / "hosts").read_text().replace("10.77.0.2 h1", "127.0.1.1 h1")  # as Debian does

@@ -105,6 +105,7 @@ def test_a_study_over_two_nodes(study):
     assert "Nothing to be done" in study("each")[1]
 
 
+@pytest.mark.long
 def test_strategies_have_their_roles_by_rank(study):
     """On nodes of one rank: two mirrored workers, and a chief, a server and a worker on three, then two workers."""
     two = STRATEGIES.replace(
@@ -136,6 +137,7 @@ def test_strategies_have_their_roles_by_rank(study):
     assert line[:6] == ["srun", "--overlap", "--nodes", "4", "--ntasks", "4"]
 
 
+@pytest.mark.long
 def test_a_run_over_its_time_limit_is_recorded(study):
     study.project.change("config/machines/virtual.yaml", "time_limit_s: 300", "time_limit_s: 6")
     study.project.in_ranks(FOR_EVER)
@@ -144,6 +146,7 @@ def test_a_run_over_its_time_limit_is_recorded(study):
     assert (run.status, run.failure_kind) == ("failed", "timeout")
 
 
+@pytest.mark.long
 def test_a_job_that_slurm_ends_at_its_walltime_is_recorded_and_not_run_again(study):
     """Our own limit, which ends a run before its job's end, is put out of action for it."""
     study.project.append("scripts/study/machines/queues.py", NO_LIMIT_OF_OUR_OWN)

@@ -104,6 +104,7 @@ def test_tables_may_differ_in_what_is_measured_only(soaks, tmp_path):
     assert soaks.wrong_tables(tmp_path / "mine", tmp_path / "theirs") == ["scaling.csv: loss differs"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(bool(virtual_slurm.missing()), reason="no Slurm here (.ci/run installs it as root)")
 @pytest.mark.skipif(os.getuid() != 0, reason="a Slurm of one's own needs root")

@@ -1,5 +1,6 @@
 """Real ranks on two nodes, which are two names of this host: each way of the files to them, and what it reads."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -91,37 +92,43 @@ WAYS = {
 }
 
 
+EACH_TIME = (("none", "read_csv"), ("local_copy", "mapped"))
+OF_WAYS = [pytest.param(way, id="-".join(way), marks=() if way in EACH_TIME else pytest.mark.long) for way in WAYS]
+
+
 @pytest.fixture(scope="module")
-def folders(train):
-    return {(staging, loader): train(staging=staging, loader=loader) for staging, loader in WAYS}
+def folder_of(train):
+    """The folder of the run that gets its files in one of `WAYS`, trained once."""
+    return functools.cache(lambda way: train(staging=way[0], loader=way[1]))
 
 
-def test_the_same_is_trained_whichever_way(folders):
-    found = {way: json.loads((folder / "metrics.json").read_text()) for way, folder in folders.items()}
-    first = found["none", "read_csv"]
-    for way, metrics in found.items():
-        assert len({rank["final_weights_crc32"] for rank in [*metrics["ranks"], *first["ranks"]]}) == 1, way
-        assert metrics["test"] == first["test"], way
+@pytest.mark.parametrize("way", OF_WAYS)
+def test_the_same_is_trained_whichever_way(folder_of, way):
+    metrics, first = (json.loads((folder_of(each) / "metrics.json").read_text()) for each in (way, EACH_TIME[0]))
+    assert len({rank["final_weights_crc32"] for rank in [*metrics["ranks"], *first["ranks"]]}) == 1
+    assert metrics["test"] == first["test"]
 
 
-@pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_what_each_rank_reads_of_the_shared_files(folders, way):
-    assert read_by_rank(folders[way]) == WAYS[way]
+@pytest.mark.parametrize("way", OF_WAYS)
+def test_what_each_rank_reads_of_the_shared_files(folder_of, way):
+    assert read_by_rank(folder_of(way)) == WAYS[way]
 
 
-def test_the_record_has_what_was_read_and_how_long_staging_took(folders):
-    found = record.make_record(folders["job_broadcast", "parallel"])
+@pytest.mark.long
+def test_the_record_has_what_was_read_and_how_long_staging_took(folder_of):
+    found = record.make_record(folder_of(("job_broadcast", "parallel")))
     assert found["derived"]["nodes"] == 2
     size_mb = sum(found["data_mb"].values())
     assert found["reading"]["shared"] == pytest.approx(2 * size_mb, abs=SLACK_MB)
     assert 0 < found["phases"]["stage"]["slowest_s"] <= found["phases"]["load"]["slowest_s"]
-    assert "stage" not in record.make_record(folders["none", "read_csv"])["phases"]
+    assert "stage" not in record.make_record(folder_of(EACH_TIME[0]))["phases"]
 
 
-def test_nothing_is_left_on_the_nodes(folders):
-    assert list((folders["local_copy", "mapped"].parent / "node").iterdir()) == []
+def test_nothing_is_left_on_the_nodes(folder_of):
+    assert list((folder_of(("local_copy", "mapped")).parent / "node").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_rank_alone_on_its_node_reads_for_itself(train):
     assert read_by_rank(train(staging="node_broadcast", gpus=3)) == [1, 0, 1]
 
@@ -135,6 +142,7 @@ def test_node_storage_that_cannot_be_used(train):
     )
 
 
+@pytest.mark.long
 def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_path):
     """A pipe that nobody writes to: as a file system that no longer answers."""
     os.mkfifo(tmp_path / "file.csv")
@@ -145,9 +153,9 @@ def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_pa
     assert outcome["runtime_s"] < 120
 
 
-def test_the_phases_of_staging_lie_in_load(folders):
+def test_the_phases_of_staging_lie_in_load(folder_of):
     spans = {}
-    for edge in phases.read(folders["local_copy", "mapped"] / "phases.jsonl"):
+    for edge in phases.read(folder_of(("local_copy", "mapped")) / "phases.jsonl"):
         spans.setdefault((edge["rank"], edge["phase"]), []).append(edge["monotonic_ns"])
     for rank in range(4):
         assert (
@@ -171,6 +179,7 @@ figures: [staging]
 """
 
 
+@pytest.mark.long
 def test_a_study_compares_them(fresh):
     fresh.add_study("staged", STUDY)
     fresh.snakemake(study="staged")

@@ -7,28 +7,39 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+from project import copy_of_project
 
 # Epochs tell the runs apart: 3 (of images) and 4 (20 steps) are compared; in 5 and 6 a process is killed.
-STUDY = """
+NT3 = """
 description: a test
 datasets:
   nt3: {source: synthetic, train_samples: 100, test_samples: 20, features: 60, seed: 1}
-  lenet:
-    {source: synthetic_images, train_samples: 1000, test_samples: 20, image_size: 28, resize: 32, classes: 1000,
-     seed: 1}
-runs:
-  - &images {benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 250, loader: memory}
-  - {<<: *images, strategy: parameter_server, servers: 2, server_placement: [round_robin, min_size]}
-  - {<<: *images, strategy: parameter_server, servers: 2, loader: [tfrecord, lmdb]}
-  - {<<: *images, strategy: multi_worker_mirrored, loader: tfrecord}
+"""
+OF_NT3 = """\
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: [1, 2], loader: npy}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
-  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 2,
-     server_placement: [round_robin, min_size]}
-  - {benchmark: nt3, scaling: weak, epochs: 5, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
-  - {benchmark: nt3, scaling: weak, epochs: 6, gpus: 2, loader: npy, strategy: parameter_server, servers: 1,
-     learning_rate_scaling: none}
+"""
+FEW = f"""{NT3}
+runs:
+{OF_NT3}\
+tables: [scaling, strategies]
+"""
+STUDY = f"""{NT3}\
+  lenet:
+    {{source: synthetic_images, train_samples: 1000, test_samples: 20, image_size: 28, resize: 32, classes: 1000,
+     seed: 1}}
+runs:
+  - &images {{benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 250, loader: memory}}
+  - {{<<: *images, strategy: parameter_server, servers: 2, server_placement: [round_robin, min_size]}}
+  - {{<<: *images, strategy: parameter_server, servers: 2, loader: [tfrecord, lmdb]}}
+  - {{<<: *images, strategy: multi_worker_mirrored, loader: tfrecord}}
+{OF_NT3}\
+  - {{benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 2,
+     server_placement: [round_robin, min_size]}}
+  - {{benchmark: nt3, scaling: weak, epochs: 5, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}}
+  - {{benchmark: nt3, scaling: weak, epochs: 6, gpus: 2, loader: npy, strategy: parameter_server, servers: 1,
+     learning_rate_scaling: none}}
 tables: [scaling, strategies]
 """
 IN_RANKS = """
@@ -58,18 +69,31 @@ parameter_server._start_server, rank._write_results = start_server, write_result
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """(the project, a study of all strategies that has run)."""
-    from project import copy_of_project
-
+def project(tmp_path_factory):
     project = copy_of_project(tmp_path_factory.mktemp("strategies") / "project")
     weights = project.root.parent / "weights"
     weights.mkdir()
     project.in_ranks(f"WEIGHTS = {str(weights)!r}\n{IN_RANKS}")
-    project.add_study("strategies_test", STUDY)
-    project.snakemake(study="strategies_test")
-    runs = pd.read_csv(project.made / "runs.csv")
-    return project, runs, weights
+    return project
+
+
+def with_runs(project, name, study):
+    """(the project, the runs of a study that has run in it, the folder with their weights)."""
+    project.add_study(name, study)
+    project.snakemake(study=name)
+    return project, pd.read_csv(project.made / "runs.csv"), project.root.parent / "weights"
+
+
+@pytest.fixture(scope="module")
+def few(project):
+    """A run of each strategy."""
+    return with_runs(project, "few", FEW)
+
+
+@pytest.fixture(scope="module")
+def trained(project):
+    """All runs."""
+    return with_runs(project, "strategies_test", STUDY)
 
 
 def weights_of(folder, strategy, gpus, servers=0, placement="round_robin", epochs=4, loader="npy"):
@@ -82,14 +106,21 @@ def furthest(ones, others):
     return max(np.abs(one - other).max() / np.abs(one).max() for one, other in zip(ones, others, strict=True))
 
 
-def test_one_worker_and_one_server_end_with_the_weights_of_one_rank(trained):
-    _, _, folder = trained
+def test_one_worker_and_one_server_end_with_the_weights_of_one_rank(few):
+    _, _, folder = few
     alone = weights_of(folder, "horovod", 1)
     assert furthest(alone, weights_of(folder, "parameter_server", 1, 1)) < 1e-6
-    assert furthest(alone, weights_of(folder, "parameter_server", 1, 2, "min_size")) < 1e-6
     assert furthest(alone, weights_of(folder, "horovod", 2)) > 1e-6, "which the comparison would notice"
 
 
+@pytest.mark.long
+def test_two_servers_too(trained):
+    _, _, folder = trained
+    served = weights_of(folder, "parameter_server", 1, 2, "min_size")
+    assert furthest(weights_of(folder, "horovod", 1), served) < 1e-6
+
+
+@pytest.mark.long
 def test_one_worker_ends_with_the_weights_of_one_rank_on_images_too(trained):
     """Which are cut out and mirrored at random, the same in each strategy."""
     _, runs, folder = trained
@@ -102,27 +133,38 @@ def test_one_worker_ends_with_the_weights_of_one_rank_on_images_too(trained):
     assert (runs[runs.benchmark == "lenet"].status == "ok").all()
 
 
-def test_two_mirrored_workers_end_with_the_weights_of_two_ranks(trained):
-    _, runs, folder = trained
+def test_two_mirrored_workers_end_with_the_weights_of_two_ranks(few):
+    _, runs, folder = few
     assert furthest(weights_of(folder, "horovod", 2), weights_of(folder, "multi_worker_mirrored", 2)) < 1e-6
     mirrored = runs[(runs.strategy == "multi_worker_mirrored") & (runs.benchmark == "nt3")].iloc[0]
     assert (mirrored.status, mirrored.ranks_agree, mirrored.workers_lost) == ("ok", True, 0)
 
 
-def test_a_worker_sends_and_receives_each_parameter_once_per_step(trained):
-    project, runs, _ = trained
-    served = runs[(runs.strategy == "parameter_server") & (runs.status == "ok") & (runs.benchmark == "nt3")]
-    assert len(served) == 3
-    for way in ("sent", "received"):
-        assert served[f"tcp_{way}_mb_per_step"].div(served.gradient_mb).between(1.00, 1.15).all()
-    both = served.servers_sent_mb_per_step + served.servers_received_mb_per_step
-    assert (both / (served.tcp_sent_mb_per_step + served.tcp_received_mb_per_step)).tolist() == pytest.approx(
-        [1] * 3, rel=0.01
-    )
-    record = json.loads((project.results / served.record.iloc[0]).read_text())
+def test_a_worker_sends_and_receives_each_parameter_once_per_step(few):
+    project, runs, _ = few
+    (served,) = bytes_of_servers(runs).record
+    record = json.loads((project.results / served).read_text())
     assert [each["role"] for each in record["processes"]] == ["chief", "worker", "server"]
 
 
+@pytest.mark.long
+def test_a_worker_of_two_servers_too(trained):
+    _, runs, _ = trained
+    assert len(bytes_of_servers(runs)) == 3
+
+
+def bytes_of_servers(runs):
+    """The good runs of NT3 with servers, after a check of what was sent."""
+    served = runs[(runs.strategy == "parameter_server") & (runs.status == "ok") & (runs.benchmark == "nt3")]
+    for way in ("sent", "received"):
+        assert served[f"tcp_{way}_mb_per_step"].div(served.gradient_mb).between(1.00, 1.15).all()
+    both = served.servers_sent_mb_per_step + served.servers_received_mb_per_step
+    of_workers = served.tcp_sent_mb_per_step + served.tcp_received_mb_per_step
+    assert (both / of_workers).tolist() == pytest.approx([1] * len(served), rel=0.01)
+    return served
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("benchmark", "parameters"), [("nt3", None), ("lenet", 4_290_984)])
 def test_large_variables_are_split_by_min_size_only(trained, benchmark, parameters):
     """In turn, one server has all kernels and the other all biases."""
@@ -135,6 +177,7 @@ def test_large_variables_are_split_by_min_size_only(trained, benchmark, paramete
     assert 0.5 <= share["min_size"] < 0.55
 
 
+@pytest.mark.long
 def test_a_worker_reads_its_own_images(trained):
     """As many bytes as the one mirrored worker that trains on them; besides, the chief reads the index and test set."""
     _, runs, _ = trained
@@ -142,6 +185,7 @@ def test_a_worker_reads_its_own_images(trained):
     assert read["parameter_server"] == pytest.approx(read["multi_worker_mirrored"], rel=0.05)
 
 
+@pytest.mark.long
 def test_a_killed_server_is_named_and_leaves_nothing(trained):
     project, runs, _ = trained
     run = runs[runs.epochs == 5].iloc[0]
@@ -151,6 +195,7 @@ def test_a_killed_server_is_named_and_leaves_nothing(trained):
     assert still == ""
 
 
+@pytest.mark.long
 def test_a_run_goes_on_without_a_killed_worker_and_is_no_result(trained):
     project, runs, _ = trained
     run = runs[runs.epochs == 6].iloc[0]

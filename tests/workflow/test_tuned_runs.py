@@ -44,6 +44,7 @@ def test_compressed_gradients_are_half_the_bytes(trained, large):
     assert largest_difference(compressed, large) > 0
 
 
+@pytest.mark.long
 def test_four_backward_passes_are_a_quarter_of_the_bytes(trained, large):
     passes = trained({**P1B1, "backward_passes_per_step": 4})  # ten allreduces in the 40 steps after the first epoch
     assert sent(passes) / sent(large) == pytest.approx(0.25, rel=0.02)
@@ -51,12 +52,14 @@ def test_four_backward_passes_are_a_quarter_of_the_bytes(trained, large):
     assert len({rank["final_weights_crc32"] for rank in passes.metrics["ranks"]}) == 1
 
 
+@pytest.mark.long
 def test_xla_trains_the_same(trained, large):
     compiled = trained({**P1B1, "xla": True})
     assert 0 < largest_difference(compiled, large) < 1e-3
     assert compiled.history.loss.tolist() == pytest.approx(large.history.loss.tolist(), rel=1e-4)
 
 
+@pytest.mark.long
 def test_without_fusion_there_is_an_allreduce_per_gradient(trained, traced, large):
     apart = trained({**P1B1, "trace": True, "fusion_threshold_mb": 0})
     fused, single = (summarize(run.folder / "ranks" / "timeline.json", []).summary for run in (traced, apart))
@@ -67,6 +70,7 @@ def test_without_fusion_there_is_an_allreduce_per_gradient(trained, traced, larg
     assert largest_difference(apart, large) < 1e-6
 
 
+@pytest.mark.long
 def test_how_batches_are_made_and_when_they_are_sent_changes_no_bit(trained, traced):
     other = {"prefetch_batches": 0, "map_parallel_calls": 3, "cycle_time_ms": 50, "binding": "numa"}
     changed = trained({**NT3, **other})
@@ -83,6 +87,7 @@ def test_the_custom_loop_trains_as_keras_does(trained, traced):
     assert step_s(custom) > 0.08, "the injected delay"
 
 
+@pytest.mark.long
 def test_layers_in_16_bits_train_nearly_as_in_32(trained, traced):
     mixed = trained({**NT3, "precision": "mixed_bfloat16"})
     assert 0 < largest_difference(mixed, traced) < 1e-2
@@ -90,6 +95,7 @@ def test_layers_in_16_bits_train_nearly_as_in_32(trained, traced):
     assert len({rank["final_weights_crc32"] for rank in mixed.metrics["ranks"]}) == 1
 
 
+@pytest.mark.long
 def test_channels_first_trains_the_same(trained, traced, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default on newer CPUs only
     moved = trained({**NT3, "data_format": "channels_first"})
@@ -97,6 +103,7 @@ def test_channels_first_trains_the_same(trained, traced, monkeypatch):
     assert moved.history.loss.tolist() == pytest.approx(traced.history.loss.tolist(), rel=1e-3)
 
 
+@pytest.mark.long
 def test_autotuning_ends_within_the_steps_that_the_plan_asks_for(trained):
     epochs = -(-autotuning.STEPS // 5)
     found = autotuning.summary(trained({**NT3, "epochs": epochs, "autotune": True}).folder)

@@ -20,6 +20,8 @@ SETTINGS = {  # variables of make that are no program's
     "ROUNDS": "number of rounds of `make chaos`",
     "POINTS": "number of points of `make soak`",
     "SEED": "random seed of `make fuzz`, `make chaos` and `make soak`",
+    "PART": "part of `make test-long`: `1` to `7`, `today` or `all`; by default `today`, from `1` on Monday",
+    "MINUTES": "`make test-long` begins no test later, and lists the tests that it did not run",
     "PYTHON": "the interpreter for the set-up, `python3.11` by default",
 }
 OPTIONS = "| argument | meaning |\n|---|---|\n"
