@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """group: what it happens to. quick: also a test, see tests/workflow/test_faults.py; the others are of ``make faults`` alone."""
+    """A fault and the function that injects it.
+
+    group: what it happens to. quick: tests/workflow/test_faults.py tries it too; others only ``make faults``.
+    """
 
     name: str
     group: str

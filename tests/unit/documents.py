@@ -214,7 +214,7 @@ def unknown_in_command(line):
         return []
     program, *rest = words
     if program == "make":
-        targets = set(re.findall(r"^(\w+):", read("Makefile"), re.M))
+        targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.M))
         return [word for word in rest if word.split("=")[0] not in targets and not _is_make_variable(word)]
     if program == "scripts/lab.sh":
         return [] if rest and re.search(rf"^  {rest[0]}\) ", read(program), re.M) else rest[:1]
