@@ -29,7 +29,7 @@ from study.core import configuration, provenance
 from study.data import feature_scaling, loader_timing, page_cache
 from study.data.loaders import map_matrix
 from study.experiment import expansion
-from study.models.synthetic import generate
+from study.workloads.synthetic import generate
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 import peers  # noqa: E402
 
-from study import models  # noqa: E402
+from study import workloads  # noqa: E402
 from study.core import configuration  # noqa: E402
 from study.data.loaders import map_matrix, touch  # noqa: E402
 from study.instruments.memory import peak_memory_mb  # noqa: E402
@@ -94,7 +94,7 @@ def nt3_epochs(how, samples, features, epochs):
 
     spec = configuration.load_named("benchmarks", "nt3")
     keras.utils.set_random_seed(1)
-    model = models.get("nt3", spec).build_model((int(features), 1))
+    model = workloads.with_model("nt3", spec).build_model((int(features), 1))
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.SGD(spec["learning_rate"]), metrics=["accuracy"])
     x = np.random.default_rng(1).random((int(samples), int(features), 1), dtype=np.float32)
     y = tf.one_hot(np.arange(int(samples)) % 2, 2).numpy()
@@ -111,7 +111,7 @@ def _p1b2():
     import tf_keras as keras
 
     spec = configuration.load_named("benchmarks", "p1b2")
-    model = models.get("p1b2", spec).build_model((spec["workload"]["features"],))
+    model = workloads.with_model("p1b2", spec).build_model((spec["workload"]["features"],))
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.RMSprop(spec["learning_rate"]))
     return model, spec
 

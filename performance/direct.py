@@ -9,8 +9,8 @@ from study.experiment import inputs
 from study.experiment.study import PlannedRun
 from study.launch import launch
 from study.machines import machine
-from study.models.synthetic import generate
 from study.records.record import make_record
+from study.workloads.synthetic import generate
 
 
 def make_files(run: PlannedRun, folder: Path) -> None:

@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from sampling import interval_of_median
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import build, devices
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.step_measures import StepMeasures
@@ -82,7 +82,7 @@ def _training(arm, given, communicator):
         {},
         {"gpus_per_rank": 0},
     )
-    benchmark = models.get(given.benchmark, spec)
+    benchmark = workloads.with_model(given.benchmark, spec)
     features = given.features or spec["workload"]["features"]
     shape = (features, 1) if given.benchmark == "nt3" else (features,)
     model = build.compile_model(benchmark, run, communicator, shape)

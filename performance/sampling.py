@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from study import models  # noqa: E402
+from study import workloads  # noqa: E402
 from study.core import configuration, number_types  # noqa: E402
 from study.data.randomness import seed_dropout  # noqa: E402
 from study.instruments.power import sampling  # noqa: E402
@@ -91,7 +91,7 @@ def _training():
     import tensorflow as tf
 
     spec = configuration.load_named("benchmarks", "nt3")
-    model = models.get("nt3", spec).build_model((FEATURES, 1))
+    model = workloads.with_model("nt3", spec).build_model((FEATURES, 1))
     model.compile(loss=spec["loss"], optimizer=spec["optimizer"])
     seed_dropout(model, 1)
     numbers = np.random.default_rng(1)

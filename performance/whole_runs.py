@@ -17,7 +17,7 @@ from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
-from study.models.synthetic import generate
+from study.workloads.synthetic import generate
 
 RANKS_ON_TWO_NODES = 3  # two on the first
 

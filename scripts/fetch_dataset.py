@@ -7,7 +7,7 @@ import os
 from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import download
-from study.models import images, synthetic
+from study.workloads import images, synthetic
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 import argparse
 import json
 
-from study import models
+from study import workloads
 from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import feature_scaling
 from study.data.loaders import map_matrix, read_sidecar
 from study.experiment.inputs import sidecar
-from study.models.base import Table
+from study.workloads.base import Table
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         file: Table(map_matrix(path), [code["values"] for code in read_sidecar(sidecar(path))["codes"]])
         for file, path in arguments.files.items()
     }
-    benchmark = models.get(arguments.benchmark, configuration.load_named("benchmarks", arguments.benchmark))
+    benchmark = workloads.get(arguments.benchmark, configuration.load_named("benchmarks", arguments.benchmark))
     feature_scaling.save(benchmark.scalers(tables), arguments.output)
 
 

@@ -9,8 +9,8 @@ from study.backends.tensorflow.horovod import Horovod
 from study.core.errors import exit_with_message
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
-from study.models import nt3
 from study.training import rank
+from study.workloads.nt3 import tensorflow as nt3
 
 
 def batch_normalisation(shape):

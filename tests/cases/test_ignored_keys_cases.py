@@ -254,7 +254,7 @@ def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, ours, na
     ours(told.value)
     assert str(told.value) == (
         f"config/benchmarks/{name}.yaml: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
-        f"scripts/study/models/{name}.py); leave it out"
+        f"scripts/study/workloads/{name}/__init__.py); leave it out"
     )
 
 

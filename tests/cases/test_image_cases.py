@@ -419,7 +419,7 @@ def test_a_key_that_a_layout_does_not_read(ours, layout):
 
 @pytest.mark.case("classes-of-train-and-test", source="ultralytics #13936; fruits-360-100x100 #1", right="refused")
 def test_other_classes_in_the_test_images(tmp_path, ours):
-    from study import models
+    from study import workloads
     from study.core import configuration
 
     paths, spec = {}, configuration.load_named("benchmarks", "lenet")
@@ -430,14 +430,14 @@ def test_other_classes_in_the_test_images(tmp_path, ours):
         paths[file] = {"path": str(tmp_path / f"{file}.memory"), "sidecar": str(tmp_path / f"{file}.memory.json")}
         source = Source("folder", str(tmp_path / file))
         conversion.convert(source, "memory", *paths[file].values(), Options(2, 3, 8))
-    message = refusal(models.get("lenet", {**spec, "model": model}).open, paths, "memory", 1)
+    message = refusal(workloads.get("lenet", {**spec, "model": model}).open, paths, "memory", 1)
     ours(message.replace(str(tmp_path), ""))
     assert "its classes ['a', 'c'] are not those of train" in message
 
 
 def opened(tmp_path, layout, classes=3):
     """Open the images ``train`` and ``test`` of a layout, converted, as a rank does."""
-    from study import models
+    from study import workloads
     from study.core import configuration
 
     spec, paths = configuration.load_named("benchmarks", "lenet"), {}
@@ -446,7 +446,7 @@ def opened(tmp_path, layout, classes=3):
         source = Source(layout, str(tmp_path / file))
         conversion.convert(source, "memory", *paths[file].values(), Options(classes, 3, 8))
     model = {**spec["model"], "classes": classes, "image_size": 8, "resize": 8}
-    return models.get("lenet", {**spec, "model": model}).open(paths, "memory", 1)
+    return workloads.get("lenet", {**spec, "model": model}).open(paths, "memory", 1)
 
 
 @pytest.mark.case("test-class-without-training-images", source="our own", right="refused: class 2")

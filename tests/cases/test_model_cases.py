@@ -17,7 +17,7 @@ from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 from ranks_of_models import MODELS
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import devices, metric_names, model_state, own_models, parameter_server
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
@@ -28,8 +28,8 @@ from study.core.paths import ROOT
 from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
-from study.models import nt3
 from study.training import rank
+from study.workloads.nt3 import tensorflow as nt3
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 POINT = {"scaling": "weak", "epochs": 2, "loader": "npy", "sharding": "by_rank"}
@@ -117,7 +117,7 @@ def test_an_own_step_is_refused_where_its_key_would_not_hold(point, ours):
 
 def built(build, monkeypatch, metrics=None, **point):
     """The compiled model of NT3's benchmark with another network."""
-    benchmark = models.get("nt3", define(expand(gpus=1)[0]).benchmark)
+    benchmark = workloads.with_model("nt3", define(expand(gpus=1)[0]).benchmark)
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
     if metrics:
         monkeypatch.setattr(nt3.Benchmark, "metrics", lambda self: metrics())
@@ -304,8 +304,8 @@ def test_what_else_is_refused(monkeypatch):
 @pytest.mark.case("name-of-a-shared-module", source="our own", right="refused with the module")
 @pytest.mark.parametrize("name", ["base", "images"])
 def test_a_benchmark_with_the_name_of_a_shared_module_is_refused(name, ours):
-    with pytest.raises(StudyError, match="no complete class Benchmark") as refused:
-        models.get(name, {})
+    with pytest.raises(StudyError, match="no complete class (Benchmark|Workload)") as refused:
+        workloads.get(name, {})
     ours(str(refused.value))
 
 
@@ -349,7 +349,7 @@ def dropping(shape):
     """With this project's own dropout, as NT3 and most networks here have it."""
     from tf_keras import Sequential, layers
 
-    from study.data.randomness import dropout
+    from study.workloads.tensorflow import dropout
 
     return Sequential([layers.Input(shape), layers.Flatten(), dropout(0.5), layers.Dense(2, activation="softmax")])
 
@@ -365,7 +365,7 @@ def test_sparse_gradients_of_strategies_are_told(monkeypatch, ours, strategy, ma
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: make(shape))
     servers = {"servers": 1, "learning_rate_scaling": "none"} if strategy == "parameter_server" else {}
     (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, strategy=strategy, **servers)
-    twin = LocalReplica(models.get("nt3", planned.spec), define(planned), SHAPE)
+    twin = LocalReplica(workloads.with_model("nt3", planned.spec), define(planned), SHAPE)
     found = twin.has_sparse_gradients()
     ours(str(found))
     assert found == is_sparse

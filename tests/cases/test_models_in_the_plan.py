@@ -13,7 +13,7 @@ from study.backends.tensorflow import devices, metric_names, model_check
 from study.core import configuration
 from study.core.errors import StudyError
 from study.launch import model_checks
-from study.models import nt3
+from study.workloads.nt3 import tensorflow as nt3
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 POINT = {"scaling": "weak", "epochs": 2, "loader": "npy", "sharding": "by_rank", "gpus": 2}

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
-from study import models
+from study import workloads
 from study.core import configuration, file_kinds
 from study.core.errors import StudyError
 from study.data import formats
@@ -21,7 +21,7 @@ from study.data.conversion import convert
 from study.data.loaders import LOADERS, TRAINING_LOADERS, check_columns, load
 from study.data.tabular import Form
 from study.instruments.timeline.events import Events
-from study.models.base import Table
+from study.workloads.base import Table
 
 NT3 = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
 P1B2 = {"header": True, "codes": [{"column": "cancer_type"}], "drop": ["case_id"]}
@@ -262,7 +262,7 @@ def test_formats_name_a_file_of_another_kind(tmp_path):
 def p1b3():
     spec = configuration.load_named("benchmarks", "p1b3")
     spec["model"]["feature_subsample"] = 20
-    benchmark = models.get("p1b3", spec)
+    benchmark = workloads.get("p1b3", spec)
     shape = {"train_samples": 600, "test_samples": 60, "features": 30}
     return benchmark, {f: b"".join(benchmark.synthetic_blocks(f, shape, 1)).decode() for f in spec["files"]}
 
@@ -333,7 +333,7 @@ def test_keys_without_a_row_are_counted_and_refused_above_a_share(p1b3, tmp_path
 @pytest.mark.parametrize("strange", ["luad", "LUAD ", "KIRC"])
 @pytest.mark.case("p1b2-classes-of-test", source="our own", right="refused")
 def test_a_class_of_test_that_train_lacks(ours, strange):
-    benchmark = models.get("p1b2", configuration.load_named("benchmarks", "p1b2"))
+    benchmark = workloads.get("p1b2", configuration.load_named("benchmarks", "p1b2"))
     numbers = np.array([[0, 1], [1, 2]], np.float32)
     train, test = Table(numbers, [["BRCA", "LUAD"]]), Table(numbers, [["BRCA", strange]])
     with pytest.raises(StudyError, match=f"test: 1 classes have no sample in train \\('{strange}'") as error:

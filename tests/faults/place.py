@@ -21,7 +21,7 @@ from study.data.tabular import Form
 from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.machines import machine
-from study.models.synthetic import generate
+from study.workloads.synthetic import generate
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}

@@ -22,7 +22,7 @@ from study.report.tables import TABLES
 ELSEWHERE = {
     "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new "
     "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta config/studies/mine.yaml "
-    "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/models/wave.py wave waves mae "
+    "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves mae "
     "validation_mae test_mae scripts/make_my_files.py config/references docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",

@@ -6,7 +6,7 @@ from study.data.conversion import convert
 from study.data.tabular import Form
 from study.experiment import expansion, inputs
 from study.machines import machine
-from study.models.synthetic import generate
+from study.workloads.synthetic import generate
 
 STUDY = {
     "description": "a test",

@@ -14,7 +14,7 @@ from examples import define
 from fake_communicator import FakeCommunicator
 from test_training import make_data
 
-from study import models
+from study import workloads
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import feature_scaling
@@ -22,13 +22,13 @@ from study.data.randomness import EpochOrder
 from study.data.samples import Arrays, Joined, batches, part
 from study.experiment.expansion import load_study
 from study.instruments import phases
-from study.models import p1b3
-from study.models.base import Table
 from study.training import rank
+from study.workloads.base import Table
+from study.workloads.p1b3.tensorflow import growth_sign_accuracy
 
 
 def benchmark(name):
-    return models.get(name, configuration.load_named("benchmarks", name))
+    return workloads.with_model(name, configuration.load_named("benchmarks", name))
 
 
 def dense(*widths):
@@ -311,6 +311,6 @@ def test_p1b3_learns_in_its_one_epoch(tmp_path):
 def test_growth_sign_accuracy_is_candle_s_share_of_equal_classes():
     """CANDLE: ``numpy.digitize(y, [0.0])``, so a growth of exactly 0 is in the upper class."""
     true, found = np.array([[-0.5], [0.0], [0.2], [0.3], [0.0]]), np.array([[-0.1], [0.1], [-0.2], [0.0], [-1e-6]])
-    share = np.mean(p1b3.growth_sign_accuracy(true.astype(np.float32), found.astype(np.float32)))
+    share = np.mean(growth_sign_accuracy(true.astype(np.float32), found.astype(np.float32)))
     assert share == pytest.approx(np.mean(np.digitize(true, [0.0]) == np.digitize(found, [0.0])))
     assert share == pytest.approx(0.6)

@@ -67,7 +67,7 @@ def covered(*entries):
 
 def test_a_run_s_code_is_what_can_change_its_numbers():
     """The training process, the sampler's process with every sensor, and what starts and times the ranks."""
-    found = covered(*code_version.RUN, "study.models.nt3")
+    found = covered(*code_version.RUN, "study.workloads.nt3", "study.workloads.nt3.tensorflow")
     folder = "study/instruments/power/sensors"
     sensors = {f"{folder}/{path.name}" for path in (code_version.SCRIPTS / folder).glob("*.py")}
     assert len(sensors) > 5
@@ -90,7 +90,9 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
             "study/launch/supervision.py",
             "study/launch/variables.py",
             "study/machines/launchers.py",
-            "study/models/nt3.py",
+            "study/workloads/nt3/__init__.py",
+            "study/workloads/nt3/tensorflow.py",
+            "study/workloads/tensorflow.py",
         }
         <= found
     )
@@ -99,10 +101,10 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
 
 def test_a_run_s_code_is_nothing_else():
     """Neither planning, tables nor declarations, nor another benchmark's model."""
-    found = covered(*code_version.RUN, "study.models.nt3")
+    found = covered(*code_version.RUN, "study.workloads.nt3", "study.workloads.nt3.tensorflow")
     for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/packing",
                  "study/machines/batch_systems", "study/experiment/parameter", "study/experiment/study",
-                 "study/experiment/expansion", "study/experiment/inputs", "study/models/p1b", "study/launch/failure",
+                 "study/experiment/expansion", "study/experiment/inputs", "study/workloads/p1b", "study/launch/failure",
                  "study/core/configuration"):  # fmt: skip
         assert not [name for name in found if name.startswith(part)], part
 

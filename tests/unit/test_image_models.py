@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from study import models
+from study import workloads
 from study.core import configuration
-from study.models import images, operations
+from study.workloads import images, operations
 
 
 def benchmark(name, **given):
     spec = configuration.load_named("benchmarks", name)
-    return models.get(name, images.with_input(spec, given))
+    return workloads.with_model(name, images.with_input(spec, given))
 
 
 def dense(*widths):

@@ -19,7 +19,7 @@ import pytest
 from examples import define
 from fake_communicator import FakeCommunicator
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import devices, strategy_input
 from study.core import configuration
 from study.core.errors import StudyError
@@ -34,9 +34,9 @@ from study.data.samples import batches, part
 from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.machines import machine
-from study.models import images as image_models
-from study.models.synthetic import generate
 from study.training import fit, rank
+from study.workloads import images as image_models
+from study.workloads.synthetic import generate
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 import tensorflow as tf
@@ -225,7 +225,7 @@ def test_train_and_test_folders_need_the_same_classes(tmp_path, encoded):
         files[file] = {"path": str(target), "sidecar": f"{target}.json"}
     spec = image_models.with_input(configuration.load_named("benchmarks", "lenet"), {"image_size": 8, "classes": 2})
     with pytest.raises(StudyError, match=r"test.lmdb: its classes \['a', 'c'\] are not those of train: \['a', 'b'\]"):
-        models.get("lenet", spec).open(files, "lmdb", 1)
+        workloads.get("lenet", spec).open(files, "lmdb", 1)
 
 
 def test_all_formats_hold_the_same_images(converted):

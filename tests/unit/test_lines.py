@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from examples import expand
 
-from study import models
+from study import workloads
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import text_table
@@ -19,8 +19,8 @@ from study.data.samples import Arrays, part
 from study.data.tabular import Form
 from study.data.text_lines import LineSamples, TextLines
 from study.ensembles.order import Order
-from study.models import p1b1
-from study.models.base import Data, Table
+from study.workloads import p1b1
+from study.workloads.base import Data, Table
 
 SHAPE = {"train_samples": 30, "test_samples": 10, "features": 60}
 ROWS = [4, 0, 4, 17]
@@ -32,7 +32,7 @@ def data(tmp_path_factory):
     folder, made = tmp_path_factory.mktemp("lines"), set()
 
     def samples(name, loader):
-        benchmark = models.get(name, configuration.load_named("benchmarks", name))
+        benchmark = workloads.get(name, configuration.load_named("benchmarks", name))
         tables = {}
         for file, spec in benchmark.spec["files"].items():
             raw, matrix, sidecar = (folder / f"{name}-{file}.{end}" for end in ("csv", "npy", "json"))
@@ -76,7 +76,7 @@ def test_a_benchmark_that_takes_numbers_of_lines_is_refused(data, monkeypatch):
         x = tables["train"].numbers
         return Data(Arrays(x, x), Arrays(x, x), Arrays(x, x), x.shape[1])
 
-    monkeypatch.setattr(p1b1.Benchmark, "arrange", arrange)
+    monkeypatch.setattr(p1b1.Workload, "arrange", arrange)
     data("p1b1", "npy")
     with pytest.raises(StudyError, match="p1b1: its `arrange` takes numbers that are to be decoded by batch"):
         data("p1b1", "lines")

@@ -8,14 +8,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import yaml
 
-from study import models
+from study import workloads
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG, ROOT
 from study.experiment.parameters import PARAMETERS as GRID_KEYS
-from study.models import operations
 from study.prediction import published
 from study.records.utilisation import flop_columns
+from study.workloads import operations
 
 FULL_WIDTH = {"nt3": 60_483, "p1b1": 60_483, "p1b2": 28_204, "p1b3": 1_000}
 
@@ -69,7 +69,7 @@ def test_parameters_of_dense_models_at_full_width(name, by_hand):
 
 
 def test_layers_that_are_not_registered_have_no_parameters():
-    with pytest.raises(StudyError, match=r"the layers of wave are not in scripts/study/models/operations\.py"):
+    with pytest.raises(StudyError, match=r"the layers of wave are not in scripts/study/workloads/operations\.py"):
         operations.parameters("wave", {}, 8)
 
 
@@ -104,7 +104,7 @@ def graph_operations(name, shape):
         return found
 
     with tf.Graph().as_default() as graph:  # its variables take no memory
-        model = models.get(name, spec(name)).build_model(shape)
+        model = workloads.with_model(name, spec(name)).build_model(shape)
         output = model(tf.compat.v1.placeholder(tf.float32, (1, *shape)), training=False)
         forward = count(graph)
         tf.gradients(tf.reduce_sum(output), model.trainable_variables)

@@ -9,7 +9,7 @@ from study.core.paths import ROOT
 
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
-ORDER = ("core", "instruments", "data", "models", "machines", "experiment", "communication", "backends", "training",
+ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
          "ensembles", "launch", "records", "prediction", "report", "plan")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))

@@ -28,7 +28,7 @@ from study.launch import spots
 from study.machines import host_check, hosts, queues, remote
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import Job
-from study.models import get
+from study.workloads import get
 
 PRINT = ["printf", r"%s\0"]
 SHARED = [HealthCheck.function_scoped_fixture]  # each example looks at its own output

@@ -17,7 +17,7 @@ import pytest
 from examples import STUDY, define, expand
 from fake_communicator import FakeCommunicator
 
-from study import models, plan
+from study import plan, workloads
 from study.backends.tensorflow import build, devices, precision
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.core import checked, configuration
@@ -390,12 +390,12 @@ def printed(code, onednn):
 BOTH_FORMATS = """
 import numpy as np
 import tensorflow as tf
-from study import models
+from study import workloads
+from study.backends.tensorflow import data_format
 from study.core import configuration
-from study.training import data_format
 
 for name, shape in [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (32, 32, 3))]:
-    model = models.get(name, configuration.load_named("benchmarks", name)).build_model(shape)
+    model = workloads.with_model(name, configuration.load_named("benchmarks", name)).build_model(shape)
     moved = data_format.channels_first(model)
     same_weights = all(map(np.array_equal, model.get_weights(), moved.get_weights()))
     x = tf.constant(np.random.default_rng(0).random((2, *shape), np.float32))
@@ -409,8 +409,8 @@ def test_channels_first_computes_the_same():
 
 REFUSED = """
 from examples import define, expand
+from study.backends.tensorflow import data_format
 from study.core.errors import StudyError
-from study.training import data_format
 
 for precision in ("float32", "mixed_bfloat16"):
     try:
@@ -432,7 +432,10 @@ def test_mixed_precision_keeps_weights_and_output_in_float32(name):
 
     run = define(expand(precision=name)[0])
     model = build.compile_model(
-        models.get("nt3", configuration.load_named("benchmarks", "nt3")), run, FakeCommunicator(size=2), (60, 1)
+        workloads.with_model("nt3", configuration.load_named("benchmarks", "nt3")),
+        run,
+        FakeCommunicator(size=2),
+        (60, 1),
     )
     assert keras.mixed_precision.global_policy().name == "float32", "later models are not touched"
     assert {each.dtype.name for each in model.variables} == {"float32"}

@@ -5,13 +5,13 @@ import hashlib
 import numpy as np
 import pytest
 
-from study import models
+from study import workloads
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data.conversion import convert
 from study.data.csv_writer import format_rows
 from study.data.tabular import Form
-from study.models.synthetic import generate
+from study.workloads.synthetic import generate
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 
@@ -104,7 +104,7 @@ def test_an_error_leaves_no_file(tmp_path, monkeypatch):
         yield b"0,1\n"
         raise StudyError("stop")
 
-    monkeypatch.setattr(models.get("nt3", SPEC).__class__, "synthetic_blocks", failing)
+    monkeypatch.setattr(workloads.get("nt3", SPEC).__class__, "synthetic_blocks", failing)
     with pytest.raises(StudyError):
         written(tmp_path / "t.csv", shape())
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import build, devices
 from study.core import configuration
 from study.core.errors import StudyError
@@ -181,7 +181,7 @@ def test_a_file_that_is_not_the_converted_one_is_refused(run_rank, tmp_path, mon
 
 
 def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
-    benchmark = models.get("nt3", SPEC)
+    benchmark = workloads.with_model("nt3", SPEC)
 
     def weights(repeat, number):
         run = define(expand(repeats=2)[repeat - 1])
@@ -203,7 +203,7 @@ def test_ranks_agree_by_the_weights_that_are_trained():
     assert rank._checksum(model) == before
     normalised.gamma.assign_add([1, 2])
     assert rank._checksum(model) != before
-    plain = models.get("nt3", SPEC).build_model((60, 1))
+    plain = workloads.with_model("nt3", SPEC).build_model((60, 1))
     content = b"".join(each.tobytes() for each in plain.get_weights())
     assert rank._checksum(plain) == zlib.crc32(content), "as records have it that are older than batch normalisation"
 
@@ -212,7 +212,7 @@ def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):
     """All ranks by default; else the learning rate is scaled by the set's size, and only its members are asked."""
     run, communicator = define(expand(gpus=4)[0]), FakeCommunicator(size=4, rank=1)
     communicator.create_process_sets([(1, 3)])
-    model = build.compile_model(models.get("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
+    model = build.compile_model(workloads.with_model("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
     assert communicator.optimizers[0][1] == (1, 3)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.002)
     assert rank.agreed_checksum(model, communicator, (1, 3)) == rank._checksum(model)
@@ -223,7 +223,7 @@ def test_a_step_of_lars_by_hand():
     import tensorflow as tf
 
     run = define(expand(gpus=1, learning_rate_by_layer="lars")[0])
-    model = build.compile_model(models.get("nt3", SPEC), run, FakeCommunicator(), (60, 1))
+    model = build.compile_model(workloads.with_model("nt3", SPEC), run, FakeCommunicator(), (60, 1))
     assert type(model.optimizer).__name__ == "LARS"
     weights, bias = tf.Variable([[3.0, 4.0]]), tf.Variable([1.0])
     optimizer = type(model.optimizer)(learning_rate=2.0, momentum=0.5)

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import build, devices
 from study.backends.tensorflow.horovod import Horovod  # before TensorFlow: it chooses Keras 2
 from study.experiment.definition import RunDefinition
@@ -23,7 +23,7 @@ def main():
     spec = run.benchmark
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
-    benchmark = models.get(spec["name"], spec)
+    benchmark = workloads.with_model(spec["name"], spec)
     if not averaging:
         ranks.distributed_optimizer = lambda optimizer, *_, **__: optimizer
     model = build.compile_model(benchmark, run, ranks, shape=(60, 1))

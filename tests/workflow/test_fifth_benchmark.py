@@ -24,7 +24,7 @@ CODE = '''
 
 import numpy as np
 
-from study.models import base
+from study.workloads import base
 
 
 class Benchmark(base.Benchmark):
@@ -71,7 +71,7 @@ tables: [scaling, icpp2019_table1, icpp2019_table3, icpp2019_table6, icpp2019_cl
 
 def test_a_fifth_benchmark_is_two_files(fresh):
     (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
-    (fresh.root / "scripts" / "study" / "models" / "wave.py").write_text(CODE)
+    (fresh.root / "scripts" / "study" / "workloads" / "wave.py").write_text(CODE)
     fresh.add_study("waves", STUDY)
     fresh.snakemake(study="waves")
     runs = pd.read_csv(fresh.made / "runs.csv")
@@ -89,7 +89,7 @@ def test_an_own_model_that_cannot_keep_a_key_is_refused_before_any_run(fresh):
     """At the dry run, and at the start; not in a run's record."""
     (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
     noisy = CODE.replace("*hidden, layers", "*hidden, layers.GaussianNoise(0.1), layers")
-    (fresh.root / "scripts" / "study" / "models" / "wave.py").write_text(noisy)
+    (fresh.root / "scripts" / "study" / "workloads" / "wave.py").write_text(noisy)
     fresh.add_study("waves", STUDY.replace("gpus: [1, 2]", "gpus: 1, checkpoint_epochs: [0, 1]"))
     for mode in ("--dry-run", "--until=train"):
         done = fresh.snakemake(mode, study="waves", check=False)

@@ -11,8 +11,8 @@ from study.data.images.conversion import Options
 from study.experiment import expansion, inputs
 from study.launch import launch
 from study.machines import launchers, machine
-from study.models.synthetic import generate
 from study.records import record
+from study.workloads.synthetic import generate
 
 DATASET = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 12, "resize": 14,
            "stored_width": 80, "stored_height": 60, "record_kb": 6, "classes": 10, "seed": 1}  # fmt: skip

@@ -317,7 +317,7 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
     (project.root / "config" / "benchmarks" / "nt9.yaml").write_text(nt3)
     project.add_study("nine", TINY.replace("benchmark: nt3,", "benchmark: nt9,"))
     done = project.snakemake("--dry-run", study="nine", check=False)
-    assert "nt9.yaml has no scripts/study/models/nt9.py" in done.stdout + done.stderr
+    assert "nt9.yaml has no scripts/study/workloads/nt9.py" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -17,8 +17,8 @@ from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
-from study.models.synthetic import generate
 from study.records import record
+from study.workloads.synthetic import generate
 
 DATASET = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 2000, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 4, "batch_size": 10, "loader": "read_csv"}

@@ -28,7 +28,8 @@ def training_code(*benchmarks: str) -> str:
 
     benchmarks: that it trains; several in an ensemble of different networks.
     """
-    return digest(*RUN, *(f"study.models.{name}" for name in benchmarks))
+    workloads = [f"study.workloads.{name}" for name in benchmarks]
+    return digest(*RUN, *workloads, *(f"{workload}.tensorflow" for workload in workloads))
 
 
 def loading_code() -> str:

@@ -8,23 +8,6 @@ import numpy as np
 LAYERS = 64  # more than any model has
 
 
-def dropout(rate: float) -> Any:
-    """A Keras layer that drops ``rate`` of its inputs in training; `seed_dropout` must be called on its model."""
-    import tensorflow as tf
-    import tf_keras as keras
-
-    class Dropout(keras.layers.Layer):
-        """Keras's own layer draws its masks from a state that cannot be saved."""
-
-        @tf.autograph.experimental.do_not_convert  # no control flow on tensors, which the first step would search for
-        def call(self, inputs: Any, training: bool | None = None) -> Any:
-            return tf.nn.experimental.stateless_dropout(inputs, rate, self.next_seed()) if training else inputs
-
-    layer = Dropout()
-    layer.rate = rate
-    return layer
-
-
 def seed_dropout(model: Any, seed: Any) -> None:
     """Make the masks of all dropout layers of ``model`` a function of ``seed`` and the optimizer's step.
 

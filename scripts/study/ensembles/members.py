@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from study import models
+from study import workloads
 from study.communication.collectives import Communicator, Members
 from study.core import cores
 from study.core.errors import StudyError
@@ -30,9 +30,9 @@ from study.ensembles.subset import subset
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks, ranks_of
 from study.instruments import cpu_time, heartbeats
-from study.models.base import Benchmark, Data
 from study.training import checkpoints, fit
 from study.training.job import Fitted, Job
+from study.workloads.base import Benchmark, Data
 
 
 class MemberJob(Job):
@@ -188,7 +188,7 @@ def enter(
     seed = run.derived.seed + together.rank  # as the rank with this number of a single job
     found = stream(run, sharing, data.train, seed, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
-    model = models.get(own.benchmark["name"], own.benchmark)
+    model = workloads.with_model(own.benchmark["name"], own.benchmark)
     most = max(epochs for epochs, _ in told)
     ballot = votes.ballot(run, ranks, number, data.test) if together.rank == 0 else None
     return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most, ballot)

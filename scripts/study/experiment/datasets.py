@@ -4,14 +4,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from study import models
+from study import workloads
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data.images import synthetic
 from study.data.images.layouts import FIRST_LABEL
 from study.experiment.study import Dataset
 from study.experiment.target import Target
-from study.models import base, images
+from study.workloads import base, images
 
 TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
 IMAGE_SOURCES = ("image_files", "synthetic_images")
@@ -39,7 +39,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     left_out = ("benchmark", TARGET, *origin)
     definition = {name: value for name, value in definition.items() if name not in left_out}
     spec = images.with_input(spec, definition)
-    benchmark = models.get(name, spec)
+    benchmark = workloads.get(name, spec)
     _check_source(definition["source"], benchmark, name, place)
     checked.check({"model": spec["model"]}, base.all_of(model=benchmark.model_schema), _file_of(name))
     if "momentum" in spec and spec["optimizer"] != "sgd":
@@ -47,7 +47,7 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
     if "unmatched_at_most" in spec and not benchmark.joins_tables:
         raise StudyError(
             f"{_file_of(name)}: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
-            f"scripts/study/models/{name}.py); leave it out"
+            f"{workloads.file_of(name)}); leave it out"
         )
     if definition["source"] == "path":
         _check_files(definition, spec, name, place)
@@ -174,7 +174,7 @@ def _check_files(definition: dict[str, Any], spec: dict[str, Any], benchmark: st
         raise StudyError(f"{place}: the key '{file}' is missing; {benchmark}'s files: {', '.join(spec['files'])}")
 
 
-def _id(key: str, definition: dict[str, Any], spec: dict[str, Any], benchmark: base.Benchmark) -> str:
+def _id(key: str, definition: dict[str, Any], spec: dict[str, Any], benchmark: base.Workload) -> str:
     """A name that is unique across studies, since studies share runs and converted files."""
     if definition["source"] == "url":
         return "candle"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from study import models
+from study import workloads
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
@@ -225,7 +225,7 @@ def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where:
 
 def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
     """Raise `StudyError` for a loader of tables on images, the reverse, and a loader of narrower tables."""
-    kind = models.get(found.benchmark, found.spec).kind
+    kind = workloads.get(found.benchmark, found.spec).kind
     fitting = tuple(FORMATS) if kind == "images" else tuple(LOADERS)
     for loader in loaders:
         if loader not in fitting:

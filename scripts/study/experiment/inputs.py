@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from study import models
+from study import workloads
 from study.core.errors import StudyError
 from study.data import file_sets, source_state
 from study.data.images.formats import FORMATS
@@ -144,7 +144,7 @@ def _data_dir(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> str:
 
 
 def _scaled_files(dataset: Dataset) -> tuple[str, ...]:
-    return models.get(dataset.benchmark, dataset.spec).scaled_files
+    return workloads.get(dataset.benchmark, dataset.spec).scaled_files
 
 
 def user_files(dataset: Dataset) -> list[str]:
@@ -226,7 +226,7 @@ def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, d
     "form", "model"}}, where folders are {loader: the converted folder}.
     """
     dataset = measurement.dataset
-    if models.get(dataset.benchmark, dataset.spec).kind == "images":
+    if workloads.get(dataset.benchmark, dataset.spec).kind == "images":
         return {
             file: {
                 "folders": {loader: dataset.images(data_dir, file, loader) for loader in measurement.loaders},
@@ -262,7 +262,7 @@ def expected_options(dataset: Dataset, file: str, data_dir: str | None = None) -
 
     data_dir: if given, with the token of the file's state, if it is not that of the first conversion.
     """
-    benchmark = models.get(dataset.benchmark, dataset.spec)
+    benchmark = workloads.get(dataset.benchmark, dataset.spec)
     shape = (None, None) if dataset.shape is None else benchmark.expected_shape(file, dataset.shape)
     token = None
     if data_dir is not None:

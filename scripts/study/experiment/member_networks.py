@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from study import models
+from study import workloads
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.experiment.ensemble import NEVER, OF_SAMPLES, Member, as_text, networks_of, ranks_of
-from study.models import images
+from study.workloads import images
 
 if TYPE_CHECKING:
     from study.experiment.parameter import Parameter
@@ -63,7 +63,7 @@ def refused_network(run: PlannedRun, member: Member, ranks: int, parameters: Ite
         return None
     try:
         spec = spec_of(name, run.dataset)
-        other = models.get(name, spec)
+        other = workloads.get(name, spec)
         reason = _other_samples(run, spec, other)
         if reason is None:
             checked.check(spec["model"], other.model_schema, "model")
@@ -79,9 +79,9 @@ def refused_network(run: PlannedRun, member: Member, ranks: int, parameters: Ite
     return None
 
 
-def _other_samples(run: PlannedRun, spec: dict[str, Any], other: models.base.Benchmark) -> str | None:
+def _other_samples(run: PlannedRun, spec: dict[str, Any], other: workloads.base.Workload) -> str | None:
     """Why the samples of another benchmark are not those of a run."""
-    own_name, own = run.dataset.benchmark, models.get(run.dataset.benchmark, run.spec)
+    own_name, own = run.dataset.benchmark, workloads.get(run.dataset.benchmark, run.spec)
     if other.kind != own.kind:
         return f"trains on {other.kind}, and {own_name} on {own.kind}: members share samples; give two ensembles"
     differing = [each for each in CODE if getattr(type(other), each) is not getattr(type(own), each)]
@@ -103,11 +103,11 @@ def _other_samples(run: PlannedRun, spec: dict[str, Any], other: models.base.Ben
     return None
 
 
-def _too_few(run: PlannedRun, spec: dict[str, Any], other: models.base.Benchmark) -> str | None:
+def _too_few(run: PlannedRun, spec: dict[str, Any], other: workloads.base.Workload) -> str | None:
     """Why a network is too deep for a run's samples, or needs more epochs."""
     if run.epochs_per_rank < (least := spec["epochs"]["minimum_per_rank"]):
         return f"needs at least {counted(least, 'epoch')}, and the run has {run.epochs_per_rank}; give more epochs"
-    if isinstance(other, images.ImageBenchmark):
+    if isinstance(other, images.ImageWorkload):
         size, needed, what = spec["model"]["image_size"], other.minimum_size, "pixels (image_size)"
     else:
         size, needed, what = (run.dataset.shape or {}).get("features"), other.minimum_features, "features"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from study import models
+from study import workloads
 from study.core.errors import StudyError
 from study.data import text_table
 from study.data.loaders import LOADERS
@@ -48,7 +48,7 @@ class Dataset:
     def generator_version(self) -> int:
         """The version of the code that makes its files; 1 for files from elsewhere."""
         is_made = self.definition["source"] in ("synthetic", "synthetic_images")
-        return models.get(self.benchmark, self.spec).generator_version if is_made else 1
+        return workloads.get(self.benchmark, self.spec).generator_version if is_made else 1
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Dataset:
     def columns(self, file: str) -> int | None:
         """The number of columns of a table; None if it is known only from a file that is not there yet."""
         if self.shape is not None:
-            return models.get(self.benchmark, self.spec).expected_shape(file, self.shape)[1]
+            return workloads.get(self.benchmark, self.spec).expected_shape(file, self.shape)[1]
         if self.definition["source"] != "path" or not Path(self.definition[file]).is_file():
             return None
         try:
@@ -194,12 +194,12 @@ class PlannedRun:
     @property
     def kind(self) -> str:
         """What the benchmark's samples are: tables or images."""
-        return models.get(self.dataset.benchmark, self.spec).kind
+        return workloads.get(self.dataset.benchmark, self.spec).kind
 
     @property
     def source_can(self) -> Can:
         """The capabilities of the benchmark's sample source."""
-        return models.get(self.dataset.benchmark, self.spec).can
+        return workloads.get(self.dataset.benchmark, self.spec).can
 
     @property
     def keeps_lines(self) -> bool:

@@ -11,10 +11,10 @@ import pandas as pd
 from study.core import checked, configuration
 from study.core.csv_files import FINITE, read_csv
 from study.core.paths import CONFIG
-from study.models import operations
 from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
 from study.prediction.regression import Posterior
 from study.prediction.settings import rounded_up
+from study.workloads import operations
 
 ENERGIES = {"energy_per_gpu_j": "energy_per_rank_j", "power_w": "power_per_rank_w", "runtime_s": "runtime_s"}
 GIVEN = "energy_per_gpu_given_runtime_j"

@@ -6,7 +6,7 @@ from typing import Any
 from study.core import fields
 from study.ensembles import results
 from study.experiment.ensemble import members_of
-from study.models import operations
+from study.workloads import operations
 
 FLOAT32 = "float32"
 Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
@@ -30,7 +30,7 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
         return row | {"flop_reason": why}
     flop = operations.training_flop(name, model, record["workload"]["features"])
     if flop is None:
-        return row | {"flop_reason": f"the layers of {name} are not in scripts/study/models/operations.py"}
+        return row | {"flop_reason": f"the layers of {name} are not in scripts/study/workloads/operations.py"}
     row["model_flop_per_sample"] = flop
     if record["resumed_after_epoch"]:
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}

@@ -21,9 +21,9 @@ from study.data.samples import batches, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.machines.process_roles import HOROVOD, PARAMETER_SERVER
-from study.models.base import Data
 from study.training import checkpoints, schedule
 from study.training.divergence import Divergence
+from study.workloads.base import Data
 
 
 def state(model: Any) -> list[Any]:

@@ -10,8 +10,8 @@ import pandas as pd
 
 from study.communication.collectives import Communicator
 from study.experiment.definition import RunDefinition
-from study.models.base import Benchmark, Data
 from study.training import checkpoints
+from study.workloads.base import Benchmark, Data
 
 Fitted = tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]  # as `study.training.fit.fit` gives
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import build, devices, shards
 from study.backends.tensorflow.local_replica import LocalReplica
 from study.backends.tensorflow.parameter_server import Chief
@@ -75,7 +75,7 @@ def run_rank(
     if heartbeat:
         heartbeat.phases, heartbeat.ignored = phases, communicator.own_threads
     _check_ranks(run, communicator)
-    benchmark = models.get(run.benchmark["name"], run.benchmark)
+    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark)
     if benchmark.kind == "tables":
         import_for(run["loader"])
     if may_lose_ranks:
@@ -95,7 +95,7 @@ class _Results:
     """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
 
     job: what the rank trained. evidence: for `study.records.checks`. unmatched: rows of the files that were left out,
-    see `study.models.base.Data`.
+    see `study.workloads.base.Data`.
     """
 
     job: Job
@@ -118,7 +118,7 @@ def _train(
     run: RunDefinition,
     folder: str | Path,
     communicator: Communicator,
-    benchmark: models.base.Benchmark,
+    benchmark: workloads.base.Benchmark,
     phases: PhaseLog,
     heartbeat: Heartbeat | None,
     staged: contextlib.ExitStack,
@@ -211,7 +211,7 @@ def _loaded(
     run: RunDefinition,
     files: staging.Files,
     communicator: Communicator,
-    benchmark: models.base.Benchmark,
+    benchmark: workloads.base.Benchmark,
     phases: PhaseLog,
     reads: Reads,
 ) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _keep_open(loaded: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _reading(benchmark: models.base.Benchmark, data: models.base.Data, reads: ReadCounter) -> Iterator[None]:
+def _reading(benchmark: workloads.base.Benchmark, data: workloads.base.Data, reads: ReadCounter) -> Iterator[None]:
     """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
     counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
     with benchmark.reading_errors(data), data.train.reading_errors(), counted:

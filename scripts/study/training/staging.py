@@ -18,8 +18,8 @@ from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.io_counters import ReadCounter, Reads
-from study.models.base import Table
 from study.training.node_copies import NodeCopies
+from study.workloads.base import Table
 
 
 @dataclass(frozen=True)

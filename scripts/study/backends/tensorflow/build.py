@@ -9,7 +9,7 @@ from study.communication.collectives import Communicator, Members
 from study.data.randomness import seed_dropout
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
-from study.models.base import Benchmark
+from study.workloads.base import Benchmark
 
 
 def compile_model(

@@ -16,7 +16,7 @@ from study.backends.tensorflow import metric_names, model_state, own_models
 from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches
 from study.experiment.definition import RunDefinition
-from study.models.base import Benchmark
+from study.workloads.base import Benchmark
 
 
 class LocalReplica:

@@ -15,7 +15,7 @@ from study.backends.tensorflow import own_models
 from study.core import fields, units
 from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS
-from study.models.base import Benchmark
+from study.workloads.base import Benchmark
 
 PREFIXES = ("val_", "validation_", "test_")
 # Columns that are metrics: of the shipped benchmarks, and of the loss.

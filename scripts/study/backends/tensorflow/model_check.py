@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from study import models
+from study import workloads
 from study.backends.tensorflow import metric_names, model_state
 from study.backends.tensorflow.build import compile_model
 from study.communication.collectives import Communicator
@@ -23,8 +23,8 @@ from study.data.loaders import read_sidecar
 from study.data.samples import Arrays, SampleSource
 from study.data.tabular import Form
 from study.experiment.definition import RunDefinition
-from study.models.base import Benchmark, Table
-from study.models.synthetic import generate
+from study.workloads.base import Benchmark, Table
+from study.workloads.synthetic import generate
 
 SAMPLES = {"train_samples": 20, "test_samples": 10}
 
@@ -65,7 +65,7 @@ def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
     """
     import tf_keras as keras
 
-    benchmark = models.get(run.benchmark["name"], run.benchmark)
+    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark)
     samples = _samples(benchmark, run, shape)
     backend = keras.backend
     settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),

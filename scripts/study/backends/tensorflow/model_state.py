@@ -175,7 +175,7 @@ def _refuse_draws(draws: list[str], who: str, what: str) -> None:
     if draws:
         raise StudyError(
             f"{who}: {what} draws random numbers or calls Python ({', '.join(draws)}), whose state is not in the "
-            "model's variables; use study.data.randomness.dropout, or stateless operations"
+            "model's variables; use study.workloads.tensorflow.dropout, or stateless operations"
         )
 
 

@@ -17,7 +17,7 @@ from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.machines.process_roles import HOROVOD, MIRRORED
-from study.models.base import Benchmark
+from study.workloads.base import Benchmark
 
 LOOPS = ("fit", "evaluate", "make_train_function", "make_test_function")  # which this project's loops replace
 STEPS = {"train_step": "a train_step", "compute_loss": "a compute_loss"}  # which strategies do not scale

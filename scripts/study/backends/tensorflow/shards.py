@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from study import models
+from study import workloads
 from study.communication.channel import Channel
 from study.core.errors import StudyError
 from study.data.images.source import Images, Reader
@@ -25,7 +25,7 @@ class Shards:
 
     def __init__(self, run: RunDefinition, reads: ReadCounter) -> None:
         """Open the files and load those of training, if they are kept in memory. reads: counts what is read then."""
-        benchmark = models.get(run.benchmark["name"], run.benchmark)
+        benchmark = workloads.get(run.benchmark["name"], run.benchmark)
         self._images: dict[str, Images] = {}
         self.readers: dict[str, str] = {}  # {file: name of its reader}; none of tables, which the chief sends
         self._graphs: list[Any] = []  # TensorFlow knows a reader for as long as its graph lives

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from study import models
+from study import workloads
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.wording import counted
@@ -143,7 +143,7 @@ def _model(run: PlannedRun, member: Member) -> str | None:
         return None
     name, changed = member.benchmark or run.dataset.benchmark, member.model
     spec = run.spec if name == run.dataset.benchmark else spec_of(name, run.dataset)
-    benchmark = models.get(name, spec)
+    benchmark = workloads.get(name, spec)
     unknown = [key for key in changed if key not in spec["model"]]
     if unknown:
         return f"model.{unknown[0]} is no key of {name}'s model"

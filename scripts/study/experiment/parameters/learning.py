@@ -13,7 +13,7 @@ from study.experiment.parameters.registry import (
     idle_untrained,
     of_all_papers,
 )
-from study.models import operations
+from study.workloads import operations
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from study.models import operations
+from study.workloads import operations
 
 # ImageNet's images as the networks take them.
 IMAGES = {"image_size": 224, "channels": 3, "classes": 1000}

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study import models
+from study import workloads
 from study.core import configuration
 from study.core.statistics import summarize
 from study.experiment.study import Study
@@ -35,7 +35,7 @@ def _has_images(benchmark: str) -> bool:
     """Whether the samples of a benchmark are images; no for one that is not here, but in another machine's results."""
     if benchmark not in configuration.files("benchmarks"):
         return False
-    return models.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
+    return workloads.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
 
 
 @kinds.table(

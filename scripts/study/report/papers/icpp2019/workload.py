@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from study import models
+from study import workloads
 from study.core import configuration
 from study.report.tables.summary import declared_differences, difference
 
@@ -40,7 +40,7 @@ def file_difference(row: pd.Series) -> str | None:
     spec = configuration.load_named("benchmarks", row["benchmark"])
     if "shape" not in spec:
         return "the paper does not name the file, and its rows are not known"
-    rows, columns = models.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
+    rows, columns = workloads.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
     if columns is not None:
         columns -= len(spec["files"][row["file"]].get("drop", []))
     return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})

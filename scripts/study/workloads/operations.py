@@ -18,8 +18,8 @@ from typing import Any
 
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.models import googlenet, inception_v1
-from study.models.inception_v1 import MODULES
+from study.workloads import googlenet, inception_v1
+from study.workloads.inception_v1 import MODULES
 
 BIAS, SHIFT, SHIFT_AND_SCALE = 1, 1, 2  # trained values of an output beside its weights
 
@@ -67,7 +67,7 @@ def parameters(benchmark: str, model: dict[str, Any], features: int) -> int:
         StudyError: the benchmark's layers are not registered here.
     """
     if benchmark not in LAYERS:
-        raise StudyError(f"the layers of {benchmark} are not in scripts/study/models/operations.py; add them")
+        raise StudyError(f"the layers of {benchmark} are not in scripts/study/workloads/operations.py; add them")
     return sum(layer.parameters for layer in LAYERS[benchmark](model, features))
 
 
@@ -204,8 +204,8 @@ def _inception(third_branch: int) -> Layers:
     return layers
 
 
-LAYERS.add("inception_v1", _inception(inception_v1.Benchmark.third_branch))
-LAYERS.add("googlenet", _inception(googlenet.Benchmark.third_branch))
+LAYERS.add("inception_v1", _inception(inception_v1.Workload.third_branch))
+LAYERS.add("googlenet", _inception(googlenet.Workload.third_branch))
 
 
 def _halved(side: int) -> int:

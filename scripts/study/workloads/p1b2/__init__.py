@@ -1,7 +1,6 @@
 """P1B2: a multilayer perceptron that classifies ten cancer types by somatic SNPs (icpp2019, 2.1.3)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,13 +8,13 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.data.feature_scaling import Scaler, min_max
 from study.data.key_matching import check_classes
-from study.models import base
+from study.workloads import base
 
 MUTATED, MUTATED_IN_TYPE = 0.01, 0.5  # how often a gene has SNPs, and how often one that marks the sample's type has
 
 
-class Benchmark(base.Benchmark):
-    """P1B2's synthetic data, preprocessing and model."""
+class Workload(base.Workload):
+    """P1B2's synthetic data and preprocessing."""
 
     model_schema = base.all_of(
         classes=base.COUNT,
@@ -69,21 +68,3 @@ class Benchmark(base.Benchmark):
         if len(known) > classes:
             raise StudyError(f"the files have {len(known)} cancer types, {classes} were expected: {', '.join(known)}")
         return [base.one_hot(np.searchsorted(known, column), classes) for column in types]
-
-    def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Dense layers with L2 regularisation of kernels and activities."""
-        from tf_keras import Sequential, layers, regularizers
-
-        model = self.spec["model"]
-
-        def dense(units: int, activation: str) -> Any:
-            l2 = regularizers.l2(model["l2"])
-            return layers.Dense(units, activation=activation, kernel_regularizer=l2, activity_regularizer=l2)
-
-        return Sequential(
-            [
-                layers.Input(shape),
-                *(dense(units, model["activation"]) for units in model["dense"]),
-                layers.Dense(model["classes"], activation=model["output_activation"]),
-            ]
-        )

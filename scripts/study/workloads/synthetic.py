@@ -6,7 +6,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study import models
+from study import workloads
 from study.core.files import AnyPath, write_text, written_aside
 
 
@@ -24,7 +24,7 @@ def generate(
     bytes. checksum: where the file's SHA-256 is kept (sha256sum's format), None for nowhere. Memory: a block of rows,
     or for P1B3 its tables.
     """
-    blocks = models.get(benchmark, spec).synthetic_blocks(file, definition, definition["seed"])
+    blocks = workloads.get(benchmark, spec).synthetic_blocks(file, definition, definition["seed"])
     progress = tqdm(unit="B", unit_scale=True, desc=f"writing {path}", mininterval=1)
     written = hashlib.sha256()
     with written_aside(path) as aside, open(aside, "wb") as handle, progress:

@@ -1,4 +1,4 @@
-"""What all benchmarks on images share: their data, their metrics, and the layers of their networks."""
+"""What all workloads on images share whatever the framework: their data, and the names of their metrics."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from study.data.images.source import Images, Reader, Shape, errors_named
 from study.data.key_matching import check_classes
 from study.data.loaders import read_sidecar
 from study.data.samples import Can
-from study.models import base
+from study.workloads import base
 
-TOP = 5  # classes among which the right one must be for the top-5 accuracy
+TOP, TOP5_ACCURACY = 5, "top5_accuracy"  # the right class is among the five most probable ones
 # Of the moving statistics. With Keras's own 0.99, a run of a few hundred steps is evaluated on those of its begin.
 BATCH_NORM_DECAY = 0.9
 # Keys of ``model`` that a dataset may give: they belong to the images as much as to the network.
@@ -51,12 +51,17 @@ def with_input(spec: dict[str, Any], definition: Mapping[str, Any]) -> dict[str,
     return {**spec, "model": {**spec["model"], **given}}
 
 
-class ImageBenchmark(base.Benchmark):
-    """A benchmark whose samples are images. Its module adds `build_model`, and what its layers need."""
+class ImageWorkload(base.Workload):
+    """A workload whose samples are images. Its package adds the models, and what their layers need."""
 
     kind = "images"
     can = Can.RANDOM_ACCESS
     model_schema: ClassVar[dict[str, Any]] = schema_of()
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Accuracy, and top-5 accuracy if there are more classes than five."""
+        return ("accuracy", TOP5_ACCURACY) if self.spec["model"]["classes"] > TOP else ("accuracy",)
 
     @property
     def minimum_size(self) -> int:
@@ -121,14 +126,6 @@ class ImageBenchmark(base.Benchmark):
         """A block in which an unreadable image is named by file and record."""
         return errors_named([each for each in (data.train, data.test) if isinstance(each, Images)])
 
-    def metrics(self) -> list[Any]:
-        """Accuracy, and top-5 accuracy if there are more classes than five."""
-        from tf_keras.metrics import TopKCategoricalAccuracy
-
-        if self.spec["model"]["classes"] <= TOP:
-            return ["accuracy"]
-        return ["accuracy", TopKCategoricalAccuracy(TOP, name="top5_accuracy")]
-
 
 def _name(label: int, names: list[str] | None) -> str:
     """A class in messages."""
@@ -139,39 +136,3 @@ def _of_unicode(names: list[str], others: list[str]) -> str:
     """Why names that look alike differ: macOS writes an accented letter as two characters, others as one."""
     one, two = ([unicodedata.normalize("NFC", name) for name in each] for each in (names or [], others or []))
     return ", with accented letters written alike in Unicode (NFC or NFD)" if one == two else ""
-
-
-def l2(model: Mapping[str, Any]) -> Any:
-    """The regulariser of a layer's kernel; None without L2."""
-    from tf_keras import regularizers
-
-    return regularizers.l2(model["l2"]) if model["l2"] else None
-
-
-def convolution(model: Mapping[str, Any], filters: int, width: int, stride: int = 1, padding: str = "same") -> Any:
-    """A convolution with ReLU, and initial weights for ReLU (He et al., arXiv:1502.01852)."""
-    from tf_keras import layers
-
-    return layers.Conv2D(
-        filters,
-        width,
-        strides=stride,
-        padding=padding,
-        activation="relu",
-        kernel_initializer="he_normal",
-        kernel_regularizer=l2(model),
-    )
-
-
-def hidden(model: Mapping[str, Any], units: int) -> Any:
-    """A dense layer with ReLU."""
-    from tf_keras import layers
-
-    return layers.Dense(units, activation="relu", kernel_initializer="he_normal", kernel_regularizer=l2(model))
-
-
-def output(model: Mapping[str, Any]) -> Any:
-    """The last layer: a probability per class."""
-    from tf_keras import layers
-
-    return layers.Dense(model["classes"], activation="softmax", kernel_regularizer=l2(model))

@@ -1,4 +1,4 @@
-"""The interface of a benchmark, and code that most benchmarks share."""
+"""The interface of a workload and of its model in a framework, and code that most workloads share."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -75,14 +75,18 @@ class Data:
     unmatched: dict[str, int] = field(default_factory=dict)
 
 
-class Benchmark(ABC):
-    """One CANDLE benchmark; ``spec`` is its YAML, already checked against the schema."""
+class Workload(ABC):
+    """What is independent of a framework: files, synthetic data, scalers, and the arrangement of samples.
+
+    ``spec`` is the benchmark's YAML, already checked against the schema.
+    """
 
     kind = "tables"  # of its samples: tables, which are loaded, or images, which are read while the model trains
     scaled_files: tuple[str, ...] = ()  # those whose numbers `scalers` scales
     model_schema: ClassVar[dict[str, Any]] = {"type": "object"}  # JSON Schema of ``model`` in the benchmark's YAML
     can = Can.RANDOM_ACCESS | Can.IN_MEMORY  # of the sample sources that `arrange` gives
     joins_tables = False  # whether it joins its files by names and reads ``unmatched_at_most`` of its YAML
+    metric_names: tuple[str, ...] = ("accuracy",)  # besides the loss; accuracy: share of samples in the right class
     generator_version = 1  # raise it when the same seed gives other bytes: it is part of a synthetic dataset's id
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -125,7 +129,7 @@ class Benchmark(ABC):
         threads: int,
         loaded: Collection[str] | None = None,
     ) -> dict[str, Any]:
-        """The samples of each file, of a benchmark whose ``kind`` is images; see `study.models.images`."""
+        """The samples of each file, of a workload whose ``kind`` is images; see `study.workloads.images`."""
         raise TypeError(f"{type(self).__module__} loads tables")
 
     def reading_errors(self, data: Data) -> contextlib.AbstractContextManager[None]:
@@ -161,13 +165,17 @@ class Benchmark(ABC):
         was_scaled = all(tables[file].scaled is not None for file in self.scaled_files) and bool(self.scaled_files)
         return self.arrange(tables, seed) if was_scaled else self.preprocess(tables, seed)
 
+
+class Benchmark(Workload):
+    """A workload with its model in one framework: a run trains it."""
+
     @abstractmethod
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """The Keras model, not compiled. shape: of one sample's input, from the sample source."""
+        """The framework's model; in Keras not compiled. shape: of one sample's input, from the sample source."""
 
     def metrics(self) -> list[Any]:
-        """The Keras metrics besides the loss. ``accuracy`` is the share of samples whose class is right."""
-        return ["accuracy"]
+        """The framework's metrics besides the loss: those of `metric_names`. Keras knows ``accuracy`` by its name."""
+        return list(self.metric_names)
 
 
 COUNT = {"type": "integer", "minimum": 1}

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.data import key_matching
 from study.data.feature_scaling import Scaler, standard
-from study.data.randomness import dropout
 from study.data.samples import Can, Joined
-from study.models import base
-from study.models.base import Table
+from study.workloads import base
+from study.workloads.base import Table
 
 GENES, DESCRIPTORS = 25_722, 3_809  # columns of the real wide files; synthetic ones keep their ratio
 CELL_LINES, TEST_CELL_LINES = 60, 9
@@ -35,8 +34,8 @@ Positions = NDArray[np.int64]  # of rows
 Mask = NDArray[np.bool_]
 
 
-class Benchmark(base.Benchmark):
-    """P1B3's synthetic data, preprocessing and model."""
+class Workload(base.Workload):
+    """P1B3's synthetic data and preprocessing."""
 
     joins_tables = True
     generator_version = 2
@@ -62,6 +61,8 @@ class Benchmark(base.Benchmark):
         },
     )
     minimum_features = 2
+    # The coefficient of determination, and CANDLE's accuracy of P1B3.
+    metric_names = ("r2", "growth_sign_accuracy")
     can = Can.RANDOM_ACCESS
 
     def expected_shape(self, file: str, shape: Mapping[str, int]) -> tuple[int | None, int | None]:
@@ -182,38 +183,6 @@ class Benchmark(base.Benchmark):
             number = round(len(found) * band["share"])
             kept.append(found if number == len(found) else chosen.choice(found, number, replace=False))
         return np.concatenate(kept)
-
-    def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Dense layers with dropout, one output; the concentration is one more input.
-
-        As in CANDLE, only the weights before the output are drawn from a normal distribution.
-        """
-        from tf_keras import Sequential, initializers, layers
-
-        model = self.spec["model"]
-        stack = [layers.Input(shape)]
-        for units in model["dense"]:
-            normal = initializers.RandomNormal(stddev=model["initial_stddev"])
-            dense = layers.Dense(units, activation=model["activation"], kernel_initializer=normal)
-            stack += [dense, dropout(model["dropout"])]
-        return Sequential([*stack, layers.Dense(1)])
-
-    def metrics(self) -> list[Any]:
-        """The growth-sign accuracy, which is CANDLE's accuracy of P1B3, and the coefficient of determination."""
-        from tf_keras import metrics
-
-        return [metrics.R2Score(name="r2"), growth_sign_accuracy]
-
-
-def growth_sign_accuracy(y_true: Any, y_pred: Any) -> Any:
-    """Share of samples whose measured and predicted growth are both negative, or both not.
-
-    CANDLE's p1b3_baseline_keras2.py has this as ``val_acc`` and ``test_acc``: ``numpy.digitize`` at category_cutoffs,
-    [0.] by default, gives the classes, and the accuracy is the share of equal ones.
-    """
-    import tensorflow as tf
-
-    return tf.reduce_mean(tf.cast(tf.equal(y_true < 0, y_pred < 0), tf.float32), axis=-1)
 
 
 def _drawn(numbers: Numbers, chosen: np.random.Generator, subsample: int) -> Numbers:

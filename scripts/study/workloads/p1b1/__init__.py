@@ -1,21 +1,20 @@
 """P1B1: an autoencoder that compresses expression profiles (icpp2019, 2.1.2)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from study.data.feature_scaling import Scaler, min_max
-from study.models import base
+from study.workloads import base
 
 EXPRESSED = 0.615  # share of genes that are not 0; makes the CSV 4.46 bytes a value, as the real files (771 MiB)
 LATENT = 2  # as many hidden factors as the bottleneck has units
 CANCER_TYPES = 20
 
 
-class Benchmark(base.Benchmark):
-    """P1B1's synthetic data, preprocessing and model."""
+class Workload(base.Workload):
+    """P1B1's synthetic data and preprocessing."""
 
     model_schema = base.all_of(
         encoder=base.WIDTHS, bottleneck=base.COUNT, activation=base.TEXT, output_activation=base.TEXT
@@ -42,6 +41,7 @@ class Benchmark(base.Benchmark):
         return base.matrix_blocks(*base.typed_cases(file, types, features), values, decimals=3, zero=b"0")
 
     scaled_files = ("train", "test")
+    metric_names = ("correlation",)  # of input and output
 
     def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
         """Min-max scaling over train and test together."""
@@ -52,31 +52,3 @@ class Benchmark(base.Benchmark):
         samples, test = (tables[file].samples() for file in ("train", "test"))
         first = len(samples) - self.validation_samples(len(samples))
         return base.Data(samples.rows(slice(first)), samples.rows(slice(first, None)), test, samples.shape[0])
-
-    def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Dense layers down to the bottleneck and up again."""
-        from tf_keras import Sequential, layers
-
-        model = self.spec["model"]
-        hidden = [*model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
-        return Sequential(
-            [
-                layers.Input(shape),
-                *(layers.Dense(units, activation=model["activation"]) for units in hidden),
-                layers.Dense(shape[0], activation=model["output_activation"]),
-            ]
-        )
-
-    def metrics(self) -> list[Any]:
-        """The correlation of input and output."""
-        return [correlation]
-
-
-def correlation(y_true: Any, y_pred: Any) -> Any:
-    """Pearson's correlation over all values of a batch; Keras shows the mean over an epoch's batches."""
-    import tensorflow as tf
-
-    true = y_true - tf.reduce_mean(y_true)
-    found = y_pred - tf.reduce_mean(y_pred)
-    norm = tf.sqrt(tf.reduce_sum(tf.square(true)) * tf.reduce_sum(tf.square(found)))
-    return tf.math.divide_no_nan(tf.reduce_sum(true * found), norm)

@@ -1,15 +1,13 @@
 """NT3: a 1D convolutional network that classifies normal and tumour tissue (icpp2019, 2.1.1)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from study.data.feature_scaling import Scaler, max_abs
 from study.data.key_matching import check_classes
-from study.data.randomness import dropout
-from study.models import base
+from study.workloads import base
 
 CO_EXPRESSED = 20  # neighbouring genes that move together
 CONTRAST = 7.0  # difference of the classes' means; learnt in about 8 epochs at the laptop study's size
@@ -18,8 +16,8 @@ ZERO_SHARE = 0.03  # genes not expressed
 STRETCH = 1.33  # of all values: two digits before the point in so many that a value has 9.2 bytes, as in the real file
 
 
-class Benchmark(base.Benchmark):
-    """NT3's synthetic data, preprocessing and model."""
+class Workload(base.Workload):
+    """NT3's synthetic data and preprocessing."""
 
     generator_version = 2
 
@@ -84,22 +82,3 @@ class Benchmark(base.Benchmark):
             for file in ("train", "test")
         )
         return base.Data(train, test, test, features=train.shape[0])
-
-    def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions with max pooling, then dense layers with dropout, then softmax."""
-        from tf_keras import Sequential, layers
-
-        model = self.spec["model"]
-        stack = [layers.Input(shape)]
-        for layer in model["convolutions"]:
-            stack += [
-                layers.Conv1D(
-                    layer["filters"], layer["width"], strides=layer["stride"], activation=model["activation"]
-                ),
-                layers.MaxPooling1D(layer["pool"]),
-            ]
-        stack.append(layers.Flatten())
-        for units in model["dense"]:
-            stack += [layers.Dense(units, activation=model["activation"]), dropout(model["dropout"])]
-        stack.append(layers.Dense(model["classes"], activation="softmax"))
-        return Sequential(stack)

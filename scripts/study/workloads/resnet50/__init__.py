@@ -1,0 +1,12 @@
+"""ResNet-50 (He et al., arXiv:1512.03385), as ``tf_keras.applications`` has it (han2019, Table I)."""
+
+from study.workloads import images
+
+
+class Workload(images.ImageWorkload):
+    """ResNet-50: 25,636,712 parameters at 1,000 classes, of which 53,120 are moving statistics."""
+
+    @property
+    def minimum_size(self) -> int:
+        """As ``tf_keras.applications`` asks for."""
+        return 32

@@ -1,0 +1,90 @@
+"""Workloads: where their modules are found, and that what is independent of a framework imports none."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from study import workloads
+from study.core import configuration
+from study.core.errors import StudyError
+from study.core.paths import SCRIPTS
+
+FOLDER = SCRIPTS / "study" / "workloads"
+FRAMEWORKS = {"tensorflow", "tf_keras", "keras", "horovod"}
+OWN = """
+from study.workloads import base
+
+class Benchmark(base.Benchmark):
+    metric_names = ("mae",)
+    def synthetic_blocks(self, file, shape, seed):
+        return []
+    def arrange(self, tables, seed):
+        return None
+    def build_model(self, shape):
+        return shape
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """``own(text)``: the name of a benchmark whose single module has this text."""
+    monkeypatch.setattr(workloads, "__path__", [*workloads.__path__, str(tmp_path)])
+
+    def write(text, name="wave"):
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    yield write
+    for name in [name for name in sys.modules if name.startswith("study.workloads.wave")]:
+        del sys.modules[name]
+
+
+def test_an_own_model_may_be_one_module(own):
+    name = own(OWN)
+    assert workloads.get(name, {"a": 1}).spec == {"a": 1}
+    benchmark = workloads.with_model(name, {})
+    assert benchmark.build_model((3,)) == (3,)
+    assert benchmark.metrics() == ["mae"]
+    assert workloads.file_of(name) == "scripts/study/workloads/wave.py"
+
+
+def test_a_module_without_a_complete_class_is_refused(own):
+    name = own(OWN.replace("build_model", "make_model"))
+    with pytest.raises(StudyError, match=r"scripts/study/workloads/wave\.py has no complete class Benchmark"):
+        workloads.with_model(name, {})
+
+
+def test_a_benchmark_without_a_module_is_refused():
+    with pytest.raises(StudyError, match=r"wave\.yaml has no scripts/study/workloads/wave\.py beside it"):
+        workloads.get("wave", {})
+
+
+def test_a_package_s_workload_has_no_model():
+    spec = configuration.load_named("benchmarks", "p1b1")
+    assert not hasattr(workloads.get("p1b1", spec), "build_model")
+    assert workloads.file_of("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
+
+
+def imported(path):
+    """The packages that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+
+
+def test_only_modules_named_like_a_framework_import_it():
+    importing = {path for path in FOLDER.rglob("*.py") if FRAMEWORKS & set(imported(path))}
+    assert {path.name for path in importing} == {"tensorflow.py"}
+
+
+def test_data_of_a_workload_load_no_framework():
+    """Neither a workload nor a model's shared modules, which a user's own module imports in the plan."""
+    names = sorted(path.parent.name for path in FOLDER.glob("*/tensorflow.py"))
+    lines = ["import sys", *(f"import study.workloads.{name}" for name in names),
+             "import study.workloads.tensorflow, study.workloads.images.tensorflow",
+             f"assert not {FRAMEWORKS!r} & set(sys.modules)"]  # fmt: skip
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=SCRIPTS)
