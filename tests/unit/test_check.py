@@ -43,7 +43,7 @@ class Machine:
         self.study, self.started = None, itertools.count(1)
         monkeypatch.setattr(configuration, "own", lambda: folder / "config")
         monkeypatch.setattr(check, "load_study", lambda name: self.study)
-        monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+        monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
 
     @property
     def file(self):

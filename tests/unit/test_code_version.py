@@ -48,6 +48,32 @@ def test_digest(scripts, changed, entries, same):
     assert (code_version.digest(*entries) == before) is same
 
 
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ("backends/one/__init__.py", False),
+        ("backends/other/__init__.py", True),
+        ("workloads/wave/__init__.py", False),
+        ("workloads/wave/one.py", False),
+        ("workloads/wave/other.py", True),
+        ("workloads/tide/__init__.py", True),
+        ("workloads/tide/one.py", True),
+    ],
+)
+def test_the_code_of_a_run_is_that_of_its_framework_and_workload(scripts, monkeypatch, changed, same):
+    for folder in ("backends/one", "backends/other", "workloads/wave", "workloads/tide"):
+        (scripts / "study" / folder).mkdir(parents=True)
+    for name in ("workloads/wave/one.py", "workloads/wave/other.py", "workloads/tide/one.py"):
+        (scripts / "study" / name).write_text("")
+    for name in ("backends/one", "backends/other", "workloads/wave", "workloads/tide"):
+        (scripts / "study" / name / "__init__.py").write_text("")
+    monkeypatch.setattr(code_version, "RUN", ("run.py",))
+    before = code_version.training_code("wave", framework="one")
+    (scripts / "study" / changed).write_text("Z = 1\n")
+    forget()
+    assert (code_version.training_code("wave", framework="one") == before) is same
+
+
 @pytest.mark.parametrize("words", ["# a comment\n", "\n\n", '"""A docstring."""\n'])
 def test_words_change_no_digest(scripts, words):
     before = code_version.digest("run.py")
@@ -96,7 +122,7 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
         }
         <= found
     )
-    assert len(code_version.training_code("nt3")) == 12
+    assert len(code_version.training_code("nt3", framework="tensorflow")) == 12
 
 
 def test_a_run_s_code_is_nothing_else():

@@ -145,9 +145,9 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
     packages = read_json(folder / "provenance.json")["packages"]
     monkeypatch.setattr(provenance, "collect", lambda: {"packages": packages})
 
-    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
     assert versions.put_aside(study, results) == [], "these are of the present version"
-    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "other")
+    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "other")
     (name,) = versions.put_aside(study, results)
     assert name.startswith("c0de-")
     kept = results / "versions" / name
@@ -157,7 +157,7 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
     assert all((kept / record).exists() for record in table["record"])
     assert versions.put_aside(study, results) == [name]
 
-    monkeypatch.setattr(code_version, "training_code", lambda benchmark: "c0de")
+    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
     monkeypatch.setattr(provenance, "collect", lambda: {"packages": {**packages, "tensorflow": "3"}})
     assert versions.put_aside(study, results) == [name], "other libraries are another version too"
     given = compare_machines._given(str(kept / "studies" / "one"))

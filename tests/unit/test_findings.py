@@ -273,7 +273,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
         folder = make_run(run, runtime=8.0 if run["loader"] == "chunked" else 10.0, started=place,
                           status="failed" if run["loader"] == "npy" else "ok")  # fmt: skip
         write_json(folder / "record.json", make_record(folder))
-    monkeypatch.setattr(code_version, "training_code", lambda name: "c0de")
+    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
     monkeypatch.setattr(outcome, "load", lambda name: declared())
     object.__setattr__(study, "findings", ("test",))
     runs, _ = gather(study, tmp_path / "local", lambda run: run["loader"] != "npy", uses_loading=False)

@@ -53,9 +53,9 @@ def test_the_definition_of_other_runs_is_as_before():
 
 
 def test_the_code_version_covers_all_networks():
-    alone = {code_version.training_code(name) for name in ("lenet", "lenet_classic")}
-    both = code_version.training_code("lenet", "lenet_classic")
-    assert both not in alone and both == code_version.training_code("lenet_classic", "lenet")
+    alone = {code_version.training_code(name, framework="tensorflow") for name in ("lenet", "lenet_classic")}
+    both = code_version.training_code("lenet", "lenet_classic", framework="tensorflow")
+    assert both not in alone and both == code_version.training_code("lenet_classic", "lenet", framework="tensorflow")
 
 
 GREY = {**DATASET, "channels": 1}

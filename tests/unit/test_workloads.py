@@ -1,15 +1,19 @@
 """Workloads: where their modules are found, and that what is independent of a framework imports none."""
 
 import ast
+import dataclasses
+import re
 import subprocess
 import sys
 
 import pytest
+from examples import expand
 
 from study import workloads
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
+from study.experiment import feasibility
 
 FOLDER = SCRIPTS / "study" / "workloads"
 FRAMEWORKS = {"tensorflow", "tf_keras", "keras", "horovod"}
@@ -59,6 +63,32 @@ def test_a_module_without_a_complete_class_is_refused(own):
 def test_a_benchmark_without_a_module_is_refused():
     with pytest.raises(StudyError, match=r"wave\.yaml has no scripts/study/workloads/wave\.py beside it"):
         workloads.get("wave", {})
+
+
+def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
+    file = r"there is no scripts/study/workloads/{}/pytorch\.py"
+    assert workloads.missing("nt3", "tensorflow") is None
+    assert re.match(f"nt3 has no model in pytorch: {file.format('nt3')}", workloads.missing("nt3", "pytorch"))
+    name = own(OWN)
+    assert workloads.missing(name, "tensorflow") is None
+    assert re.match(f"wave has no model in pytorch: {file.format('wave')}", workloads.missing(name, "pytorch"))
+    with pytest.raises(StudyError, match=f"wave.yaml: wave has no model in pytorch: {file.format('wave')}"):
+        workloads.with_model(name, {}, "pytorch")
+
+
+def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own, tmp_path):
+    (tmp_path / "wave").mkdir()
+    (tmp_path / "wave" / "__init__.py").write_text(
+        OWN.replace("class Benchmark(base.Benchmark)", "class Workload(base.Workload)")
+    )
+    (run,) = expand()
+    assert run["framework"] == "tensorflow" and "framework" not in run.key
+    run = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, benchmark="wave"))
+    wrong = r"t\.yaml\.framework: wave has no model in tensorflow: there is no \S+/workloads/wave/tensorflow\.py"
+    with pytest.raises(StudyError, match=wrong):
+        feasibility.check(run, "t.yaml")
+    (tmp_path / "wave" / "tensorflow.py").write_text("")
+    feasibility.check(run, "t.yaml")
 
 
 def test_a_package_s_workload_has_no_model():

@@ -23,13 +23,16 @@ DECLARATIONS = "study/experiment/parameters/"
 MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
-def training_code(*benchmarks: str) -> str:
+def training_code(*benchmarks: str, framework: str) -> str:
     """The digest of all code that can change the numbers of a training run, and of nothing else.
 
-    benchmarks: that it trains; several in an ensemble of different networks.
+    Args:
+        benchmarks: that it trains; several in an ensemble of different networks.
+        framework: that trains them.
     """
     workloads = [f"study.workloads.{name}" for name in benchmarks]
-    return digest(*RUN, *workloads, *(f"{workload}.tensorflow" for workload in workloads))
+    models = [f"{workload}.{framework}" for workload in workloads]
+    return digest(*RUN, f"study.backends.{framework}", *workloads, *models)
 
 
 def loading_code() -> str:

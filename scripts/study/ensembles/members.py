@@ -188,7 +188,7 @@ def enter(
     seed = run.derived.seed + together.rank  # as the rank with this number of a single job
     found = stream(run, sharing, data.train, seed, lambda: benchmark.reading_errors(read), resumed)
     data.train = found
-    model = workloads.with_model(own.benchmark["name"], own.benchmark)
+    model = workloads.with_model(own.benchmark["name"], own.benchmark, own.framework)
     most = max(epochs for epochs, _ in told)
     ballot = votes.ballot(run, ranks, number, data.test) if together.rank == 0 else None
     return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most, ballot)

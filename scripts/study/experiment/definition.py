@@ -68,6 +68,11 @@ class RunDefinition:
         return self.parameters.get("emulated_ranks", 1)  # a definition made before the key existed lacks it
 
     @property
+    def framework(self) -> str:
+        """The framework that trains."""
+        return self.parameters.get("framework", "tensorflow")  # a definition made before the key existed lacks it
+
+    @property
     def learning_rate(self) -> float:
         """The learning rate of one rank: the run's own, else the benchmark's."""
         return self.parameters.get("base_learning_rate") or self.benchmark["learning_rate"]

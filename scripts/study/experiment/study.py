@@ -291,11 +291,6 @@ class Study:
     screening_blocks: int | None = None
 
     @property
-    def benchmarks(self) -> list[str]:
-        """The names of the benchmarks that it trains, in the order of its runs."""
-        return list(dict.fromkeys(run.dataset.benchmark for run in self.runs))
-
-    @property
     def is_calibrated(self) -> bool:
         """Whether a calibration is timed beside each of its runs."""
         return any(reference.calibrated for reference in self.references)

@@ -175,7 +175,9 @@ def _launch(
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
-    code = code_version.training_code(run.benchmark["name"], *run.benchmark.get("networks", ()))
+    code = code_version.training_code(
+        run.benchmark["name"], *run.benchmark.get("networks", ()), framework=run.framework
+    )
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,

@@ -24,8 +24,8 @@ SHIPPED = frozenset({"alexnet", "alexnet_one_tower", "googlenet", "inception_v1"
 LIMIT_S = 300
 MARK = "CHECKED "
 # Grid keys on which it depends whether a model keeps what is promised.
-KEYS = ("strategy", "checkpoint_epochs", "backward_passes_per_step", "precision", "data_format", "emulated_ranks",
-        "learning_rate_by_layer")  # fmt: skip
+KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step", "precision", "data_format",
+        "emulated_ranks", "learning_rate_by_layer")  # fmt: skip
 
 
 def refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:

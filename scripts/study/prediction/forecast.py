@@ -17,7 +17,7 @@ from study.prediction import settings
 from study.prediction.answers import Answer, answers, series_key, workload_key
 from study.prediction.model import SEED, Prediction, interval, predict
 from study.prediction.recommend import FARTHEST
-from study.records.tidy import recorded, runs_frame
+from study.records.tidy import recorded, runs_frame, trained
 
 NEAR = 2  # times the largest measured count
 
@@ -34,7 +34,7 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     wanted = {workload_key(run) for run in left if is_observed(run, None)}
     done = [run for run in done if workload_key(run) in wanted]
     try:
-        frame = runs_frame(done, dict.fromkeys({run["benchmark"] for run in done}, ""), folder)
+        frame = runs_frame(done, {trained(run.parameters): "" for run in done}, folder)
         found = list(answers(settings.select(frame).used, {}, machine))
         return list(_lines(left, found, machine))
     except StudyError as error:

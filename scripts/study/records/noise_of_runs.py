@@ -43,7 +43,7 @@ def of_finished(study: Study, folder: str) -> Noise:
     if not study.findings and not any(run.arms for run in study.runs):
         return ASSUMED
     done, _ = tidy.recorded((run for run in study.runs if is_observed(run, None)), folder)
-    return within_blocks(tidy.runs_frame(done, tidy.current_code(study.benchmarks), folder)) if done else ASSUMED
+    return within_blocks(tidy.runs_frame(done, tidy.current_code(study.runs), folder)) if done else ASSUMED
 
 
 def within_blocks(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:

@@ -101,7 +101,7 @@ def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> 
         "peak": _peak(machine_settings) if used else None,
         "targets": {run.dataset.id: str(run.dataset.target) for run in used},
         "may_fail": {run.directory: run.may_fail for run in used if run.may_fail},
-        "training_code": tidy.current_code({run["benchmark"] for run in used}),
+        "training_code": tidy.current_code(used),
         **({"arms": arms} if arms else {}),  # without, as before studies had arms
     }
 
@@ -114,6 +114,6 @@ def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.
     """The tidy table of these runs of one machine."""
     used = list(runs)
     peak = _peak(machine.load(paths.machine_of(results)))
-    code = tidy.current_code({run["benchmark"] for run in used})
+    code = tidy.current_code(used)
     frame = tidy.runs_frame(used, code, results, peak, verify_old=False)
     return tidy.with_targets(frame, used, results) if reads_targets else frame

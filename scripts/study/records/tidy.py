@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import pandas as pd
 
+from study import workloads
 from study.core import checked, code_version, csv_files, fields, paths, units
 from study.core.csv_files import FINITE, NAME
 from study.core.errors import StudyError
@@ -53,16 +54,26 @@ def runs_frame(
     return power.without_shared(frame.assign(overlapped=comparable.disturbed(frame))) if len(frame) else frame
 
 
-def current_code(benchmarks: Iterable[str]) -> dict[str, str]:
-    """{benchmark: digest of the current training code}."""
-    return {name: code_version.training_code(name) for name in benchmarks}
+def current_code(runs: Iterable[PlannedRun]) -> dict[str, str]:
+    """{`trained` of each run: digest of the current training code}."""
+    return {
+        name: code_version.training_code(*_networks(parameters), framework=_framework(parameters))
+        for name, parameters in {trained(run.parameters): run.parameters for run in runs}.items()
+    }
 
 
-def _code_of(parameters: Mapping[str, Any], training_code: dict[str, str]) -> str:
-    """The digest of the current code of a run; of an ensemble with further networks, of theirs too."""
-    networks = networks_of(parameters)
-    name = parameters["benchmark"]
-    return code_version.training_code(name, *networks) if networks else training_code[name]
+def trained(parameters: Mapping[str, Any]) -> str:
+    """What a run trains, of which its training code depends: its benchmark, further networks, another framework."""
+    framework = _framework(parameters)
+    return " ".join([*_networks(parameters), *([framework] if framework != workloads.TENSORFLOW else [])])
+
+
+def _networks(parameters: Mapping[str, Any]) -> list[str]:
+    return [parameters["benchmark"], *networks_of(parameters)]
+
+
+def _framework(parameters: Mapping[str, Any]) -> str:
+    return parameters.get("framework", workloads.TENSORFLOW)
 
 
 def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:
@@ -123,7 +134,7 @@ def _run_row(
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
-        "code_is_current": provenance["training_code"] == _code_of(record["parameters"], training_code),
+        "code_is_current": provenance["training_code"] == training_code[trained(record["parameters"])],
         "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
         "record": str(path.relative_to(folder)),

@@ -11,7 +11,7 @@ from study.core import checked, paths
 from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import Study
-from study.records.tidy import current_code, recorded, runs_frame
+from study.records.tidy import current_code, recorded, runs_frame, trained
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -26,14 +26,14 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
     packages = provenance.collect()["packages"]
-    code = current_code(study.benchmarks)
+    code = current_code(study.runs)
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
         if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        if found != _name(code[run["benchmark"]], packages) and not target.exists():
+        if found != _name(code[trained(run.parameters)], packages) and not target.exists():
             _copy(folder, target)
     return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
 

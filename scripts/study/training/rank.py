@@ -75,7 +75,7 @@ def run_rank(
     if heartbeat:
         heartbeat.phases, heartbeat.ignored = phases, communicator.own_threads
     _check_ranks(run, communicator)
-    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark)
+    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
     if benchmark.kind == "tables":
         import_for(run["loader"])
     if may_lose_ranks:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from study.workloads.base import Benchmark, Workload
 
 FOLDER = "scripts/study/workloads"
-TENSORFLOW = "tensorflow"
+TENSORFLOW = "tensorflow"  # the framework of a run that names none
 
 
 def get(name: str, spec: dict[str, Any]) -> "Workload":
@@ -26,7 +26,7 @@ def get(name: str, spec: dict[str, Any]) -> "Workload":
         StudyError: there is none.
     """
     module = _module(name)
-    return _class(module, name, "Workload" if hasattr(module, "Workload") else "Benchmark")(spec)
+    return _class(module, name, "Benchmark" if _is_single(module) else "Workload")(spec)
 
 
 def with_model(name: str, spec: dict[str, Any], framework: str = TENSORFLOW) -> "Benchmark":
@@ -35,10 +35,25 @@ def with_model(name: str, spec: dict[str, Any], framework: str = TENSORFLOW) -> 
     Raises:
         StudyError: there is none.
     """
+    if why := missing(name, framework):
+        raise StudyError(f"config/benchmarks/{name}.yaml: {why}")
     module = _module(name)
-    if hasattr(module, "Workload") or framework != TENSORFLOW:
+    if not _is_single(module):
         module = importlib.import_module(f"{module.__name__}.{framework}")
     return _class(module, name, "Benchmark")(spec)
+
+
+def missing(name: str, framework: str) -> str | None:
+    """Why a benchmark has no model in a framework, with the file that it lacks; None if it has one.
+
+    The framework is not imported.
+    """
+    module = _module(name)
+    if _is_single(module) and framework == TENSORFLOW:
+        return None
+    if not _is_single(module) and importlib.util.find_spec(f"{module.__name__}.{framework}"):
+        return None
+    return f"{name} has no model in {framework}: there is no {FOLDER}/{name}/{framework}.py; see docs/extending.md"
 
 
 def file_of(name: str) -> str:
@@ -51,6 +66,11 @@ def _module(name: str) -> ModuleType:
     if importlib.util.find_spec(f"{__name__}.{name}") is None:
         raise StudyError(f"config/benchmarks/{name}.yaml has no {FOLDER}/{name}.py beside it; see docs/extending.md")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def _is_single(module: ModuleType) -> bool:
+    """Whether a module's class `Benchmark` is both workload and Keras model."""
+    return not (hasattr(module, "__path__") and hasattr(module, "Workload"))
 
 
 def _class(module: ModuleType, name: str, kind: str) -> Any:

@@ -65,7 +65,7 @@ def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
     """
     import tf_keras as keras
 
-    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark)
+    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
     samples = _samples(benchmark, run, shape)
     backend = keras.backend
     settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),

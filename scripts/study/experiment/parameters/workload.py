@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from study import workloads
 from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.registry import declare, idle_in_one_rank
+from study.experiment.parameters.registry import declare, idle_in_one_rank, of_all_papers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -20,6 +21,10 @@ def _batch_scaling(run: PlannedRun) -> str | None:
             "a batch size that does not grow with the ranks is scaling: weak"
         )
     return None
+
+
+def _framework(run: PlannedRun) -> str | None:
+    return workloads.missing(run.dataset.benchmark, run["framework"])
 
 
 def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
@@ -85,5 +90,17 @@ declare(
         default="none",
         refuse=_batch_scaling,
         idle=idle_in_one_rank,
+    )
+)
+
+declare(
+    Parameter(
+        "framework",
+        Choice(("tensorflow",)),
+        "The framework that trains: the benchmark's model is in the module of this name in its package in "
+        "`scripts/study/workloads`.",
+        default=workloads.TENSORFLOW,
+        papers=of_all_papers(workloads.TENSORFLOW),
+        refuse=_framework,
     )
 )
