@@ -24,7 +24,7 @@ rule read_timeline:
 rule make_record:
     input:
         outcome=f"{RUN}/outcome.json",
-        communication=lambda wildcards: [f"{RUN}/communication.json"] if run_of(wildcards)["trace"] else [],
+        communication=lambda wildcards: [f"{RUN}/communication.json"] if PLAN.run_of(wildcards)["trace"] else [],
     output:
         f"{RUN}/record.json",
     log:
@@ -33,7 +33,7 @@ rule make_record:
     conda:
         ENVIRONMENT
     params:
-        planned=lambda wildcards: defined(wildcards)["fingerprint"],
+        planned=lambda wildcards: PLAN.defined(wildcards)["fingerprint"],
         code=code_version.digest("make_record.py"),
     message:
         "Record {wildcards.benchmark}: {wildcards.point}"
@@ -44,7 +44,7 @@ rule make_record:
 
 rule collect_records:
     input:
-        MEASURED,
+        PLAN.measured,
     output:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",

@@ -14,7 +14,7 @@ rule check_references:
         machine=MACHINE["name"],
         results=lambda wildcards, output: Path(output[0]).parents[4],
         folder=lambda wildcards, output: Path(output[0]).parent,
-        measured=lambda wildcards: stamp(MEASURED),
+        measured=lambda wildcards: stamp(PLAN.measured),
         accepted=lambda wildcards: stamp([references.path_of(MACHINE["name"], STUDY.name)]),
         declared=[str(each) for each in STUDY.references],
         code=code_version.digest("check.py"),

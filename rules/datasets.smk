@@ -12,14 +12,14 @@ rule fetch_dataset:
         ENVIRONMENT
     resources:
         # No param: with another server the files are the same, and are not fetched again.
-        origin=lambda wildcards: as_json(dataset_of(wildcards).origin),
+        origin=lambda wildcards: as_json(PLAN.dataset_of(wildcards).origin),
     params:
-        definition=lambda wildcards: as_json(dataset_of(wildcards).definition),
-        version=lambda wildcards: dataset_of(wildcards).generator_version,
-        checksum=lambda wildcards: dataset_of(wildcards).checksum(
-            DATA, dataset_of(wildcards).file_named(wildcards.name)
+        definition=lambda wildcards: as_json(PLAN.dataset_of(wildcards).definition),
+        version=lambda wildcards: PLAN.dataset_of(wildcards).generator_version,
+        checksum=lambda wildcards: PLAN.dataset_of(wildcards).checksum(
+            DATA, PLAN.dataset_of(wildcards).file_named(wildcards.name)
         ),
-        file=lambda wildcards: dataset_of(wildcards).file_named(wildcards.name),
+        file=lambda wildcards: PLAN.dataset_of(wildcards).file_named(wildcards.name),
     message:
         "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
@@ -30,7 +30,7 @@ rule fetch_dataset:
 
 rule convert_dataset:
     input:
-        lambda wildcards: dataset_of(wildcards).raw(DATA, wildcards.file),
+        lambda wildcards: PLAN.dataset_of(wildcards).raw(DATA, wildcards.file),
     output:
         matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
@@ -42,12 +42,12 @@ rule convert_dataset:
         ENVIRONMENT
     resources:
         # No param: a file of an older version has none, and is not converted again for it.
-        checksum=lambda wildcards: dataset_of(wildcards).checksum(DATA, wildcards.file),
+        checksum=lambda wildcards: PLAN.dataset_of(wildcards).checksum(DATA, wildcards.file),
     params:
         # With the token of the file's state, if the file is another than that of the first conversion.
-        expected=lambda wildcards: inputs.expected_options(dataset_of(wildcards), wildcards.file, DATA),
-        form=lambda wildcards: as_json(dataset_of(wildcards).spec["files"][wildcards.file]),
-        version=lambda wildcards: conversion.version(dataset_of(wildcards).spec["files"][wildcards.file]),
+        expected=lambda wildcards: inputs.expected_options(PLAN.dataset_of(wildcards), wildcards.file, DATA),
+        form=lambda wildcards: as_json(PLAN.dataset_of(wildcards).spec["files"][wildcards.file]),
+        version=lambda wildcards: conversion.version(PLAN.dataset_of(wildcards).spec["files"][wildcards.file]),
     message:
         "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
@@ -57,7 +57,7 @@ rule convert_dataset:
 
 rule convert_images:
     input:
-        lambda wildcards: inputs.image_files(dataset_of(wildcards), DATA, wildcards.file),
+        lambda wildcards: inputs.image_files(PLAN.dataset_of(wildcards), DATA, wildcards.file),
     output:
         folder=directory(f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}"),
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}.json",
@@ -69,9 +69,9 @@ rule convert_images:
         ENVIRONMENT
     params:
         source=lambda wildcards: as_json(
-            inputs.image_param(dataset_of(wildcards), DATA, wildcards.file, wildcards.format)
+            inputs.image_param(PLAN.dataset_of(wildcards), DATA, wildcards.file, wildcards.format)
         ),
-        images=lambda wildcards: as_json(inputs.image_options(dataset_of(wildcards), wildcards.file)),
+        images=lambda wildcards: as_json(inputs.image_options(PLAN.dataset_of(wildcards), wildcards.file)),
         version=images.CONVERTER_VERSION,
     message:
         "Convert {wildcards.benchmark} {wildcards.file} to {wildcards.format}, dataset {wildcards.dataset}"
@@ -82,7 +82,7 @@ rule convert_images:
 
 rule fit_scalers:
     input:
-        lambda wildcards: inputs.scaler_files(dataset_of(wildcards), DATA).values(),
+        lambda wildcards: inputs.scaler_files(PLAN.dataset_of(wildcards), DATA).values(),
     output:
         f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
     log:
@@ -92,7 +92,7 @@ rule fit_scalers:
     conda:
         ENVIRONMENT
     params:
-        files=lambda wildcards: as_json(inputs.scaler_files(dataset_of(wildcards), DATA)),
+        files=lambda wildcards: as_json(inputs.scaler_files(PLAN.dataset_of(wildcards), DATA)),
         version=feature_scaling.SCALING_VERSION,
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
@@ -161,11 +161,11 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
 
 
 # Copies with Lustre's stripes, for runs with `lustre_stripes`.
-for striped_folder, stripes in STRIPED.items():
+for striped_folder, stripes in PLAN.striped.items():
 
     rule:
         name:
-            f"stripe_{stripes}_{list(STRIPED).index(striped_folder)}"
+            f"stripe_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
             f"{DATA}/{{path}}",
         output:
@@ -183,7 +183,7 @@ for striped_folder, stripes in STRIPED.items():
 
     rule:
         name:
-            f"stripe_folder_{stripes}_{list(STRIPED).index(striped_folder)}"
+            f"stripe_folder_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
             f"{DATA}/{{path}}",
         output:

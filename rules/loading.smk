@@ -3,24 +3,24 @@
 
 rule measure_loading:
     input:
-        lambda wildcards: inputs.loading_inputs(measurement_of(wildcards), DATA),
+        lambda wildcards: inputs.loading_inputs(PLAN.measurement_of(wildcards), DATA),
     output:
         LOADING,
     log:
         f"{RESULTS}/logs/loading/{{benchmark}}/{{dataset}}/{{measurement}}.log",
-    retries: RETRIES
+    retries: PLAN.retries
     group:
-        lambda wildcards: group_of(LIMITS.of_a_load())
+        lambda wildcards: PLAN.group_of(PLAN.limits.of_a_load())
     conda:
         ENVIRONMENT
-    threads: TIMED_THREADS
+    threads: PLAN.timed_threads
     resources:
-        **queues.resources(lambda wildcards: 1, MACHINE, os.environ, lambda wildcards, attempt: MACHINE["time_limit_s"]),
+        **PLAN.loading_resources(),
     params:
-        files=lambda wildcards: as_json(inputs.loading_files(measurement_of(wildcards), DATA)),
-        loaders=lambda wildcards: measurement_of(wildcards).loaders,
-        page_caches=lambda wildcards: measurement_of(wildcards).page_caches,
-        repeats=lambda wildcards: measurement_of(wildcards).repeats,
+        files=lambda wildcards: as_json(inputs.loading_files(PLAN.measurement_of(wildcards), DATA)),
+        loaders=lambda wildcards: PLAN.measurement_of(wildcards).loaders,
+        page_caches=lambda wildcards: PLAN.measurement_of(wildcards).page_caches,
+        repeats=lambda wildcards: PLAN.measurement_of(wildcards).repeats,
         machine=MACHINE["name"],
         on_a_node=launchers.onto_a_node(MACHINE),
     message:

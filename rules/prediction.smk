@@ -19,7 +19,7 @@ rule recommend:
         machine=MACHINE["name"],
         results=lambda wildcards, output: Path(output[0]).parents[5],
         folder=lambda wildcards, output: Path(output[0]).parent,
-        records=lambda wildcards: stamp(RECORDS),
+        records=lambda wildcards: stamp(PLAN.records(STUDY.runs)),
         goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
         mechanisms=lambda wildcards: as_json(mechanisms.declared()),
         code=code_version.digest("recommend.py"),

@@ -4,7 +4,7 @@
 
 rule make_table:
     input:
-        unpack(lambda wildcards: made_from(sources.of_table, wildcards.table)),
+        unpack(lambda wildcards: PLAN.made_from(sources.of_table, wildcards.table)),
         published=paths.published(paths.ROOT),
     output:
         csv=f"{OF_STUDY}/tables/{{table}}.csv",
@@ -24,7 +24,7 @@ rule make_table:
     params:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
-        rows=lambda wildcards: rows_of(sources.of_table, wildcards.table),
+        rows=lambda wildcards: PLAN.rows_of(sources.of_table, wildcards.table),
         paper=lambda wildcards: as_json(inputs.paper_workloads(STUDY)),
         declared=lambda wildcards: as_json(inputs.paper_values(STUDY)),
         code=code_version.digest("make_table.py"),
@@ -37,7 +37,7 @@ rule make_table:
 
 rule make_figure:
     input:
-        unpack(lambda wildcards: made_from(sources.of_figure, wildcards.figure)),
+        unpack(lambda wildcards: PLAN.made_from(sources.of_figure, wildcards.figure)),
         published=paths.published(paths.ROOT),
     output:
         svg=report(
@@ -55,7 +55,7 @@ rule make_figure:
     params:
         study=STUDY.name,
         caption=lambda wildcards: describe(wildcards.figure).caption,
-        rows=lambda wildcards: rows_of(sources.of_figure, wildcards.figure),
+        rows=lambda wildcards: PLAN.rows_of(sources.of_figure, wildcards.figure),
         description=lambda wildcards: as_json(dataclasses.asdict(describe(wildcards.figure))),
         code=code_version.digest("make_figure.py"),
     message:
@@ -67,7 +67,7 @@ rule make_figure:
 
 rule make_findings:
     input:
-        [paths.record(RESULTS, run.directory) for run in OF_FINDINGS.runs],
+        PLAN.records(PLAN.of_findings.runs),
     output:
         json=f"{OF_STUDY}/findings.json",
         markdown=f"{OF_STUDY}/findings.md",
@@ -81,7 +81,7 @@ rule make_findings:
         declared=lambda wildcards: as_json({name: declaration.content(name) for name in STUDY.findings}),
         # What the study makes: a finding names a figure or table only if it is there.
         shown=[*STUDY.tables, *STUDY.figures],
-        rows=lambda wildcards: as_json(table_inputs.beside_records(OF_FINDINGS.runs, (), MACHINE)),
+        rows=lambda wildcards: as_json(table_inputs.beside_records(PLAN.of_findings.runs, (), MACHINE)),
         code=code_version.digest("make_findings.py"),
     message:
         "The findings of {config[study]} on {config[machine]}"

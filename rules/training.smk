@@ -3,28 +3,23 @@
 
 rule train:
     input:
-        lambda wildcards: inputs.run_inputs(run_of(wildcards), MACHINE, DATA),
+        lambda wildcards: inputs.run_inputs(PLAN.run_of(wildcards), MACHINE, DATA),
     output:
         f"{RUN}/outcome.json",
     log:
         f"{RUN}/train.log",
-    priority: lambda wildcards: PRIORITIES[run_of(wildcards).directory]
-    retries: RETRIES
+    priority: lambda wildcards: PLAN.priorities[PLAN.run_of(wildcards).directory]
+    retries: PLAN.retries
     group:
-        GROUP
+        PLAN.group
     conda:
         ENVIRONMENT
-    threads: TIMED_THREADS
+    threads: PLAN.timed_threads
     resources:
-        **queues.resources(lambda wildcards: run_of(wildcards).processes_on(MACHINE), MACHINE, os.environ, time_limit_s),
-        time_limit_s=time_limit_s if "scheduler" in MACHINE else MACHINE["time_limit_s"],
-        extendable=EXTENDABLE,
-        stall_limit_s=MACHINE.get("stall_limit_s", heartbeats.LIMIT_S),
-        calibrated=int(CALIBRATED),
-        jobs_lost=JOBS_LOST,
+        **PLAN.resources(),
     params:
         # All that the run needs, without defaults: where it changes, Snakemake trains again.
-        definition=lambda wildcards: defined(wildcards)["definition"],
+        definition=lambda wildcards: PLAN.defined(wildcards)["definition"],
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:

@@ -1,4 +1,4 @@
-"""The library behind the study's scripts; it needs neither Snakemake nor, outside training, Horovod."""
+"""The library behind the scripts; only `study.workflow` needs Snakemake, only `study.backends` Horovod."""
 
 from study.core import isolation
 

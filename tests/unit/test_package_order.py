@@ -10,7 +10,7 @@ from study.core.paths import ROOT
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
 ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
-         "ensembles", "launch", "records", "prediction", "report", "plan")  # fmt: skip
+         "ensembles", "launch", "records", "prediction", "report", "plan", "workflow")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
 
@@ -50,3 +50,9 @@ def test_the_document_lists_the_packages_in_this_order():
         r"^\| `(\w+)(?:\.py)?` \|", DOCUMENT.read_text(encoding="utf-8").split("## The library")[1], re.M
     )
     assert tuple(listed) == ORDER
+
+
+def test_only_the_last_package_imports_snakemake():
+    found = [path for path in MODULES if re.search(r"^ *(from|import) snakemake\b", (LIBRARY / path).read_text(), re.M)]
+    assert found
+    assert {path.parts[0] for path in found} == {"workflow"}

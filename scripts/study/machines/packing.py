@@ -59,16 +59,6 @@ def asked(arguments: Sequence[str]) -> dict[str, int]:
     return {name: int(number) for name, _, number in (entry.partition("=") for entry in given.group_components)}
 
 
-def tell_snakemake(workflow: Any, components: Mapping[str, int]) -> None:
-    """Have Snakemake pack groups of so many runs, unless its own settings say otherwise.
-
-    Called while the jobs are made: Snakemake's settings are there after the Snakefile was read, and before jobs are
-    packed.
-    """
-    if not workflow.group_settings.group_components:
-        workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
-
-
 def together(timed: Timed, machine: dict[str, Any], components: Mapping[str, int]) -> int:
     """Number of such runs in one batch job. components: of Snakemake's groups, a dict."""
     name = group(timed, machine)

@@ -1,0 +1,1 @@
+"""What the rules call: the only package of the library that imports Snakemake."""

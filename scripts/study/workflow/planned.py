@@ -1,0 +1,240 @@
+"""What is planned: the files that a study makes on a machine, and what each rule needs for its wildcards."""
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from study import plan
+from study.core import environment, paths
+from study.core.errors import StudyError
+from study.experiment import inputs, schedule, walltimes
+from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
+from study.instruments import heartbeats
+from study.machines import launchers, machine, packing, queues, storage
+from study.machines.packing import Timed
+from study.prediction import mechanisms
+from study.records import read_tests, table_inputs
+from study.report import sources
+from study.workflow import snakemake_internals
+from study.workflow.asked import Asked
+from study.workflow.errors import reported
+from study.workflow.snakemake_internals import Workflow
+
+# On the user's own machine a timed job takes all cores, so that no two of this Snakemake overlap, nor do they with
+# other steps; `study.machines.machine_lock` keeps those of other folders apart. Elsewhere a job has its nodes to
+# itself.
+ALL_CORES = 1_000_000
+
+
+class Plan:
+    """A study on a machine, as the rules see it.
+
+    Args:
+        asked: the study and the machine.
+        config: Snakemake's, checked.
+        workflow: Snakemake's.
+
+    Raises:
+        StudyError: what cannot be planned, before anything is submitted.
+    """
+
+    def __init__(self, asked: Asked, config: Mapping[str, Any], workflow: Workflow) -> None:
+        self.study, self.machine, self.chooser = asked.study, asked.machine, asked.chooser
+        self.workflow, self.is_main_process = workflow, snakemake_internals.is_main_process(workflow)
+        self.data: str = config["data_dir"]
+        self.results = f"{config['results_dir']}/{self.machine['name']}"
+        self.folder = paths.study_folder(self.results, self.study.name)
+        self.elsewhere = table_inputs.elsewhere(self.study, Path(self.results))
+        plan.check_results(self.study)
+        self.of_findings = sources.of_findings(self.study)
+        sources.check_further(self.study)
+        plan.check_files(self.study)
+        plan.check_storage(self.study, self.machine)
+        mechanisms.declared()
+        plan.check_downloads(self.study, self.data)
+        plan.check_references(self.study)
+        environment.prepare_for_jobs(config.get("account"), self.is_main_process)
+        self.limits = walltimes.Limits(self.study.runs, self.results, self.machine)
+        self.timed_threads = ALL_CORES if launchers.of(self.machine).on_own_hosts else 1
+        # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
+        self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
+        self.packed = self._packed(sys.argv[1:]) if self.is_main_process else {}
+        self.priorities = schedule.priorities(self.study.runs)
+        if self.is_main_process:
+            self._check_made()
+
+    @property
+    def _has_queue(self) -> bool:
+        return "scheduler" in self.machine
+
+    def _packed(self, arguments: list[str]) -> dict[str, int]:
+        """How many runs of a group share a batch job: as asked for, else as many as fill it."""
+        asked = packing.asked(arguments)
+        if asked or not packing.has_groups(self.machine):
+            return asked
+        return packing.advised(plan.timed(self.study, self.limits), self.machine, {})
+
+    # Files
+
+    def measurements(self, loading: Iterable[LoadingMeasurement]) -> list[str]:
+        """The files of loading measurements."""
+        return [paths.loading(self.results, measurement.directory) for measurement in loading]
+
+    def records(self, runs: Iterable[PlannedRun], on: str | None = None) -> list[str]:
+        """The records of runs. on: the machine, if it is another one."""
+        folder = self.results if on is None else paths.beside(self.results, on)
+        return [paths.record(folder, run.directory) for run in runs]
+
+    @functools.cached_property
+    def measured(self) -> list[str]:
+        """The records and loading measurements of the study."""
+        return [*self.records(self.study.runs), *self.measurements(self.study.loading)]
+
+    @functools.cached_property
+    def result_files(self) -> list[str]:
+        """What the study makes of them."""
+        study, folder = self.study, self.folder
+        return [
+            *(f"{folder}/tables/{table}.{form}" for table in study.tables for form in ("csv", "md", "tex", "html")),
+            *(f"{folder}/figures/{figure}.{form}" for figure in study.figures for form in ("svg", "pdf")),
+            *(f"{folder}/findings.{form}" for form in ("json", "md") if study.findings),
+            # Of themselves, too: as inputs of the report they would not be made again if they were deleted.
+            f"{folder}/runs.csv",
+            f"{folder}/loading.csv",
+            f"{folder}/report.html",
+        ]
+
+    @functools.cached_property
+    def striped(self) -> dict[str, int]:
+        """{folder: stripes} of the striped copies that runs read."""
+        chosen = [(run["storage"], run["lustre_stripes"]) for run in self.study.runs]
+        return storage.striped(chosen, self.machine, self.data)
+
+    def _check_made(self) -> None:
+        """Raise `StudyError` for files that were changed after they were made, or have impossible times."""
+        plan.check_made(self.result_files)
+        plan.check_read(self.measured, f"{self.folder}/runs.csv", self.result_files)
+        of_users = [path for dataset in self.study.datasets.values() for path in inputs.user_files(dataset)]
+        plan.check_times([*of_users, *paths.published(paths.ROOT), *self.measured], time.time())
+
+    # What wildcards name
+
+    @reported()
+    def run_of(self, wildcards: Any) -> PlannedRun:
+        """The study's run that the wildcards of a run's directory name."""
+        return self._named("run", self.study.run_at, f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.point}")
+
+    @reported()
+    def measurement_of(self, wildcards: Any) -> LoadingMeasurement:
+        """The study's loading measurement that the wildcards name."""
+        directory = f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.measurement}"
+        return self._named("loading measurement", self.study.measurement_at, directory)
+
+    @reported()
+    def dataset_of(self, wildcards: Any) -> Dataset:
+        """The study's dataset that the wildcards name."""
+        named = (wildcards.benchmark, wildcards.dataset)
+        if named not in self.study.datasets:
+            raise StudyError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
+        return self.study.datasets[named]
+
+    def _named(self, what: str, known: Mapping[str, Any], directory: str) -> Any:
+        if directory not in known:
+            raise StudyError(f"study {self.study.name} has no {what} {directory}")
+        return known[directory]
+
+    # Runs
+
+    def defined(self, wildcards: Any) -> dict[str, str]:
+        """The run's ``definition``, as JSON, and its ``fingerprint``; made once for both its jobs."""
+        return self._defined(self.run_of(wildcards).directory)
+
+    @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
+    def _defined(self, directory: str) -> dict[str, str]:
+        definition = inputs.define(self.study.run_at[directory], self.machine, self.data)
+        return {"definition": as_json(inputs.handed_over(definition)), "fingerprint": definition.fingerprint}
+
+    def limit_of(self, wildcards: Any, attempt: int = 1) -> walltimes.Limit:
+        """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""
+        return self.limits.of(self.run_of(wildcards), again=attempt > 1)
+
+    def time_limit_s(self, wildcards: Any, attempt: int) -> int:
+        """As `limit_of`, in seconds."""
+        return int(self.limit_of(wildcards, attempt).limit_s)
+
+    def group_of(self, timed: Timed) -> str | None:
+        """Snakemake's group of a run or loading measurement."""
+        if self.is_main_process:
+            snakemake_internals.pack(self.workflow, self.packed)
+        return packing.group(timed, self.machine)
+
+    @property
+    def group(self) -> Callable[[Any], str | None] | None:
+        """`group_of` the run that the wildcards name; None where no run can have one."""
+        return (lambda wildcards: self.group_of(self.limit_of(wildcards))) if packing.has_groups(self.machine) else None
+
+    def resources(self) -> dict[str, Any]:
+        """The resources of a run's job, numbers or functions of wildcards and attempt.
+
+        Functions only where they are needed: Snakemake calls each for each of thousands of runs.
+        """
+        on = self.machine
+
+        def processes(wildcards: Any) -> int:
+            return self.run_of(wildcards).processes_on(on)
+
+        def extendable(wildcards: Any, attempt: int) -> int:
+            return int(self.limit_of(wildcards, attempt).is_estimated)
+
+        def jobs_lost(wildcards: Any, attempt: int) -> int:
+            return attempt - 1
+
+        return {
+            **queues.resources(processes, on, os.environ, self.time_limit_s),
+            "time_limit_s": self.time_limit_s if self._has_queue else on["time_limit_s"],
+            "extendable": extendable if self._has_queue else 0,
+            "stall_limit_s": on.get("stall_limit_s", heartbeats.LIMIT_S),
+            "calibrated": int(self.study.is_calibrated and machine.trains_on_launching_host(on)),
+            "jobs_lost": jobs_lost if self._has_queue else 0,
+        }
+
+    def loading_resources(self) -> dict[str, Any]:
+        """The same of a loading measurement's job."""
+        limit_s = self.machine["time_limit_s"]
+        return queues.resources(lambda wildcards: 1, self.machine, os.environ, lambda wildcards, attempt: limit_s)
+
+    # Tables and figures. of: `sources.of_table` or `sources.of_figure`
+
+    @functools.cache  # noqa: B019  as above
+    @reported()
+    def sources_of(self, of: Callable[..., sources.Sources], name: str) -> sources.Sources:
+        """What the study's table or figure ``name`` is made from."""
+        return of(self.study, name, self.elsewhere)
+
+    def made_from(self, of: Callable[..., sources.Sources], name: str) -> dict[str, list[str]]:
+        """The records and loading measurements that a table or figure is made from, for `input`."""
+        found, read_test = self.sources_of(of, name), read_tests.file(self.results)
+        return {
+            "records": self.records(found.runs),
+            "loading": self.measurements(found.loading),
+            # Of other machines: those that are there, so that none is started.
+            "further": [record for each in found.further for record in self.records(found.further[each], each)],
+            "activity": [f"{paths.run_folder(self.results, run.directory)}/activity.csv" for run in found.traced],
+            # Somebody called for it, or not: it is no run's.
+            "read_test": [str(read_test)] if found.reads_storage and read_test.exists() else [],
+        }
+
+    def rows_of(self, of: Callable[..., sources.Sources], name: str) -> str:
+        """What the rows of a table or figure have beside their records."""
+        found = self.sources_of(of, name)
+        return as_json(table_inputs.beside_records(found.runs, found.loading, self.machine, found.further))
+
+
+def as_json(value: object) -> str:
+    """One text for equal values: a reordered parameter would make Snakemake run the job again."""
+    return json.dumps(value, sort_keys=True)

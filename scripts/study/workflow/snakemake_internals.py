@@ -1,0 +1,146 @@
+"""All that reaches into Snakemake where it documents no way; the rest of the code leaves its objects alone.
+
+Each function says why it is needed, and with which Snakemake it was tried. ``tests/unit/test_snakemake_internals.py``
+tries each with the installed one. ``workflow`` is the object of this name in every Snakefile. What is replaced in the
+plugin for Slurm is in `study.machines.slurm_plugin`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
+
+
+def folder(workflow: Workflow) -> Path:
+    """The folder of the file with rules that is being read.
+
+    ``workflow.basedir`` is that of the user's Snakefile, where ours is a module of it, and ``workflow.source_path``
+    copies the file to a cache. Tried with 9.27.1.
+    """
+    return Path(str(workflow.current_basedir))
+
+
+def is_main_process(workflow: Workflow) -> bool:
+    """Whether this is the Snakemake that the user started, and not that of one of its jobs.
+
+    A job's Snakemake reads the rules too; it must not print the plan, nor ask the user's command line. Tried with
+    9.27.1.
+    """
+    return bool(workflow.is_main_process)
+
+
+def is_module(workflow: Workflow) -> bool:
+    """Whether the file with rules that is being read belongs to a module of another workflow.
+
+    Then the configuration files are that workflow's, and Snakemake ignores handlers. Tried with 9.27.1.
+    """
+    return not workflow.modifier.is_main_snakefile()
+
+
+def is_dry_run(workflow: Workflow) -> bool:
+    """Whether the user only wants the plan (``-n``).
+
+    The plan then has estimates that take seconds. The command line cannot tell, since a profile may ask for a dry run,
+    too. Tried with 9.27.1.
+    """
+    return bool(workflow.output_settings.dryrun)
+
+
+def deployment_methods(workflow: Workflow) -> list[str]:
+    """The names of the methods by which Snakemake shall make environments (``--sdm``), such as CONDA.
+
+    Some of them are refused, also if a profile asks for them. Tried with 9.27.1.
+    """
+    return [method.name for method in workflow.deployment_settings.deployment_method]
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Where the values of ``config`` are from.
+
+    asked: the configuration files of the command line or the profile. read: all files, later ones over earlier ones.
+    arguments: the texts ``KEY=VALUE`` of ``--config``. values: what Snakemake has made of these. over: ``values``, and
+    those of ``asked``, which go over the Snakefile's configuration file.
+    """
+
+    asked: list[Path]
+    read: list[str | Path]
+    arguments: list[str]
+    values: Mapping[str, Any]
+    over: Mapping[str, Any]
+
+
+def given(workflow: Workflow) -> Given:
+    """Where the values of ``config`` are from.
+
+    Snakemake reads its files by YAML 1.1 and makes numbers of names of digits, so that values must be read anew. Tried
+    with 9.27.1.
+    """
+    settings = workflow.config_settings
+    read = [*workflow.configfiles, *settings.configfiles]  # the latter are in both, and go over all
+    return Given(
+        list(settings.configfiles), read, list(settings.config_args or ()), settings.config, settings.overwrite_config
+    )
+
+
+def add_config_files(workflow: Workflow, files: Iterable[Path]) -> None:
+    """Have Snakemake give its jobs these configuration files too, before those that it has.
+
+    It replaces a profile's configuration file by one of the command line, although the machine stands in the former.
+    This Snakemake does not read the files any more. Tried with 9.27.1.
+    """
+    workflow.config_settings.configfiles[:0] = files
+
+
+def packed(workflow: Workflow) -> dict[str, int]:
+    """``--group-components`` of the command line, a profile or `pack`: {group: runs of it in a job}.
+
+    The settings are there only after the Snakefile was read. Tried with 9.27.1.
+    """
+    return dict(workflow.group_settings.group_components)
+
+
+def pack(workflow: Workflow, components: Mapping[str, int]) -> None:
+    """Have Snakemake pack groups of so many runs, unless its own settings say otherwise.
+
+    To be called while the jobs are made: after the Snakefile was read, when there are settings, and before jobs are
+    packed. A rule can name its group, but not how many of its jobs share one. Tried with 9.27.1.
+    """
+    if not packed(workflow):
+        workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
+
+
+def jobs_to_run(workflow: Workflow) -> list[Any]:
+    """The jobs that will run, each with ``rule``, ``wildcards`` and ``jobid``; to be called in a handler.
+
+    What is refused depends on whether something is measured. Tried with 9.27.1.
+    """
+    return list(workflow.dag.needrun_jobs())
+
+
+def executor(workflow: Workflow) -> Any:
+    """The executor plugin's object that submits jobs; to be called in a handler.
+
+    For `study.machines.slurm_plugin.mend`. Tried with 9.27.1.
+    """
+    return workflow.scheduler._executor
+
+
+def stop_rate_limit(workflow: Workflow) -> None:
+    """Take away the limit of jobs per second, also a default one; to be called in a handler.
+
+    For this limit Snakemake selects jobs anew every second while a run trains, and once more per second for each run
+    that has ended: in a study of hundreds of runs, most of a core that is measured. Tried with 9.27.1.
+    """
+    workflow.scheduler.job_rate_limiter = None
+
+
+def use_handlers(workflow: Workflow, onstart: Callable[..., object], onerror: Callable[..., object]) -> None:
+    """Have Snakemake call these handlers, as it does with those of the user's own Snakefile.
+
+    It ignores handlers of a module. Without them, a job that the queue forbids would be submitted. The user's Snakefile
+    could call ``NAME.onstart()``, but nothing would tell of a forgotten call. Tried with 9.27.1.
+    """
+    workflow._onstart, workflow._onerror = onstart.func, onerror.func  # type: ignore[attr-defined]

@@ -1,0 +1,85 @@
+"""What Snakemake's start does besides reading the rules: it shows the plan, and refuses jobs before the first one."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+from study import plan
+from study.core.errors import StudyError
+from study.experiment import progress
+from study.launch import model_checks
+from study.machines import slurm_plugin
+from study.machines.batch_systems import jobs
+from study.prediction import forecast
+from study.records import noise_of_runs, versions
+from study.workflow import snakemake_internals
+from study.workflow.planned import Plan
+
+TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
+
+
+def show(planned: Plan) -> None:
+    """Print the plan, where somebody plans and not in a job; a dry run also checks the models."""
+    if not planned.is_main_process:
+        return
+    is_dry = snakemake_internals.is_dry_run(planned.workflow)
+    expected: list[str] = []
+    noise = noise_of_runs.ASSUMED
+    if is_dry:  # it reads and fits finished runs, which takes seconds
+        expected = forecast.forecast(planned.study.runs, planned.results, planned.machine)
+        noise = noise_of_runs.of_finished(planned.study, planned.results)
+    lines = plan.summary(
+        planned.study, planned.machine, planned.packed, planned.limits, expected, planned.chooser, noise
+    )
+    print(lines, file=sys.stderr)
+    if is_dry:
+        _require_models(planned)
+
+
+def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
+    """Refuse what cannot be run, before the first job; raises `StudyError` or `WorkflowError`."""
+    workflow = planned.workflow
+    if planned.is_main_process and snakemake_internals.packed(workflow) != planned.packed:
+        raise StudyError("give --group-components on the command line, not in a profile: the plan is made from it")
+    to_run = snakemake_internals.jobs_to_run(workflow)
+    # Data are fetched and converted without an account, on a machine that need not be able to start a run.
+    # A module's rules may have a prefix.
+    if any(job.rule.name.endswith(TIMED) for job in to_run):
+        _require_runnable(planned)
+    if not planned.is_main_process:
+        return
+    if config.get("keep_versions"):
+        versions.put_aside(planned.study, planned.results)
+    if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
+        snakemake_internals.stop_rate_limit(workflow)
+        runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name == "train"}
+        logger.addHandler(progress.Reporter(runs))
+
+
+def after_error(planned: Plan) -> None:
+    """Cancel the batch jobs of a Snakemake that ends with an error."""
+    if planned.is_main_process:
+        jobs.cancel_watched()
+
+
+def _require_runnable(planned: Plan) -> None:
+    refused = plan.refused(planned.study, planned.machine, planned.packed, planned.limits)
+    if refused:
+        raise WorkflowError("\n".join(refused))
+    plan.check_account(planned.machine, os.environ)
+    if planned.is_main_process:
+        _require_models(planned)
+        slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
+
+
+def _require_models(planned: Plan) -> None:
+    """Refuse models of own benchmarks that cannot be trained as the runs promise; it loads TensorFlow."""
+    refused, warnings = model_checks.refusals(planned.study, planned.machine, planned.data)
+    for line in warnings:
+        print(f"  Warning: {line}", file=sys.stderr)
+    if refused:
+        raise WorkflowError("\n".join(refused))

@@ -1,0 +1,266 @@
+"""What the rules get: the files of a study, what wildcards name, and what a job asks for."""
+
+import json
+import math
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import GroupSettings
+
+from study.core import environment
+from study.core.errors import StudyError, StudyErrors
+from study.experiment import expansion
+from study.report import sources
+from study.workflow import asked, planned, start
+from study.workflow.errors import reported
+
+
+def workflow(is_main=True, arguments=(), values=None, group_components=None, dryrun=False):
+    """Of Snakemake's object what `snakemake_internals` asks for."""
+    return SimpleNamespace(
+        is_main_process=is_main,
+        configfiles=[],
+        config_settings=SimpleNamespace(
+            configfiles=[], config_args=list(arguments), config=values or {}, overwrite_config={}
+        ),
+        modifier=SimpleNamespace(is_main_snakefile=lambda: True),
+        deployment_settings=SimpleNamespace(deployment_method=()),
+        output_settings=SimpleNamespace(dryrun=dryrun),
+        group_settings=GroupSettings(group_components=group_components or {}),
+    )
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """A function that plans a study on a machine."""
+    monkeypatch.setenv(expansion.PLANNED, "")
+    monkeypatch.setattr(environment, "prepare_for_jobs", lambda account, is_main_process: None)
+    monkeypatch.setattr(sys, "argv", ["snakemake"])
+    folders = {"data_dir": "data", "results_dir": str(tmp_path)}
+
+    def make(study, machine, of=None):
+        config = {"study": study, "machine": machine, **folders}
+        of = of or workflow()
+        return planned.Plan(asked.load(config, of), config, of)
+
+    return make
+
+
+def wildcards(run, **others):
+    benchmark, dataset, point = run.directory.split("/")
+    return SimpleNamespace(benchmark=benchmark, dataset=dataset, point=point, **others)
+
+
+def test_a_study_s_files(plan, tmp_path):
+    found = plan("smoke", "local")
+    assert found.folder == f"{tmp_path}/local/studies/smoke"
+    assert found.measured[: len(found.study.runs)] == [
+        f"{tmp_path}/local/runs/{run.directory}/record.json" for run in found.study.runs
+    ]
+    assert {
+        f"{found.folder}/{name}" for name in ("runs.csv", "loading.csv", "report.html", "tables/scaling.tex")
+    } <= set(found.result_files)
+    assert found.records(found.study.runs[:1], on="theta") == [
+        f"{tmp_path}/theta/runs/{found.study.runs[0].directory}/record.json"
+    ]
+
+
+def test_wildcards_name_a_run_and_its_dataset(plan):
+    found = plan("smoke", "local")
+    run = found.study.runs[-1]
+    assert found.run_of(wildcards(run)) is run
+    assert found.dataset_of(wildcards(run)) is run.dataset
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("run_of", "study smoke has no run nt3/none/x"),
+        ("dataset_of", "study smoke has no dataset none of nt3"),
+        ("measurement_of", "study smoke has no loading measurement nt3/none/y"),
+    ],
+)
+def test_what_the_study_does_not_have_is_told_by_snakemake(plan, function, message):
+    """Such a file may be asked for on the command line."""
+    with pytest.raises(WorkflowError, match=message):
+        getattr(plan("smoke", "local"), function)(
+            SimpleNamespace(benchmark="nt3", dataset="none", point="x", measurement="y")
+        )
+
+
+def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
+    found = plan("smoke", "local")
+    run = found.study.runs[0]
+    first = found.defined(wildcards(run))
+    monkeypatch.setattr(planned.inputs, "define", None)
+    assert found.defined(wildcards(run)) is first
+    definition = json.loads(first["definition"])
+    assert definition["fingerprint"] == first["fingerprint"]
+    assert definition["parameters"]["gpus"] == run.gpus
+
+
+def test_on_the_user_s_machine_a_job_takes_all_cores_and_is_not_tried_again(plan):
+    found = plan("smoke", "local")
+    assert (found.timed_threads, found.retries, found.group, found.packed) == (1_000_000, 0, None, {})
+    asks = found.resources()
+    assert asks["time_limit_s"] == found.machine["time_limit_s"]
+    assert (asks["extendable"], asks["jobs_lost"]) == (0, 0)
+    assert found.loading_resources() == {}
+
+
+def test_on_a_cluster_a_job_asks_for_nodes_and_a_lost_one_is_submitted_again(plan):
+    found = plan("sc18", "summit")
+    run = max(found.study.runs, key=lambda run: run.gpus)
+    asks, named = found.resources(), wildcards(run)
+    assert (found.timed_threads, found.retries) == (1, 2)
+    assert asks["nodes"](named) == math.ceil(run.gpus / 6)
+    assert asks["time_limit_s"](named, attempt=1) == found.limit_of(named).limit_s
+    assert asks["jobs_lost"](named, attempt=2) == 1
+    assert asks["extendable"](named, attempt=1) == int(found.limit_of(named).is_estimated)
+    assert found.loading_resources()["nodes"](named) == 1
+
+
+def test_small_runs_are_packed_as_many_as_fill_a_job_or_as_asked(plan, monkeypatch):
+    found = plan("icpp2019_theta", "theta")
+    run = min(found.study.runs, key=lambda run: run.gpus)
+    group = found.group(wildcards(run))
+    assert (group, found.packed[group]) == ("nodes_24_of_256", 11), "11 runs of 24 nodes fill 256"
+    monkeypatch.setattr(sys, "argv", ["snakemake", "--group-components", f"{group}=4"])
+    assert plan("icpp2019_theta", "theta").packed == {group: 4}
+    assert plan("icpp2019_theta", "theta", workflow(is_main=False)).packed == {}, "nor does a job pack any"
+
+
+def test_what_a_table_is_made_from(plan):
+    found = plan("smoke", "local")
+    made = found.made_from(sources.of_table, "scaling")
+    assert made["records"]
+    assert set(made["records"]) <= set(found.measured)
+    assert (made["further"], made["read_test"]) == ([], [])
+    assert found.rows_of(sources.of_table, "scaling") == found.rows_of(sources.of_table, "scaling")
+    with pytest.raises(WorkflowError, match="'scalng' is not one of"):
+        found.made_from(sources.of_table, "scalng")
+
+
+def test_one_text_for_equal_values():
+    assert planned.as_json({"b": 1, "a": [2]}) == planned.as_json({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
+
+
+def test_a_mistake_is_reported_line_by_line_without_a_traceback():
+    with pytest.raises(WorkflowError) as told, reported():
+        raise StudyErrors(["one", "two"])
+    assert str(told.value) == "one\ntwo"
+    assert told.value.__suppress_context__
+    with pytest.raises(KeyError), reported():
+        raise KeyError("ours")
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "chooser", "study"),
+    [
+        ({"study": "smoke"}, {"study": "smoke"}, "--config chose it", "smoke"),
+        ({"study": "smoke"}, {}, "a configuration file chose it", "smoke"),
+        ({}, {}, "it is the default", "laptop"),
+    ],
+)
+def test_who_chose_the_study(config, values, chooser, study, monkeypatch):
+    monkeypatch.setenv(expansion.PLANNED, "")
+    config = {"machine": "local", **config}
+    found = asked.load(config, workflow(values=values))
+    assert (found.chooser, found.study.name, config["study"]) == (chooser, study, study)
+    assert os.environ[expansion.PLANNED] == expansion.digest(found.study)
+
+
+def test_a_name_of_digits_stays_a_text():
+    config = {"study": 7, "machine": "local", "data_dir": "data", "results_dir": "results"}
+    asked.correct(config, workflow(is_main=False, arguments=["study=007"], values={"study": 7}))
+    assert config["study"] == "007"
+
+
+def test_a_profile_s_hidden_file_is_put_back(tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text("machine: theta\n")
+    (tmp_path / "config.yaml").write_text(f"configfile: {tmp_path / 'mine.yaml'}\n")
+    monkeypatch.setattr(sys, "argv", ["snakemake", "--profile", str(tmp_path)])
+    config = {"study": "smoke", "machine": "local", "data_dir": "data", "results_dir": "results"}
+    of = workflow()
+    asked.correct(config, of)
+    assert config["machine"] == "theta"
+    assert of.config_settings.configfiles == [tmp_path / "mine.yaml"], "the jobs get it too"
+
+
+def test_rules_of_another_clone_are_refused(tmp_path):
+    with pytest.raises(StudyError, match="run make setup in the latter"):
+        asked.check_library(tmp_path)
+    asked.check_library(environment.SCRIPTS.parent)
+
+
+@pytest.fixture
+def started(plan, monkeypatch):
+    """A function that starts a study whose jobs are of these rules; what was called, in order."""
+    calls = []
+    monkeypatch.setattr(start.plan, "check_account", lambda machine, variables: calls.append("account"))
+    monkeypatch.setattr(start.model_checks, "refusals", lambda *_: calls.append("models") or ([], ["a warning"]))
+    monkeypatch.setattr(start.slurm_plugin, "mend", lambda executor: calls.append("mend"))
+    monkeypatch.setattr(start.versions, "put_aside", lambda study, results: calls.append("versions"))
+    monkeypatch.setattr(start.logger, "addHandler", lambda handler: calls.append("progress"))
+
+    def begin(study, machine, rules, config=None, **options):
+        of = workflow(**options)
+        found = plan(study, machine, of)
+        runs = found.study.runs
+        jobs = [
+            SimpleNamespace(rule=SimpleNamespace(name=rule), jobid=number, wildcards=wildcards(runs[0]))
+            for number, rule in enumerate(rules)
+        ]
+        of.dag = SimpleNamespace(needrun_jobs=lambda: jobs)
+        of.scheduler = SimpleNamespace(_executor=None, job_rate_limiter="limited")
+        start.before_jobs(found, config or {})
+        return calls, of
+
+    return begin
+
+
+def test_the_models_and_the_account_are_checked_before_runs(started, capsys):
+    calls, of = started("smoke", "local", ["convert_dataset", "train"])
+    assert calls == ["account", "models", "mend", "progress"]
+    assert "  Warning: a warning" in capsys.readouterr().err
+    assert of.scheduler.job_rate_limiter is None
+
+
+def test_data_are_prepared_without_them(started):
+    assert started("smoke", "local", ["fetch_dataset", "convert_dataset"])[0] == ["progress"]
+
+
+def test_a_module_s_rules_may_have_a_prefix(started):
+    assert "account" in started("smoke", "local", ["scaling_measure_loading"])[0]
+
+
+def test_a_job_s_own_snakemake_checks_the_account_only(started):
+    assert started("smoke", "local", ["train"], {"keep_versions": True}, is_main=False)[0] == ["account"]
+
+
+def test_old_versions_are_put_aside_if_asked_for(started):
+    assert started("smoke", "local", [], {"keep_versions": True})[0] == ["versions", "progress"]
+
+
+def test_runs_that_the_queue_forbids_are_refused(started, monkeypatch):
+    monkeypatch.setattr(start.plan, "refused", lambda *_: ["no such queue", "no such node"])
+    with pytest.raises(WorkflowError, match="no such queue\nno such node"):
+        started("smoke", "local", ["train"])
+
+
+def test_groups_of_a_profile_are_refused(started):
+    with pytest.raises(StudyError, match="give --group-components on the command line"):
+        started("smoke", "local", ["train"], group_components={"nodes_1": 3})
+
+
+def test_the_plan_is_shown_where_somebody_plans(plan, capsys, monkeypatch):
+    monkeypatch.setattr(start.model_checks, "refusals", lambda *_: (["it has no layers"], []))
+    start.show(plan("smoke", "local", workflow(is_main=False)))
+    assert capsys.readouterr().err == ""
+    start.show(plan("smoke", "local"))
+    assert "Study smoke on machine local" in capsys.readouterr().err
+    with pytest.raises(WorkflowError, match="it has no layers"):
+        start.show(plan("smoke", "local", workflow(dryrun=True)))

@@ -1,0 +1,206 @@
+"""What we reach into Snakemake for, each tried with the installed one: this process runs a small workflow."""
+
+import builtins
+from pathlib import Path
+
+import pytest
+from snakemake import api
+from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
+from snakemake.settings import types as settings
+
+from study.workflow import snakemake_internals
+
+RULES = """
+from study.workflow import snakemake_internals
+SEEN = builtins.seen_by_test
+configfile: "config.yaml"
+SEEN["workflow"] = workflow
+SEEN["while read"] = {
+    "folder": snakemake_internals.folder(workflow),
+    "is_main_process": snakemake_internals.is_main_process(workflow),
+    "is_module": snakemake_internals.is_module(workflow),
+    "deployment": snakemake_internals.deployment_methods(workflow),
+    "given": snakemake_internals.given(workflow),
+}
+ONE = "one"
+
+def group(wildcards):
+    snakemake_internals.pack(workflow, {"small": 2})
+    return "small"
+
+rule all:
+    default_target: True
+    input: "1.txt", "2.txt"
+
+rule make:
+    output: "{number}.txt"
+    group: group
+    shell: "touch {output}"
+
+onstart:
+    SEEN["handlers"].append("start")
+    SEEN["jobs"] = sorted(job.rule.name for job in snakemake_internals.jobs_to_run(workflow))
+    SEEN["executor"] = snakemake_internals.executor(workflow)
+    SEEN["limited"] = workflow.scheduler.job_rate_limiter
+    snakemake_internals.stop_rate_limit(workflow)
+
+onerror:
+    SEEN["handlers"].append("error")
+
+if snakemake_internals.is_module(workflow):
+    snakemake_internals.use_handlers(workflow, onstart, onerror)
+"""
+OUTER = """
+configfile: "outer.yaml"
+module inner:
+    snakefile: "inner/Snakefile"
+    config: config
+use rule * from inner
+"""
+
+
+@pytest.fixture
+def seen(tmp_path, monkeypatch):
+    """Whatever the rules put there while Snakemake reads them and runs."""
+    found = {"handlers": []}
+    monkeypatch.setattr(builtins, "seen_by_test", found, raising=False)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, RULES)
+    return found
+
+
+def write(folder, rules):
+    folder.mkdir(exist_ok=True)
+    (folder / "Snakefile").write_text(f"import builtins\n{rules}")
+    (folder / "config.yaml").write_text("study: 007\nfrom_file: 1\n")
+
+
+def run(executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, **config):
+    """Have Snakemake run the Snakefile in this folder."""
+    with api.SnakemakeApi(settings.OutputSettings(dryrun=executor == "dryrun", quiet={settings.Quietness.ALL})) as it:
+        workflow = it.workflow(
+            resource_settings=settings.ResourceSettings(cores=1),
+            config_settings=settings.ConfigSettings(**config),
+            workflow_settings=settings.WorkflowSettings(exec_mode=mode),
+            deployment_settings=settings.DeploymentSettings(deployment_method=set(methods)),
+            snakefile=Path("Snakefile"),
+        )
+        limit = settings.MaxJobsPerTimespan.parse_choice(f"{per_second}/1s")
+        workflow.dag().execute_workflow(
+            executor=executor,
+            scheduling_settings=settings.SchedulingSettings(scheduler="greedy", max_jobs_per_timespan=limit),
+            scheduler_settings=GreedySettings(),
+            group_settings=settings.GroupSettings(group_components=groups or {}),
+        )
+
+
+def test_the_folder_of_the_rules(seen, tmp_path):
+    run("dryrun")
+    assert seen["while read"]["folder"] == tmp_path
+
+
+def test_a_module_s_folder_and_configuration_are_its_own(seen, tmp_path):
+    write(tmp_path / "inner", RULES)
+    (tmp_path / "outer.yaml").write_text("outer: 1\n")
+    (tmp_path / "Snakefile").write_text(OUTER)
+    run("dryrun")
+    assert seen["while read"]["folder"] == tmp_path / "inner"
+    assert seen["while read"]["is_module"]
+
+
+def test_rules_of_the_user_s_own_snakefile_are_no_module(seen):
+    run("dryrun")
+    assert not seen["while read"]["is_module"]
+    assert seen["handlers"] == [], "a dry run calls none"
+
+
+def test_a_module_s_handlers_are_called(seen, tmp_path):
+    write(tmp_path / "inner", RULES)
+    (tmp_path / "outer.yaml").write_text("{}")
+    (tmp_path / "Snakefile").write_text(OUTER)
+    run()
+    assert seen["handlers"] == ["start"]
+
+
+def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
+    write(tmp_path / "inner", RULES.replace("touch {output}", "false"))
+    (tmp_path / "outer.yaml").write_text("{}")
+    (tmp_path / "Snakefile").write_text(OUTER)
+    with pytest.raises(Exception, match="job|fail|error"):
+        run()
+    assert seen["handlers"] == ["start", "error"]
+
+
+def test_without_our_call_a_module_s_handlers_are_ignored(seen, tmp_path):
+    """When this fails, `use_handlers` can go."""
+    write(tmp_path / "inner", RULES.replace("snakemake_internals.use_handlers(workflow, onstart, onerror)", "pass"))
+    (tmp_path / "outer.yaml").write_text("{}")
+    (tmp_path / "Snakefile").write_text(OUTER)
+    run()
+    assert seen["handlers"] == []
+
+
+@pytest.mark.parametrize("mode", list(settings.ExecMode))
+def test_the_main_process_is_no_job_s(seen, mode):
+    run("dryrun", mode=mode)
+    assert seen["while read"]["is_main_process"] is (mode == settings.ExecMode.DEFAULT)
+
+
+@pytest.mark.parametrize("executor", ["dryrun", "local"])
+def test_a_dry_run(seen, executor):
+    run(executor)
+    assert snakemake_internals.is_dry_run(seen["workflow"]) is (executor == "dryrun")
+
+
+def test_deployment_methods_by_name(seen):
+    run("dryrun", methods=[settings.DeploymentMethod.APPTAINER])
+    assert "APPTAINER" in seen["while read"]["deployment"]
+
+
+def test_where_the_configuration_is_from(seen, tmp_path):
+    (tmp_path / "mine.yaml").write_text("machine: theta\n")
+    run("dryrun", configfiles=[Path("mine.yaml")], config={"gpus": 7}, config_args=["gpus=007"])
+    given = seen["while read"]["given"]
+    assert given.asked == [tmp_path / "mine.yaml"]
+    assert [Path(file).name for file in given.read] == ["mine.yaml", "config.yaml", "mine.yaml"]
+    assert given.arguments == ["gpus=007"]
+    assert dict(given.values) == {"gpus": 7}
+    assert dict(given.over) == {"machine": "theta", "gpus": 7}
+
+
+def test_added_configuration_files_go_to_the_jobs(seen, tmp_path):
+    """Before those that are there, which go over them."""
+    run("dryrun", configfiles=[Path("config.yaml")])
+    snakemake_internals.add_config_files(seen["workflow"], [tmp_path / "profile.yaml"])
+    spawned = seen["workflow"].spawned_job_args_factory.general_args(seen["workflow"].executor_plugin.common_settings)
+    assert spawned.index(str(tmp_path / "profile.yaml")) < spawned.index(str(tmp_path / "config.yaml"))
+
+
+def test_groups_are_packed_as_we_say(seen):
+    run("dryrun")
+    assert snakemake_internals.packed(seen["workflow"]) == {"small": 2}
+
+
+def test_groups_that_the_user_packs_stay(seen):
+    run("dryrun", groups={"small": 3})
+    assert snakemake_internals.packed(seen["workflow"]) == {"small": 3}
+
+
+def test_the_jobs_to_run_are_those_whose_files_are_missing(seen, tmp_path):
+    (tmp_path / "1.txt").touch()
+    run()
+    assert seen["jobs"] == ["all", "make"]
+
+
+def test_the_executor_is_the_plugin_s(seen):
+    run()
+    assert type(seen["executor"]).__module__.startswith("snakemake.executors.local")
+    assert callable(seen["executor"].run_job)
+
+
+def test_the_limit_of_jobs_per_second_can_be_taken_away(seen, tmp_path):
+    """And Snakemake runs its jobs all the same."""
+    run(per_second=1)
+    assert seen["limited"] is not None
+    assert seen["workflow"].scheduler.job_rate_limiter is None
+    assert (tmp_path / "1.txt").exists() and (tmp_path / "2.txt").exists()
