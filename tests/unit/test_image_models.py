@@ -152,7 +152,7 @@ def test_the_smallest_image_builds_and_its_operations_and_parameters_are_counted
     assert operations.forward_flop(name, settings, least**2 * settings["channels"]) == 2 * sum(counted)
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
     assert operations.parameters(name, settings, 0) == trained
-    assert sum(layer.statistics for layer in operations.LAYERS[name](settings, 0)) == model.count_params() - trained
+    assert sum(layer.statistics for layer in operations.layers(name, settings, 0)) == model.count_params() - trained
     if name in UNPADDED:
         with pytest.raises(ValueError, match=r"[Nn]egative|[Nn]on-positive|dimension|zero"):
             made.build_model((least - 1, least - 1, settings["channels"]))

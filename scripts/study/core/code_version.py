@@ -45,8 +45,9 @@ def digest(*entries: str) -> str:
     """12 hex digits over the ``entries`` and everything that they import from ``study``.
 
     An entry is a script's file name or a module. Imports are read from the source, including imports inside functions.
-    A package that calls `study.core.registry.import_submodules` counts as importing all its modules; any other module
-    imported by a computed name must be given as an entry. `DECLARATIONS` are left out.
+    A package that calls `study.core.registry.import_submodules` counts as importing all its modules, and a module that
+    calls `submodule` there as importing that module of all parts. Any other module imported by a computed name must be
+    given as an entry. `DECLARATIONS` are left out.
     """
     found: dict[str, bytes] = {}
     for entry in entries:
@@ -81,7 +82,12 @@ def _collect_module(module: str, found: dict[str, bytes]) -> None:
 
 @functools.cache
 def _files_of(scripts: Path, module: str) -> tuple[tuple[Path, ...], Path | None]:
-    """The Python sources of a module or package, and its C++ source; none for a name inside a module."""
+    """The Python sources of a module or package, and its C++ source; none for a name inside a module.
+
+    A part of the module's name may be ``*``, for any.
+    """
+    if "*" in module:
+        return tuple(sorted(scripts.glob(f"{module.replace('.', '/')}.py"))), None
     base = scripts.joinpath(*module.split("."))
     sources = (base.with_suffix(".py"), base / "__init__.py")
     compiled = base.with_suffix(".cpp")
@@ -108,9 +114,9 @@ def _read(source: bytes) -> list[Any]:
     """[SHA-256 of the code, the modules that it imports, whether it calls ``import_submodules``] of a file's source."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
-    imported = list(_imports(nodes))
-    calls = (node.func for node in nodes if isinstance(node, ast.Call))
-    imports_submodules = "import_submodules" in {each.id for each in calls if isinstance(each, ast.Name)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    imported = [*_imports(nodes), *_of_parts(calls)]
+    imports_submodules = any(ast.unparse(call.func) == "import_submodules" for call in calls)
     for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [*node.body[_has_docstring(node) :]]
@@ -161,6 +167,14 @@ def _imports(nodes: list[ast.AST]) -> Iterator[str]:
         else:
             continue
         yield from (name for name in names if name.split(".")[0] == "study")
+
+
+def _of_parts(calls: list[ast.Call]) -> Iterator[str]:
+    """What calls of ``submodule`` import: the module ``package.*.name``."""
+    for call in calls:
+        match call:
+            case ast.Call(func=ast.Name("submodule"), args=[ast.Constant(str(package)), _, ast.Constant(str(name))]):
+                yield f"{package}.*.{name}"
 
 
 def _submodules(path: Path) -> Iterator[str]:

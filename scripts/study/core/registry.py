@@ -1,8 +1,10 @@
 """Registries: everything that configuration files can name (tables, loaders, ...) is registered where it is defined."""
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -45,3 +47,18 @@ def import_submodules(package: str) -> None:
     path = importlib.import_module(package).__path__
     for module in sorted(pkgutil.walk_packages(path, f"{package}."), key=lambda module: module.name):
         importlib.import_module(module.name)
+
+
+def submodule(package: str, part: str, name: str) -> ModuleType | None:
+    """The module ``name`` of a package ``part`` within ``package``; None if there is no such module.
+
+    `study.core.code_version` treats a module that calls this as importing the module ``name`` of every part.
+    """
+    path = f"{package}.{part}.{name}"
+    try:
+        is_there = importlib.util.find_spec(path) is not None
+    except ModuleNotFoundError as error:  # the part is no package, or is not there
+        if error.name is None or not error.name.startswith(f"{package}.{part}"):
+            raise
+        return None
+    return importlib.import_module(path) if is_there else None

@@ -30,7 +30,7 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
         return row | {"flop_reason": why}
     flop = operations.training_flop(name, model, record["workload"]["features"])
     if flop is None:
-        return row | {"flop_reason": f"the layers of {name} are not in scripts/study/workloads/operations.py"}
+        return row | {"flop_reason": operations.missing(name)}
     row["model_flop_per_sample"] = flop
     if record["resumed_after_epoch"]:
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}

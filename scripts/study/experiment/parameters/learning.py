@@ -85,9 +85,10 @@ def _never_reduced(run: PlannedRun) -> str | None:
 
 def _batch_norm_momentum(run: PlannedRun) -> str | None:
     name = run.dataset.benchmark
-    if at_default(run, "batch_norm_momentum") or name not in operations.LAYERS:  # a model of others is asked when built
+    if at_default(run, "batch_norm_momentum"):
         return None
-    if any(layer.is_normalised for layer in operations.LAYERS[name](run.spec["model"], 0)):
+    layers = operations.layers(name, run.spec["model"], 0)
+    if layers is None or any(layer.is_normalised for layer in layers):  # None: a model of others is asked when built
         return None
     return f"{name} has no batch normalisation; leave it out"
 

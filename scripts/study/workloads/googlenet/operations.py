@@ -1,0 +1,12 @@
+"""The layers of GoogLeNet, for its operations per sample."""
+
+from typing import Any
+
+from study.workloads.googlenet import Workload
+from study.workloads.inception_v1.operations import inception
+from study.workloads.operations import Layer
+
+
+def layers(model: dict[str, Any], features: int) -> list[Layer]:
+    """The layers with weights."""
+    return inception(model, Workload.third_branch)

@@ -1,0 +1,15 @@
+"""The layers of NT3, for its operations per sample."""
+
+from typing import Any
+
+from study.workloads.operations import Layer, dense
+
+
+def layers(model: dict[str, Any], features: int) -> list[Layer]:
+    """The layers with weights."""
+    length, channels, found = features, 1, []
+    for layer in model["convolutions"]:
+        length = (length - layer["width"]) // layer["stride"] + 1
+        found.append(Layer(length, layer["width"] * channels, layer["filters"]))
+        length, channels = length // layer["pool"], layer["filters"]
+    return found + dense(length * channels, *model["dense"], model["classes"])

@@ -1,0 +1,10 @@
+"""The layers of P1B3, for its operations per sample."""
+
+from typing import Any
+
+from study.workloads.operations import Layer, dense
+
+
+def layers(model: dict[str, Any], features: int) -> list[Layer]:
+    """The layers with weights."""
+    return dense(features + 1, *model["dense"], 1)  # the concentration is one more input
