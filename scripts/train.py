@@ -19,22 +19,16 @@ SAMPLING = sampling.of_process(Path(sys.argv[-1]) / "ranks") if __name__ == "__m
 import argparse  # noqa: E402
 import cProfile  # noqa: E402
 import functools  # noqa: E402
-import os  # noqa: E402
 
-from study.backends.tensorflow import parameter_server  # noqa: E402
-from study.backends.tensorflow.horovod import Horovod  # noqa: E402
-from study.backends.tensorflow.mirrored import MultiWorkerMirrored  # noqa: E402
-from study.communication import rendezvous, roles  # noqa: E402
+from study import backends  # noqa: E402
+from study.communication import roles  # noqa: E402
 from study.core.files import written_aside  # noqa: E402
 from study.ensembles import members, results  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
-from study.machines.process_roles import HOROVOD, MIRRORED, PARAMETER_SERVER  # noqa: E402
 from study.training.job import Job  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
-
-COMMUNICATORS = {PARAMETER_SERVER: parameter_server.Chief, MIRRORED: MultiWorkerMirrored}
 
 
 def main() -> None:
@@ -48,20 +42,15 @@ def main() -> None:
 def _run(folder: Path, sampled: sampling.OfProcess) -> None:
     heartbeat = heartbeats.watched(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
-    strategy = roles.strategy_of(run)
-    if roles.BY_RANK in os.environ and strategy != HOROVOD and not rendezvous.join(run, folder / "ranks"):
+    backend = backends.of_run(run)
+    if backend.serve(run, folder, STARTED, heartbeat):
         return
-    if strategy == PARAMETER_SERVER and not parameter_server.is_chief(run):
-        parameter_server.serve(run, folder, STARTED, heartbeat)
-        return
-    made = COMMUNICATORS.get(strategy)
-    communicator = functools.partial(made, run) if made else functools.partial(Horovod, static_sets=_process_sets(run))
     train = functools.partial(
         run_rank,
         run,
         folder,
         STARTED,
-        communicator,
+        functools.partial(backend.connect, run, static_sets=_process_sets(run)),
         heartbeat,
         sampled,
         enter=members.enter if is_ensemble(run.parameters) else Job.enter,

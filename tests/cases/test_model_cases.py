@@ -18,13 +18,14 @@ from fake_communicator import FakeCommunicator
 from ranks_of_models import MODELS
 
 from study import workloads
-from study.backends.tensorflow import devices, metric_names, model_state, own_models, parameter_server
+from study.backends.tensorflow import devices, model_state, own_models, parameter_server
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
 from study.communication.roles import roles
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT
+from study.experiment import metric_names
 from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
@@ -231,7 +232,7 @@ def train_alone(build, monkeypatch, data, folder, **point):
     make_data(planned, data)
     kept = []
     write = rank._write_results
-    monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[3].model), write(*given)))
+    monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[3].trainer.model), write(*given)))
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
     run = define(planned, data_dir=str(data))
     rank.run_rank(run, folder, phases.now(), lambda with_process_sets: FakeCommunicator())

@@ -9,9 +9,10 @@ import models_to_judge
 import pytest
 from examples import define, expand
 
-from study.backends.tensorflow import devices, metric_names, model_check
+from study.backends.tensorflow import devices, model_check
 from study.core import configuration
 from study.core.errors import StudyError
+from study.experiment import metric_names
 from study.launch import model_checks
 from study.workloads.nt3 import tensorflow as nt3
 

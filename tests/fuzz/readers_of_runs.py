@@ -670,8 +670,9 @@ class Checkpoint(Reader):
     def prepare(self, folder):
         self.folder = folder
         self.arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(1) * np.ones(4, np.float32)]
+        self.names = ["kernel", "bias"]
         writer = checkpoints.Writer(checkpoints.folder_of(folder), 1, self.labels)
-        writer.save(2, self.arrays, [{"loss": 0.5, "val_loss": 0.4}] * 2)
+        writer.save(2, dict(zip(self.names, self.arrays, strict=True)), [{"loss": 0.5, "val_loss": 0.4}] * 2)
         writer.close()
         return folder / checkpoints.FOLDER / "epoch-000002.npz"
 
@@ -679,9 +680,9 @@ class Checkpoint(Reader):
         return damage.npz_files(content)
 
     def read(self, path):
-        shapes = [array.shape for array in self.arrays]
+        shapes = {name: array.shape for name, array in zip(self.names, self.arrays, strict=True)}
         found = checkpoints.latest(checkpoints.folder_of(self.folder), self.labels, shapes)
-        return None if found is None else [array.tolist() for array in found[1]]
+        return None if found is None else [array.tolist() for array in found[1].values()]
 
     def expect(self, path):
         try:

@@ -1,4 +1,4 @@
-"""The one fake of `study.communication.collectives.Communicator`: one rank whose companions are played from a script.
+"""The one fake of `study.communication.collectives.Collectives`: one rank whose companions are played from a script.
 
 Nothing is sent anywhere. It refuses what Horovod refuses: process sets that were not made, a matrix that is not float32
 in C order, anything after it was closed.
@@ -35,7 +35,7 @@ class FakeCommunicator:
         assert all(list(members) == sorted(set(members)) for members in sets)
         self.sets += sets
 
-    def distributed_optimizer(self, optimizer, members=None):
+    def distributed_optimizer(self, optimizer, members=None, compression="none", backward_passes=1):
         """The optimizer as it is: there are no other gradients."""
         self._check(members)
         self.optimizers.append((optimizer, members))

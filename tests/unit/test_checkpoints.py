@@ -6,14 +6,14 @@ import pytest
 from study.training import checkpoints
 
 LABELS = {"parameters": {"gpus": 2}, "dataset": {"id": "a"}}
-SHAPES = [(2, 3), ()]
+SHAPES = {"0000 kernel": (2, 3), "0001 step": ()}
 
 
 def save(folder, epochs, labels=LABELS):
     writer = checkpoints.Writer(folder, 1, labels)
     for epoch in epochs:
-        arrays = [np.full((2, 3), epoch, dtype=np.float32), np.int64(epoch)]
-        writer.save(epoch, arrays, [{"epoch": each} for each in range(1, epoch + 1)])
+        state = dict(zip(SHAPES, [np.full((2, 3), epoch, dtype=np.float32), np.asarray(epoch)], strict=True))
+        writer.save(epoch, state, [{"epoch": each} for each in range(1, epoch + 1)])
     writer.close()
 
 
@@ -23,8 +23,8 @@ def names(folder):
 
 def test_the_latest_comes_back_as_it_was(tmp_path):
     save(tmp_path, [1, 2, 3])
-    epoch, arrays, history = checkpoints.latest(tmp_path, LABELS, SHAPES)
-    assert (epoch, arrays[0].tolist(), int(arrays[1])) == (3, [[3.0] * 3] * 2, 3)
+    epoch, state, history = checkpoints.latest(tmp_path, LABELS, SHAPES)
+    assert (epoch, state["0000 kernel"].tolist(), int(state["0001 step"])) == (3, [[3.0] * 3] * 2, 3)
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert names(tmp_path) == ["epoch-000002.npz", "epoch-000003.npz"]
 
@@ -40,7 +40,12 @@ def test_without_any_there_is_none(tmp_path):
 
 @pytest.mark.parametrize(
     ("labels", "shapes"),
-    [({**LABELS, "dataset": {"id": "b"}}, SHAPES), (LABELS, [(2, 4), ()]), (LABELS, SHAPES[:1])],
+    [
+        ({**LABELS, "dataset": {"id": "b"}}, SHAPES),
+        (LABELS, SHAPES | {"0000 kernel": (2, 4)}),
+        (LABELS, {"0000 kernel": (2, 3)}),
+        (LABELS, {"0000 kernel": (2, 3), "0001 bias": ()}),
+    ],  # fmt: skip
 )
 def test_another_run_s_is_passed_over(tmp_path, labels, shapes):
     save(tmp_path, [1])
@@ -65,7 +70,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half(tmp_path, monkeypat
     save(tmp_path, [1])
     monkeypatch.setattr(np, "savez", full)
     writer = checkpoints.Writer(tmp_path, 1, LABELS)
-    writer.save(2, [np.zeros((2, 3), np.float32), np.int64(2)], [])
+    writer.save(2, {"kernel": np.zeros((2, 3), np.float32)}, [])
     with pytest.raises(OSError, match="No space left"):
         writer.close()
     assert names(tmp_path) == ["epoch-000001.npz"]

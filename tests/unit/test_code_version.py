@@ -82,6 +82,9 @@ def test_words_change_no_digest(scripts, words):
     assert code_version.digest("run.py") == before
 
 
+NT3 = ("study.backends.tensorflow.backend", "study.workloads.nt3", "study.workloads.nt3.tensorflow")
+
+
 def covered(*entries):
     """The files whose change changes a digest."""
     found = {}
@@ -93,7 +96,7 @@ def covered(*entries):
 
 def test_a_run_s_code_is_what_can_change_its_numbers():
     """The training process, the sampler's process with every sensor, and what starts and times the ranks."""
-    found = covered(*code_version.RUN, "study.workloads.nt3", "study.workloads.nt3.tensorflow")
+    found = covered(*code_version.RUN, *NT3)
     folder = "study/instruments/power/sensors"
     sensors = {f"{folder}/{path.name}" for path in (code_version.SCRIPTS / folder).glob("*.py")}
     assert len(sensors) > 5
@@ -127,7 +130,7 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
 
 def test_a_run_s_code_is_nothing_else():
     """Neither planning, tables nor declarations, nor another benchmark's model."""
-    found = covered(*code_version.RUN, "study.workloads.nt3", "study.workloads.nt3.tensorflow")
+    found = covered(*code_version.RUN, *NT3)
     for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/packing",
                  "study/machines/batch_systems", "study/experiment/parameter", "study/experiment/study",
                  "study/experiment/expansion", "study/experiment/inputs", "study/workloads/p1b", "study/launch/failure",

@@ -15,8 +15,10 @@ import pytest
 import yaml
 from fake_communicator import ThreadedCommunicator
 
+from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.horovod import Horovod
 from study.communication import mpi
+from study.communication.subset import Alone
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.randomness import EpochOrder
@@ -28,7 +30,6 @@ from study.ensembles.order import Block, Order
 from study.ensembles.sharing import WAYS, Place
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
-from study.ensembles.subset import Alone
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
@@ -557,7 +558,7 @@ def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     optimizer, weight, seen = keras.optimizers.SGD(0.5), tf.Variable(3.0), []
     scaled = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic=False, initial_scale=8)
     (communicator,) = ThreadedCommunicator.several(1)
-    Alone(communicator).observe_gradients(scaled, lambda own, averages: seen.append((own, averages)))
+    averaging_of(Alone(communicator)).observe_gradients(scaled, lambda own, averages: seen.append((own, averages)))
     scaled.minimize(lambda: 2 * weight, [weight])
     ((own, averages),) = seen
     assert [float(each) for each in own] == [float(each) for each in averages] == [2 * 8]

@@ -34,7 +34,8 @@ from study.data.samples import batches, part
 from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.machines import machine
-from study.training import fit, rank
+from study.training import rank
+from study.training.loop import Loop
 from study.workloads import images as image_models
 from study.workloads.synthetic import generate
 
@@ -520,10 +521,8 @@ def staged_run(tmp_path, loader):
 @pytest.mark.parametrize("loader", FORMATS)
 def test_copies_on_the_node_have_no_name_while_the_model_trains_if_files_stay_open(tmp_path, monkeypatch, loader):
     """So a run that is killed in training leaves nothing. Of one file per image, which may be millions, names stay."""
-    run, seen, train = staged_run(tmp_path, loader), [], fit.fit
-    monkeypatch.setattr(
-        fit, "fit", lambda *given: seen.append(len(list((tmp_path / "node").iterdir()))) or train(*given)
-    )
+    run, seen, train = staged_run(tmp_path, loader), [], Loop.run
+    monkeypatch.setattr(Loop, "run", lambda self: seen.append(len(list((tmp_path / "node").iterdir()))) or train(self))
     rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: FakeCommunicator())
     assert seen == [1 if loader == "jpeg_files" else 0]
     assert list((tmp_path / "node").iterdir()) == []

@@ -11,12 +11,13 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 from examples import define, expand
+from fake_communicator import FakeCommunicator
 from test_images import expanded
 
-from study.backends.tensorflow import custom_loop, layer_settings
+from study.backends.tensorflow import layer_settings
 from study.core.errors import StudyError
 from study.experiment import learning_rate
-from study.training import schedule
+from study.training.schedule import Schedule
 
 STEPS = 2  # of an epoch: 8 samples in batches of 4
 X = np.random.default_rng(1).standard_normal((8, 3)).astype(np.float32)
@@ -86,31 +87,36 @@ def test_all_penalties_are_multiplied_and_the_factor_is_no_weight():
     assert len(model.weights) == before
 
 
-@pytest.mark.parametrize("resumed", [0, 3])
-@pytest.mark.parametrize("loop", ["keras", "custom"])
-def test_a_collapse_doubles_the_penalties_in_its_steps_and_not_in_validation(loop, resumed):
+def test_the_factor_of_penalties_is_the_loss_s():
     """With a learning rate of 0 each loss is a constant: the cross-entropy plus the penalties, once or twice."""
-    run, model = collapsing(), nested(has_norm=False)
+    model = nested(has_norm=False)
     model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.SGD(0.0))
     once, entropy = penalties(model), float(keras.losses.CategoricalCrossentropy()(Y, model(X)))
-    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
-    rows = []
-    told = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: rows.append((logs["loss"], logs["val_loss"]))
-    )
-    callbacks = [*schedule.collapsed_penalty(run, STEPS, resumed), told]
-    if loop == "custom":
-        custom_loop.prepare(model)
-        custom_loop.fit(model, data, data, resumed, 4, callbacks)
-    else:
-        model.fit(data, validation_data=data, initial_epoch=resumed, epochs=4, callbacks=callbacks, verbose=0)
-    wanted = [(entropy + once * (2 if epoch >= 2 else 1), entropy + once) for epoch in range(resumed, 4)]
-    assert rows == [pytest.approx(each, rel=1e-4) for each in wanted]
-    assert float(sum(model.losses)) == pytest.approx(once, rel=1e-5), "as before"
+    factor = layer_settings.penalty_factor(model)
+    for times in (1, 2, 1):
+        factor.assign(times)
+        assert model.train_on_batch(X, Y) == pytest.approx(entropy + once * times, rel=1e-4)
+
+
+@pytest.mark.parametrize("resumed", [0, 3])
+def test_a_collapse_doubles_the_penalties_in_its_steps_and_not_in_validation(resumed):
+    """The last two of four epochs, also of a run that resumes within the collapse."""
+    held, factors = [1.0], []
+    trainer = types.SimpleNamespace(set_penalty_factor=held.append, set_learning_rate=lambda rate: None)
+    schedule = Schedule(trainer, collapsing(), FakeCommunicator(), STEPS, [0.5] * resumed)
+    for _ in range(resumed, 4):
+        schedule.begin_epoch()
+        steps = []
+        for _ in range(STEPS):
+            schedule.apply_schedule()
+            steps.append(held[-1])
+        schedule.end_steps()
+        factors.append((steps, held[-1]))
+        schedule.end_epoch(0.5)
+    assert factors == [([2.0 if epoch >= 2 else 1.0] * STEPS, 1.0) for epoch in range(resumed, 4)]
 
 
 def test_the_collapse_begins_with_its_last_epochs():
     assert learning_rate.first_collapsed_epoch(collapsing(8, 3)) == 5
     (run,) = expand(scaling="weak", epochs=8, gpus=1)
     assert learning_rate.first_collapsed_epoch(define(run)) is None
-    assert schedule.collapsed_penalty(define(run), STEPS, 0) == []

@@ -9,10 +9,10 @@ import yaml
 from fake_communicator import ThreadedCommunicator
 from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, each_in_a_thread, expected, taken
 
+from study.communication.subset import subset
 from study.core import code_version
 from study.core.errors import StudyError
 from study.ensembles import members
-from study.ensembles.subset import subset
 from study.experiment import inputs
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import as_text, members_of, ranks_of

@@ -9,9 +9,9 @@ import pytest
 from fake_communicator import ThreadedCommunicator
 from test_ensembles import BATCH, EPOCHS, SAMPLES, SOURCE, SOURCE_BYTES, each_in_a_thread, expected, planned, taken
 
+from study.communication.subset import Alone, Subset, subset
 from study.core.errors import StudyError
 from study.ensembles import members, results
-from study.ensembles.subset import Alone, Subset, subset
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.ensemble import is_ensemble, members_of
 from study.records.record import _ranks_agree

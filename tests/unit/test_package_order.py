@@ -37,6 +37,23 @@ def test_a_package_imports_only_those_above_it(path):
     assert not wrong, "\n".join(wrong)
 
 
+FRAMEWORK = re.compile(r"^ *(?:import|from) (?:tensorflow|tf_keras|keras|horovod|torch|jax)\b", re.M)
+# The package of a framework, and a workload's model; horovodrun.py wraps Horovod's launcher.
+MAY_IMPORT = re.compile(r"study/backends/\w+/.*|study/workloads/(\w+/)*(tensorflow|pytorch)\.py|horovodrun\.py")
+
+
+LEFT = ("study/data/", "study/ensembles/")  # whose input pipelines are yet to move
+
+
+def test_only_backends_and_models_import_a_framework():
+    scripts = LIBRARY.parent
+    importing = [
+        path.relative_to(scripts).as_posix() for path in scripts.rglob("*.py") if FRAMEWORK.search(path.read_text())
+    ]
+    assert len(importing) > 20, "this test would see them"
+    assert not [path for path in importing if not MAY_IMPORT.fullmatch(path) and not path.startswith(LEFT)]
+
+
 def test_papers_are_not_needed_by_what_all_papers_share():
     """report/papers/<paper> builds on tables and figures; only the registry imports the papers."""
     shared = [path for path in MODULES if path.parts[:2] in (("report", "tables"), ("report", "figures"))]

@@ -17,10 +17,11 @@ from fake_communicator import FakeCommunicator
 from study.backends.tensorflow import devices
 from study.backends.tensorflow.horovod import nccl_version
 from study.backends.tensorflow.step_measures import SUMS, StepMeasures, squared_norm
+from study.backends.tensorflow.trainer import KerasTrainer
 from study.core.errors import StudyError
 from study.instruments import phases
 from study.records import record
-from study.training import fit, rank
+from study.training import rank
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
@@ -70,9 +71,9 @@ def test_what_is_not_measured_is_left_out(trained):
 
 def test_sums_are_no_part_of_the_state(trained, monkeypatch):
     counted = []
-    state = fit.state
-    monkeypatch.setattr(fit, "state", lambda model: counted.append(len(state(model))) or state(model))
-    trained(2, "run", checkpoint_epochs=1, gradient_noise_every=1)
+    state = KerasTrainer.state
+    monkeypatch.setattr(KerasTrainer, "state", lambda self: counted.append(len(state(self))) or state(self))
+    trained(2, "run", checkpoint_epochs=1, gradient_noise_every=1, epochs=3)
     assert len(counted) >= 2
     assert len(set(counted)) == 1, "before the first step as after the first epoch"
 

@@ -28,7 +28,8 @@ from study.experiment.study import Study
 from study.launch import variables
 from study.machines import launchers, machine
 from study.records import record
-from study.training import binding, schedule
+from study.training import binding
+from study.training.schedule import Schedule
 
 WEAK = {"scaling": "weak", "epochs": 8}  # five steps an epoch
 STEPS = 5
@@ -218,27 +219,32 @@ SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
 }
 
 
-class Stub:
-    """A model with nothing but an optimizer's learning rate and momentum."""
+class Held:
+    """A trainer with nothing but a learning rate and a momentum."""
 
     def __init__(self, rate):
-        import tensorflow as tf
+        self.rate, self.momentum = rate, 0.9
 
-        self.optimizer = types.SimpleNamespace(learning_rate=tf.Variable(rate), momentum=0.9)
+    def set_learning_rate(self, rate):
+        """Hold it."""
+        self.rate = rate
+
+    def set_momentum(self, momentum):
+        """Hold it."""
+        self.momentum = momentum
+
+    def set_penalty_factor(self, factor):
+        """It has no penalties."""
 
 
 def steps_of(run, epochs_before=0):
     """(learning rate, momentum) of each step from a run's begin, or from where it resumes."""
-    model = Stub(learning_rate.scaled(run, 4))
-    build.make_momentum_variable(model.optimizer, run)
-    callbacks = schedule.schedule(run, 4, STEPS, epochs_before)
-    found = []
-    for callback in callbacks:
-        callback.set_model(model)
-    for step in range((8 - epochs_before) * STEPS):
-        for callback in callbacks:
-            callback.on_train_batch_begin(step % STEPS)
-        found.append((float(model.optimizer.learning_rate.numpy()), float(model.optimizer.momentum)))
+    held, found = Held(learning_rate.scaled(run, 4)), []
+    schedule = Schedule(held, run, FakeCommunicator(size=4), STEPS, [0.5] * epochs_before)
+    for _ in range((8 - epochs_before) * STEPS):
+        if schedule.changes:
+            schedule.apply_schedule()
+        found.append((held.rate, held.momentum))
     return found
 
 
@@ -273,12 +279,14 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
     optimizer, weight = keras.optimizers.SGD(1.0, momentum=0.9), tf.Variable([1.0])
     build.make_momentum_variable(optimizer, run)
     optimizer.build([weight])
-    (callback,) = schedule.schedule(run, 4, STEPS)
-    callback.set_model(types.SimpleNamespace(optimizer=optimizer))
+    trainer = types.SimpleNamespace(
+        set_learning_rate=optimizer.learning_rate.assign, set_momentum=optimizer.momentum.assign
+    )
+    schedule = Schedule(trainer, run, FakeCommunicator(size=4), STEPS)
     expected, velocity = 1.0, 0.0
     step = tf.function(lambda: optimizer.apply_gradients([(tf.constant([0.5]), weight)]))
     for t in range(12):
-        callback.on_train_batch_begin(t)
+        schedule.apply_schedule()
         step()
         rate, before = (learning_rate.rate_at(run, 4, each, STEPS) for each in (t, max(t - 1, 0)))
         velocity = 0.9 * rate / before * velocity - rate * 0.5

@@ -18,12 +18,14 @@ from fake_communicator import FakeCommunicator
 
 from study import workloads
 from study.backends.tensorflow import build, devices
+from study.communication.subset import subset
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import loaders
 from study.experiment import learning_rate
 from study.instruments import phases
-from study.training import divergence, rank, schedule
+from study.training import divergence, rank
+from study.training.schedule import Schedule
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -112,6 +114,11 @@ def test_warm_up_reaches_the_scaled_rate_in_equal_steps(run_rank):
     assert rates == pytest.approx([0.0025, 0.004, 0.004])
 
 
+def trainer_of(model):
+    """What a checksum needs of a trainer."""
+    return types.SimpleNamespace(trained_weights=lambda: [each.numpy() for each in model.trainable_variables])
+
+
 class Stub:
     """A model with nothing but a learning rate."""
 
@@ -134,6 +141,18 @@ def rates_of(callback, losses, rate=0.008):
     return rates
 
 
+def our_rates(losses, planned, ranks, rate=0.008):
+    """The same of this project's schedule."""
+    rates, held = [], [rate]
+    trainer = types.SimpleNamespace(set_learning_rate=lambda rate: held.append(rate))
+    schedule = Schedule(trainer, define(planned), ranks, steps=1)
+    for loss in losses:
+        schedule.begin_epoch()
+        rates.append(held[-1])
+        schedule.end_epoch(loss)
+    return rates
+
+
 @pytest.mark.parametrize("patience", [1, 2, 10])
 def test_a_plateau_is_what_keras_takes_for_one(patience):
     import tf_keras as keras
@@ -141,9 +160,8 @@ def test_a_plateau_is_what_keras_takes_for_one(patience):
     (planned,) = expand(gpus=8, scaling="weak", epochs=20, plateau_epochs=patience)
     drawn = np.random.default_rng(patience)
     losses = [*(0.7 + drawn.normal(0, 0.001, 30)), *np.linspace(0.7, 0.6, 30), *[0.6] * 30, math.nan]
-    (ours,) = schedule.on_plateau(define(planned), 8, FakeCommunicator())
     theirs = keras.callbacks.ReduceLROnPlateau(factor=0.1, patience=patience, min_delta=1e-4)
-    rates = rates_of(ours, losses)
+    rates = our_rates(losses, planned, FakeCommunicator(size=8))
     assert rates == pytest.approx(rates_of(theirs, losses), rel=1e-5)
     assert len(set(rates)) > 3
 
@@ -152,8 +170,7 @@ def test_all_ranks_take_rank_0_s_plateau():
     (planned,) = expand(gpus=2, scaling="weak", plateau_epochs=2)
     ranks = FakeCommunicator(size=2, rank=1)
     ranks.gathered = [[0.5, loss] for loss in (0.5, 0.4, 0.3, 0.2)]
-    (callback,) = schedule.on_plateau(define(planned), 2, ranks)
-    assert rates_of(callback, [0.5, 0.4, 0.3, 0.2]) == pytest.approx([0.002, 0.002, 0.002, 0.0002])
+    assert our_rates([0.5, 0.4, 0.3, 0.2], planned, ranks) == pytest.approx([0.002, 0.002, 0.002, 0.0002])
 
 
 def test_each_rank_trains_on_a_part_of_its_own(run_rank):
@@ -186,7 +203,7 @@ def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
     def weights(repeat, number):
         run = define(expand(repeats=2)[repeat - 1])
         model = build.compile_model(benchmark, run, FakeCommunicator(size=2, rank=number), (60, 1))
-        return rank._checksum(model)
+        return rank.checksum(trainer_of(model))
 
     assert weights(1, 0) == weights(1, 0)
     assert len({weights(1, 0), weights(1, 1), weights(2, 0), weights(2, 1)}) == 4
@@ -198,24 +215,27 @@ def test_ranks_agree_by_the_weights_that_are_trained():
 
     normalised = keras.layers.BatchNormalization()
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), normalised, keras.layers.Dropout(0.5)])
-    before = rank._checksum(model)
+    before = rank.checksum(trainer_of(model))
     normalised.moving_mean.assign_add([1, 2])
-    assert rank._checksum(model) == before
+    assert rank.checksum(trainer_of(model)) == before
     normalised.gamma.assign_add([1, 2])
-    assert rank._checksum(model) != before
+    assert rank.checksum(trainer_of(model)) != before
     plain = workloads.with_model("nt3", SPEC).build_model((60, 1))
     content = b"".join(each.tobytes() for each in plain.get_weights())
-    assert rank._checksum(plain) == zlib.crc32(content), "as records have it that are older than batch normalisation"
+    assert rank.checksum(trainer_of(plain)) == zlib.crc32(content), (
+        "as records have it that are older than batch normalisation"
+    )
 
 
 def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):
     """All ranks by default; else the learning rate is scaled by the set's size, and only its members are asked."""
     run, communicator = define(expand(gpus=4)[0]), FakeCommunicator(size=4, rank=1)
     communicator.create_process_sets([(1, 3)])
-    model = build.compile_model(workloads.with_model("nt3", SPEC), run, communicator, (60, 1), members=(1, 3))
+    ranks = subset(communicator, (1, 3))
+    model = build.compile_model(workloads.with_model("nt3", SPEC), run, ranks, (60, 1))
     assert communicator.optimizers[0][1] == (1, 3)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.002)
-    assert rank.agreed_checksum(model, communicator, (1, 3)) == rank._checksum(model)
+    assert rank.agreed_checksum(trainer_of(model), ranks) == rank.checksum(trainer_of(model))
 
 
 def test_a_step_of_lars_by_hand():

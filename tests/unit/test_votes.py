@@ -42,16 +42,22 @@ def samples(labels=LABELS):
     return Arrays(np.arange(len(labels), dtype=np.float32)[:, None], np.eye(CLASSES, dtype=np.float32)[labels])
 
 
-def model(outputs):
-    """A stand-in for a Keras model: it looks its outputs up by the number of the sample."""
+def trainer(outputs):
+    """A stand-in that looks its outputs up by the number of the sample, in batches of two."""
     known = np.array(outputs, np.float32)
-    return SimpleNamespace(predict_on_batch=lambda x: known[np.asarray(x)[:, 0].astype(int)])
+
+    def predictions(samples):
+        x, y = samples.arrays()
+        for first in range(0, len(x), 2):
+            yield y[first : first + 2], known[x[first : first + 2, 0].astype(int)]
+
+    return SimpleNamespace(predictions=predictions)
 
 
 def cast(folder, outputs=OUTPUTS, labels=LABELS, run=None):
     """What the members of a run leave; the reasons why they have no vote."""
     found = (votes.ballot(run or a_run(), folder, member, samples(labels)) for member in range(len(outputs)))
-    return [each.cast(model(own), batch_size=2) for each, own in zip(found, outputs, strict=True)]
+    return [each.cast(trainer(own)) for each, own in zip(found, outputs, strict=True)]
 
 
 def metrics(**of_last):
@@ -140,10 +146,10 @@ def test_outputs_that_are_no_probabilities_have_a_vote_only(tmp_path):
 
 def test_outputs_that_are_no_classes_leave_nothing(tmp_path):
     ballot = votes.ballot(a_run(), tmp_path, 0, samples())
-    two = model([[0.5, 0.5]] * len(LABELS))
-    assert ballot.cast(two, 2) == "its outputs have another shape than the labels"
+    two = trainer([[0.5, 0.5]] * len(LABELS))
+    assert ballot.cast(two) == "its outputs have another shape than the labels"
     numbers = Arrays(np.arange(5, dtype=np.float32)[:, None], np.full((5, CLASSES), 0.5, np.float32))
-    assert votes.ballot(a_run(), tmp_path, 0, numbers).cast(model(OUTPUTS[0]), 2) == (
+    assert votes.ballot(a_run(), tmp_path, 0, numbers).cast(trainer(OUTPUTS[0])) == (
         "its labels are not of one class each"
     )
     assert not list(tmp_path.iterdir())

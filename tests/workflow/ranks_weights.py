@@ -24,7 +24,7 @@ write_results = rank._write_results
 
 def write_weights_too(folder, communicator, gpu, found, *further):
     if communicator.rank == 0:
-        np.savez(given.folder / "weights.npz", *found.model.get_weights())
+        np.savez(given.folder / "weights.npz", *found.trainer.model.get_weights())
     write_results(folder, communicator, gpu, found, *further)
 
 

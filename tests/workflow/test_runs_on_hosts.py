@@ -24,17 +24,17 @@ ON_SERVER = {"gpus": 2, "strategy": "parameter_server", "servers": 1}
 KEPT = """import json, os
 import numpy
 from study.training import rank
-checksum = rank._checksum
-def kept(model):
+checksum = rank.checksum
+def kept(trainer):
     number = os.environ.get("HOROVOD_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
     name = "rank-" + (number or str(json.loads(os.environ["STUDY_PROCESS"])[0]))
     folder = os.environ["KEPT_IN"]
     os.makedirs(folder, exist_ok=True)
-    numpy.savez(f"{folder}/{name}.npz", *model.get_weights())
+    numpy.savez(f"{folder}/{name}.npz", *trainer.model.get_weights())
     with open(f"{folder}/{name}.txt", "w") as handle:
         handle.write("\\n".join(f"{key}={value}" for key, value in os.environ.items()))
-    return checksum(model)
-rank._checksum = kept
+    return checksum(trainer)
+rank.checksum = kept
 """
 
 

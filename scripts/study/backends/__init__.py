@@ -1,1 +1,27 @@
 """The frameworks that train: one package each, and the only importers of their frameworks."""
+
+import importlib
+from typing import cast
+
+from study.backends.base import Backend
+from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
+
+
+def of_run(run: RunDefinition) -> Backend:
+    """The backend of a run's definition."""
+    return get(run.framework)
+
+
+def get(name: str) -> Backend:
+    """The backend of a framework, the value of the grid key ``framework``.
+
+    Raises:
+        StudyError: there is none.
+    """
+    try:
+        return cast(Backend, importlib.import_module(f"study.backends.{name}.backend").BACKEND)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(f"study.backends.{name}"):
+            raise
+        raise StudyError(f"framework: {name}: there is no scripts/study/backends/{name}/backend.py") from None

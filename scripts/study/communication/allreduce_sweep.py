@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from study.communication.collectives import Communicator
+from study.communication.collectives import Collectives
 
 SIZES = (4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 16 << 20)  # bytes
 LONG_ENOUGH_S = 0.5  # for all repeats of one size
 FEWEST, MOST = 3, 50  # repeats
 
 
-def sweep(communicator: Communicator, progress: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def sweep(communicator: Collectives, progress: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """One entry per size: ``bytes``, and ``seconds`` of each repeat, of the slowest rank.
 
     All ranks must call. progress: is called after each size. The first allreduces of a size are not counted: Horovod

@@ -11,7 +11,7 @@ Members = tuple[int, ...]  # ranks, ascending: a process set
 Broadcast = Callable[[dict[int, np.ndarray]], list[np.ndarray]]  # of the arrays {rank: array} to all ranks
 
 
-class Communicator(Protocol):
+class Collectives(Protocol):
     """The ranks of a run, seen from one of them.
 
     Collective operations take ``members``, the ranks of a process set that `create_process_sets` has made; None, the
@@ -24,36 +24,9 @@ class Communicator(Protocol):
     local_size: int
     own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
     libraries: dict[str, str]  # that carry the communication, by name, with their versions
-    sends_sparse: bool  # whether it was seen to send sparse gradients (of embeddings) as they are
-    strategy: Any  # TensorFlow's strategy, in whose scope the model is made; None if the model is a local one
 
     def create_process_sets(self, sets: list[Members]) -> None:
         """Make process sets; all ranks must call, with the same ``sets``."""
-
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer``, with each gradient averaged over the members before it is applied.
-
-        compression: ``fp16`` to send 16 bits per value. backward_passes: steps whose gradients are averaged first; the
-        others change no weights.
-        """
-
-    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """Whether the gradients of ``variables``, as far as there are any, were averaged; None if it is not known.
-
-        optimizer: of `distributed_optimizer`.
-        """
-
-    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
-        """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients, averages)``.
-
-        gradients, averages: tensors, one for each variable, before and after averaging. It is called when a step is
-        traced.
-        """
-
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Set ``variables`` (TensorFlow's) on every member to the values of the first member."""
 
     def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
         """Fill ``matrix``, float32 in C order, on every member with that of the first member."""

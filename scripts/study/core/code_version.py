@@ -32,7 +32,8 @@ def training_code(*benchmarks: str, framework: str) -> str:
     """
     workloads = [f"study.workloads.{name}" for name in benchmarks]
     models = [f"{workload}.{framework}" for workload in workloads]
-    return digest(*RUN, f"study.backends.{framework}", *workloads, *models)
+    backend = (f"study.backends.{framework}", f"study.backends.{framework}.backend")
+    return digest(*RUN, *backend, *workloads, *models)
 
 
 def loading_code() -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.backends.base import Trainer
 from study.ensembles.order import Order
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
@@ -49,12 +50,12 @@ class Taken:
     rates: dict[str, float | None]
 
 
-def take(model: Any, stream: Stream, run: RunDefinition) -> Taken:
+def take(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     """Take batches as the run's keys ``measure`` and ``compute`` say. run: of the member."""
     if run["measure"] == "peak_throughput":
         return _peak(stream, run)
     if run["measure"] == "compute_throughput":
-        return _compute(model, stream, run)
+        return _compute(trainer, stream, run)
     return _simulate(stream, run, Accelerator(run["simulated_samples_per_s"]))
 
 
@@ -81,7 +82,7 @@ def _peak(stream: Stream, run: RunDefinition) -> Taken:
     return Taken(_row(run, begun_wall, begun, traffic), {"peak_samples_per_s": rate})
 
 
-def _compute(model: Any, stream: Stream, run: RunDefinition) -> Taken:
+def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     """The rate of training steps, each begun when the buffer is full again (pittman2018, section V-A, r_c)."""
     begun_wall, begun = now()
     traffic = Traffic()
@@ -93,7 +94,7 @@ def _compute(model: Any, stream: Stream, run: RunDefinition) -> Taken:
         x, y = next(batches)
         _await(stream)
         first = time.monotonic()
-        model.train_on_batch(x, y)
+        trainer.step(x, y)
         if number >= before:
             seconds += time.monotonic() - first
             samples += int(x.shape[0])

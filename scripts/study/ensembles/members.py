@@ -15,8 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from study import workloads
-from study.communication.collectives import Communicator, Members
+from study import backends
+from study.backends.base import Trainer
+from study.communication.collectives import Collectives, Members
+from study.communication.subset import subset
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.samples import SampleSource
@@ -26,13 +28,12 @@ from study.ensembles.halving import Halving
 from study.ensembles.order import Order
 from study.ensembles.sharing import WAYS, Place
 from study.ensembles.stream import Errors, Stream
-from study.ensembles.subset import subset
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks, ranks_of
 from study.instruments import cpu_time, heartbeats
-from study.training import checkpoints, fit
-from study.training.job import Fitted, Job
-from study.workloads.base import Benchmark, Data
+from study.training import checkpoints
+from study.training.job import Job
+from study.workloads.base import Data, Workload
 
 
 class MemberJob(Job):
@@ -42,8 +43,8 @@ class MemberJob(Job):
         self,
         member: Member,
         run: RunDefinition,
-        benchmark: Benchmark,
-        communicator: Communicator,
+        workload: Workload,
+        communicator: Collectives,
         stream: Stream,
         halving: Halving,
         ranks: Path,
@@ -51,16 +52,16 @@ class MemberJob(Job):
         resumed: int,
         ballot: votes.Ballot | None,
     ) -> None:
-        """run, benchmark, communicator: of the member alone. stream: of the training samples of this rank.
+        """run, workload, communicator: of the member alone. stream: of the training samples of this rank.
 
         halving: of the ensemble. ranks: the folder of the ranks' files. rank: of this process, among all. resumed: the
         most epochs that an earlier attempt has trained, of any member. ballot: for the member's predictions, on its
         first rank if there is a vote.
         """
-        super().__init__(run, benchmark, communicator)
+        super().__init__(run, workload, communicator)
         self._member, self._stream, self._halving, self._resumed = member, stream, halving, resumed
         self._ranks, self._rank, self._ballot = ranks, rank, ballot
-        self._model: Any = None
+        self._trainer: Trainer
         self._no_vote: str | None = None
         self._ended_after: int | None = None
         self._failure: str | None = None
@@ -70,7 +71,7 @@ class MemberJob(Job):
         """The folder of the member's checkpoints."""
         return checkpoints.folder_of(folder, self._member.number)
 
-    def steps(self, model: Any) -> Callable[[], int]:
+    def steps(self, trainer: Trainer) -> Callable[[], int]:
         """The number of batches taken."""
         return lambda: self._stream.batches_taken
 
@@ -84,18 +85,18 @@ class MemberJob(Job):
             print(f"member {self._member.number} stops after epoch {epoch}: it is in the worse half", flush=True)
         return False
 
-    def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
+    def train(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
-        self._model, trained = model, self._trained(model, fit)
+        self._trainer, trained = trainer, self._trained(trainer, fit)
         self._stream.usage.write(self._ranks / f"usage-{self._rank:05d}.csv", self._rank)
         return trained
 
-    def _trained(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
+    def _trained(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         with self._stream.flowing():
             if not consumption.trains(self.run):
-                taken = consumption.take(model, self._stream, self.run)
+                taken = consumption.take(trainer, self._stream, self.run)
                 self._rates = taken.rates
-                return taken.history, [], None
+                return taken.history
             try:
                 return fit()
             except StudyError as error:
@@ -104,7 +105,7 @@ class MemberJob(Job):
                 self._failure = str(error)
                 self._halving.fail()
                 print(f"error: member {self._member.number}: {error}; the others go on", flush=True)
-                return pd.DataFrame(), [], None
+                return pd.DataFrame()
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Nothing for a member that has failed, or that has trained nothing; one that votes also leaves its ballot."""
@@ -112,7 +113,7 @@ class MemberJob(Job):
             return {}
         found = evaluate()
         if self._ballot and self._ended_after is None:
-            self._no_vote = self._ballot.cast(self._model, self.run.derived.batch_size_per_rank)
+            self._no_vote = self._ballot.cast(self._trainer)
         return found
 
     def results(
@@ -139,7 +140,7 @@ class MemberJob(Job):
         return {
             "number": self._member.number,
             "benchmark": self.run.benchmark["name"],
-            "parameters": self._model.count_params(),
+            "parameters": self._trainer.parameters,
             "seed": self._member.seed,
             "learning_rate": self.run.learning_rate,
             "batch_size": self.run.derived.batch_size_per_rank,
@@ -166,7 +167,7 @@ def _of_core_limit() -> dict[str, float]:
 
 
 def enter(
-    run: RunDefinition, folder: str | Path, communicator: Communicator, benchmark: Benchmark, data: Data
+    run: RunDefinition, folder: str | Path, communicator: Collectives, workload: Workload, data: Data
 ) -> MemberJob:
     """Make this rank one of its member, and ``data.train`` the stream of its column; all ranks must call.
 
@@ -186,9 +187,9 @@ def enter(
     of_column = [told[row[0]] for row in rows if together.rank < len(row)]
     resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in of_column]
     seed = run.derived.seed + together.rank  # as the rank with this number of a single job
-    found = stream(run, sharing, data.train, seed, lambda: benchmark.reading_errors(read), resumed)
+    found = stream(run, sharing, data.train, seed, lambda: workload.reading_errors(read), resumed)
     data.train = found
-    model = workloads.with_model(own.benchmark["name"], own.benchmark, own.framework)
+    model = backends.of_run(own).workload(own)
     most = max(epochs for epochs, _ in told)
     ballot = votes.ballot(run, ranks, number, data.test) if together.rank == 0 else None
     return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most, ballot)
@@ -210,7 +211,7 @@ def _halving(run: RunDefinition, folder: Path, member: Member) -> Halving:
 
 def _epochs_trained(run: RunDefinition, folder: Path) -> int:
     """The number of epochs after which a member goes on. run: of the member alone. folder: of its checkpoints."""
-    found = checkpoints.latest(folder, fit.labels(run)) if run["checkpoint_epochs"] else None
+    found = checkpoints.latest(folder, checkpoints.labels(run)) if run["checkpoint_epochs"] else None
     return found[0] if found else 0
 
 
@@ -266,7 +267,7 @@ def alone(run: RunDefinition, member: Member) -> RunDefinition:
 
 def stream(
     run: RunDefinition,
-    communicator: Communicator,
+    communicator: Collectives,
     samples: SampleSource,
     seed: int,
     reading_errors: Errors,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.communication.collectives import Communicator, Members
+from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.ensembles.buffer import HAS_ENDED, LAGS, PATIENCE_S, Buffer, Lost
 from study.ensembles.content import ALIGNMENT, Content, Form
@@ -190,7 +190,7 @@ def _header_bytes(slots: int, members: int) -> int:
     return -(-8 * (1 + slots + 3 * members) // ALIGNMENT) * ALIGNMENT
 
 
-def shared(communicator: Communicator, node: Members, length: int) -> mmap.mmap:
+def shared(communicator: Collectives, node: Members, length: int) -> mmap.mmap:
     """Memory of so many bytes that the ranks of a node share, all zero; all ranks of its communicator must call.
 
     node: the ranks of this rank's node.

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study.backends.base import Trainer
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json, written_aside
 from study.core.wording import counted
 from study.data.matrix_file import Rows, load
-from study.data.samples import SampleSource, batches
+from study.data.samples import SampleSource
 from study.ensembles import consumption, results
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
@@ -51,7 +52,7 @@ class Ballot:
     samples: SampleSource
     members: int
 
-    def cast(self, model: Any, batch_size: int) -> str | None:
+    def cast(self, trainer: Trainer) -> str | None:
         """Predict the class of each test sample, and leave the file, whole or not at all.
 
         Returns the reason why the model predicts no classes; None if it does. Raises OSError for a full disk.
@@ -59,8 +60,8 @@ class Ballot:
         rows: Rows | None = None
         try:
             with written_aside(self.path) as aside, contextlib.ExitStack() as opened:
-                for x, y, *_ in batches(self.samples, batch_size):
-                    found = self._of_batch(np.asarray(y), model.predict_on_batch(x))
+                for y, outputs in trainer.predictions(self.samples):
+                    found = self._of_batch(y, outputs)
                     rows = rows or opened.enter_context(Rows(aside, found.shape[1]))
                     rows.append(found)
         except _NoClasses as error:

@@ -49,7 +49,7 @@ COLUMNS = {
     "horovod_callbacks_s": [
         Functions(r"horovod/_keras/callbacks\.py", ANY_BUT_IMPORT),
         Functions(OWN, "broadcast(_variables)?"),  # the first name is that of older profiles
-        Functions(OWN, "on_train_batch_begin"),
+        Functions(OWN, "(on_train_batch_begin|apply_schedule)"),
     ],
     "distributed_optimizer_s": [Functions(r"horovod/_keras/__init__\.py", ANY_BUT_IMPORT)],
     "broadcast_s": [Functions("<string>", "horovod_broadcast.*")],

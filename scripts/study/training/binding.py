@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from study.communication.collectives import Communicator
+from study.communication.collectives import Collectives
 from study.core import cores
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -15,7 +15,7 @@ from study.experiment.definition import RunDefinition
 NUMA_NODES = Path("/sys/devices/system/node")
 
 
-def bind(run: RunDefinition, communicator: Communicator) -> dict[str, list[int]] | None:
+def bind(run: RunDefinition, communicator: Collectives) -> dict[str, list[int]] | None:
     """Bind the threads of this process; threads that they start later inherit it.
 
     Returns the cores: ``compute``, and ``communication`` if some are left to the communication library's threads; None

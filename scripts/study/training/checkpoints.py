@@ -8,24 +8,27 @@ kept until the run has succeeded.
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from study.backends.base import State, Trainer
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import parsed_json, written_aside
 from study.data import matrix_file
+from study.experiment.definition import RunDefinition
 
 FOLDER = "checkpoints"  # in the run's directory
 KEPT = 2
 # Of what a checkpoint tells besides its arrays; the labels are compared.
 CONTENT = {
     "type": "object",
-    "required": ["epoch", "history"],
+    "required": ["epoch", "history", "names"],
     "properties": {
+        "names": {"type": "array", "items": {"type": "string"}},
         "epoch": {"type": "integer", "minimum": 1},
         "history": {"type": "array", "items": {"type": "object"}},
     },
@@ -37,6 +40,11 @@ def folder_of(run: str | Path, member: int | None = None) -> Path:
     return Path(run) / FOLDER / ("" if member is None else f"member-{member:05d}")
 
 
+def labels(run: RunDefinition) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that resumes from it."""
+    return {"fingerprint": run.fingerprint}
+
+
 class Writer:
     """Writes checkpoints into a folder, on one rank only; each with the ``labels`` that a resuming run must match."""
 
@@ -45,20 +53,21 @@ class Writer:
         self._folder, self._every, self._labels = Path(folder), every_epochs, labels
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
+        self.is_used = every_epochs > 0
         self.writes: list[dict[str, float]] = []  # of each checkpoint: seconds of its thread, and MB of its file
 
     def is_due(self, epoch: int) -> bool:
         """Whether to write a checkpoint after epoch number ``epoch``, from 1."""
         return self._every > 0 and epoch % self._every == 0
 
-    def save(self, epoch: int, arrays: Iterable[np.ndarray], history: list[dict[str, Any]]) -> None:
-        """Begin to write the state after ``epoch`` epochs. arrays: in restoring order; history: one row per epoch.
+    def save(self, epoch: int, state: State, history: list[dict[str, Any]]) -> None:
+        """Begin to write the state after ``epoch`` epochs. history: one row per epoch.
 
         Returns before it is written; waits for the previous checkpoint, and raises its error if it failed.
         """
         self.close()
-        content = {"epoch": epoch, "history": history, **self._labels}
-        self._thread = threading.Thread(target=self._write, args=(epoch, list(arrays), content))
+        content = {"epoch": epoch, "history": history, "names": list(state), **self._labels}
+        self._thread = threading.Thread(target=self._write, args=(epoch, list(state.values()), content))
         self._thread.start()
 
     def close(self) -> None:
@@ -82,40 +91,41 @@ class Writer:
 
 
 def latest(
-    folder: str | Path, labels: dict[str, Any], shapes: list[tuple[int, ...]] | None = None
-) -> tuple[int, list[np.ndarray], list[dict[str, Any]]] | None:
-    """(epoch, arrays, history) of the latest usable checkpoint in a folder; None if there is none.
+    folder: str | Path, labels: dict[str, Any], shapes: dict[str, tuple[int, ...]] | None = None
+) -> tuple[int, State, list[dict[str, Any]]] | None:
+    """(epoch, state, history) of the latest usable checkpoint in a folder; None if there is none.
 
-    A checkpoint is skipped if it is damaged or if its ``labels``, or the ``shapes`` of its arrays (model and
-    optimizer), differ. folder: as `folder_of` gives. shapes: None for any.
+    A checkpoint is skipped if it is damaged or if its ``labels``, or the names and ``shapes`` of its state, differ.
+    folder: as `folder_of` gives. shapes: None for any.
     """
     for path in sorted(Path(folder).glob("epoch-*.npz"), reverse=True):
         found = _read(path)
         if found is None:
             continue
         content, arrays = found
-        fits = shapes is None or [array.shape for array in arrays] == shapes
+        state = dict(zip(content["names"], arrays, strict=True))
+        fits = shapes is None or {name: array.shape for name, array in state.items()} == shapes
         if fits and {name: content.get(name) for name in labels} == labels:
-            return content["epoch"], arrays, content["history"]
+            return content["epoch"], state, content["history"]
     return None
 
 
 def cost(
     folder: str | Path,
     labels: dict[str, Any],
-    variables: list[Any],
+    trainer: Trainer,
     writes: list[dict[str, float]],
     validation_loss: Callable[[], float],
 ) -> dict[str, Any] | None:
     """What the checkpoints of a run cost: ``checkpoints`` in its ``metrics.json``; None if it wrote none.
 
-    The last one is restored into ``variables``, from the page cache, and the loss of the restored model compared with
+    The last one is restored into ``trainer``, from the page cache, and the loss of the restored model compared with
     that of the epoch in which it was written.
 
     Args:
         folder: as `folder_of` gives.
         labels: as for `latest`.
-        variables: of the model and its optimizer, as they were saved; they keep the restored values.
+        trainer: that wrote them; it keeps the restored state.
         writes: of the `Writer`.
         validation_loss: evaluates the model.
 
@@ -126,19 +136,18 @@ def cost(
     if not writes:
         return None
     begun = time.perf_counter()
-    found = latest(folder, labels, [tuple(variable.shape) for variable in variables])
+    found = latest(folder, labels, trainer.shapes())
     if found is None:
         return None
-    epoch, arrays, rows = found
-    for variable, array in zip(variables, arrays, strict=True):
-        variable.assign(array)
+    epoch, state, rows = found
+    trainer.load(state)
     restore_s = time.perf_counter() - begun
     known = rows[epoch - 1]["val_loss"]
     return {
         "number": len(writes),
         "write_s": sum(each["write_s"] for each in writes) / len(writes),
         "file_mb": writes[-1]["file_mb"],
-        "state_mb": sum(array.nbytes for array in arrays) / 1e6,
+        "state_mb": sum(array.nbytes for array in state.values()) / 1e6,
         "restore_s": restore_s,
         "restored_loss_error": abs(validation_loss() - known) / abs(known) if known else None,
     }
@@ -150,6 +159,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
         archive = matrix_file.arrays(path)
         content = parsed_json(archive["content"].tobytes().decode())
         checked.check(content, CONTENT, str(path))
-        return content, [archive[f"array_{index}"] for index in range(len(archive) - 1)]
+        arrays = [archive[f"array_{index}"] for index in range(len(archive) - 1)]
+        return (content, arrays) if len(arrays) == len(content["names"]) else None
     except (OSError, StudyError, ValueError, KeyError, RecursionError):
         return None

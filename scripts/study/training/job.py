@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from study.communication.collectives import Communicator
+from study.backends.base import Trainer
+from study.communication.collectives import Collectives
 from study.experiment.definition import RunDefinition
 from study.training import checkpoints
-from study.workloads.base import Benchmark, Data
-
-Fitted = tuple[pd.DataFrame, list[dict[str, float]], dict[str, float] | None]  # as `study.training.fit.fit` gives
+from study.workloads.base import Data, Workload
 
 
 class Job:
@@ -21,34 +20,34 @@ class Job:
 
     Args:
         run: what is trained.
-        benchmark: of the run.
+        workload: of the run.
         communicator: of the ranks that train together.
     """
 
-    def __init__(self, run: RunDefinition, benchmark: Benchmark, communicator: Communicator) -> None:
-        self.run, self.benchmark, self.communicator = run, benchmark, communicator
+    def __init__(self, run: RunDefinition, workload: Workload, communicator: Collectives) -> None:
+        self.run, self.workload, self.communicator = run, workload, communicator
 
     @classmethod
     def enter(
-        cls, run: RunDefinition, folder: str | Path, communicator: Communicator, benchmark: Benchmark, data: Data
+        cls, run: RunDefinition, folder: str | Path, communicator: Collectives, workload: Workload, data: Data
     ) -> Job:
         """The job of this rank; all ranks must call. folder: the run's directory. data: its samples, may be changed."""
-        return cls(run, benchmark, communicator)
+        return cls(run, workload, communicator)
 
     def checkpoints(self, folder: str | Path) -> Path:
         """The folder of its checkpoints. folder: the run's directory."""
         return checkpoints.folder_of(folder)
 
-    def steps(self, model: Any) -> Callable[[], int]:
+    def steps(self, trainer: Trainer) -> Callable[[], int]:
         """A function that gives the number of steps made so far."""
-        return model.optimizer.iterations.numpy
+        return trainer.steps_made
 
     def goes_on(self, epoch: int, loss: float) -> bool:
         """Whether it trains on after an epoch, from 1, that it has ended with this validation loss."""
         return True
 
-    def train(self, model: Any, fit: Callable[[], Fitted]) -> Fitted:
-        """Train; returns the history, the checkpoints written and the times of steps. fit: trains ``model``."""
+    def train(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Train; returns the history. fit: trains with ``trainer``."""
         return fit()
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -80,4 +79,4 @@ class Job:
         return epochs
 
 
-Enter = Callable[[RunDefinition, str | Path, Communicator, Benchmark, Data], Job]  # as `Job.enter`
+Enter = Callable[[RunDefinition, str | Path, Collectives, Workload, Data], Job]  # as `Job.enter`

@@ -13,19 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import workloads
-from study.backends.tensorflow import build, devices, shards
-from study.backends.tensorflow.local_replica import LocalReplica
-from study.backends.tensorflow.parameter_server import Chief
+from study import backends
+from study.backends.base import Backend, Trainer, is_finite, rank_samples
 from study.communication import allreduce_sweep
-from study.communication.collectives import Communicator, Members
-from study.communication.roles import strategy_of
+from study.communication.collectives import Collectives
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.files import number_or_none, write_json, written_aside
 from study.data.images.source import Images
 from study.data.loaders import check_columns, import_for
-from study.data.samples import SampleSource, batches, part
+from study.data.samples import part
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
@@ -33,9 +30,10 @@ from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.power import sampling
-from study.machines.process_roles import PARAMETER_SERVER
-from study.training import binding, checkpoints, divergence, fit, staging
+from study.training import binding, checkpoints, divergence, staging
 from study.training.job import Enter, Job
+from study.training.loop import Loop, resume
+from study.workloads.base import Data, Workload
 
 # Of metrics.json, and the columns of history.csv that they are.
 SQUARES = {
@@ -49,7 +47,7 @@ def run_rank(
     run: RunDefinition,
     folder: str | Path,
     started: tuple[int, int],
-    make_communicator: Callable[..., Communicator],
+    connect: Callable[..., Collectives],
     heartbeat: Heartbeat | None = None,
     sampled: sampling.OfProcess = sampling.NOT_SAMPLED,
     enter: Enter = Job.enter,
@@ -57,37 +55,36 @@ def run_rank(
 ) -> int:
     """Train one rank of ``run`` and log into ``folder``, the run's directory.
 
-    started: (wall, monotonic) nanoseconds at the start of the process. make_communicator: returns the rank's
-    `study.communication.collectives.Communicator`. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if
-    a watchdog is running. sampled: this process's part in sampling its node's power. enter: makes the rank's `Job`.
-    may_lose_ranks: whether the run goes on when a rank is lost. One rank, as the job says, writes ``history.csv`` and
-    ``metrics.json``. Each rank writes its own log of phases. Returns the rank. Raises `StudyError` if data or ranks
-    are not as planned.
+    started: (wall, monotonic) nanoseconds at the start of the process. connect: as `study.backends.base.Backend`'s, of
+    this run. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a watchdog is running. sampled: this
+    process's part in sampling its node's power. enter: makes the rank's `Job`. may_lose_ranks: whether the run goes on
+    when a rank is lost. One rank, as the job says, writes ``history.csv`` and ``metrics.json``. Each rank writes its
+    own log of phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
     """
-    devices.limit_threads(run.compute_threads, run.operations_at_once)
-    communicator = make_communicator(with_process_sets=run["staging"] == "node_broadcast")
-    rank = communicator.rank
+    backend = backends.of_run(run)
+    backend.limit_threads(run.compute_threads, run.operations_at_once)
+    ranks = connect(with_process_sets=run["staging"] == "node_broadcast")
     _check_cores(run)  # before binding, after which fewer are allowed
-    bound = binding.bind(run, communicator)
-    gpu = devices.pin_device(run, communicator.local_rank)
-    phases = PhaseLog(Path(folder) / "ranks" / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
+    bound = binding.bind(run, ranks)
+    gpu = backend.pin_device(run, ranks.local_rank)
+    phases = PhaseLog(Path(folder) / "ranks" / f"phases-{ranks.rank:05d}.jsonl", ranks.rank, socket.gethostname())
     phases.edge("startup", "begin", started)
     if heartbeat:
-        heartbeat.phases, heartbeat.ignored = phases, communicator.own_threads
-    _check_ranks(run, communicator)
-    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
-    if benchmark.kind == "tables":
+        heartbeat.phases, heartbeat.ignored = phases, ranks.own_threads
+    _check_ranks(run, ranks)
+    workload = backend.workload(run)
+    if workload.kind == "tables":
         import_for(run["loader"])
     if may_lose_ranks:
-        sampled.until_last(communicator)
+        sampled.until_last(ranks)
     with contextlib.ExitStack() as staged:
-        communicator.gather(None)  # no rank loads before every node's sampler runs
+        ranks.gather(None)  # no rank loads before every node's sampler runs
         phases.edge("startup", "end")
-        found = _train(run, folder, communicator, benchmark, phases, heartbeat, staged, enter)
+        found = _Rank(run, Path(folder), backend, ranks, workload, phases, heartbeat, enter).train(staged)
         # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
-        _write_results(folder, communicator, gpu, found, bound, may_lose_ranks)
-    communicator.close()
-    return rank
+        _write_results(Path(folder), ranks, gpu, found, bound, may_lose_ranks)
+    ranks.close()
+    return ranks.rank
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,11 @@ class _Results:
     """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
 
     job: what the rank trained. evidence: for `study.records.checks`. unmatched: rows of the files that were left out,
-    see `study.workloads.base.Data`.
+    see `study.Data`.
     """
 
     job: Job
-    model: Any
+    trainer: Trainer
     initial_checksum: int
     final_checksum: int
     history: pd.DataFrame
@@ -114,118 +111,130 @@ class _Results:
     unmatched: dict[str, int] = field(default_factory=dict)
 
 
-def _train(
-    run: RunDefinition,
-    folder: str | Path,
-    communicator: Communicator,
-    benchmark: workloads.base.Benchmark,
-    phases: PhaseLog,
-    heartbeat: Heartbeat | None,
-    staged: contextlib.ExitStack,
-    enter: Enter,
-) -> _Results:
-    """From loading to evaluation; returns `_Results`. staged: ends when no rank reads the files any more."""
-    if benchmark.kind == "tables":
-        check_columns(run.data, run.benchmark["files"])
-    reads = Reads()
-    with phases("load"):
-        files = staging.files(run, communicator, phases, reads, staged)
-        for _ in range(1 + _straggler_loads(run, communicator)):
-            tables = _loaded(run, files, communicator, benchmark, phases, reads)
-        readers = shards.opened(communicator.channel) if isinstance(communicator, Chief) else {}
-        removable = reads.staged is not None and all(_keep_open(each) for each in tables.values())
-    rows = {file: len(each.matrix) if benchmark.kind == "tables" else len(each) for file, each in tables.items()}
-    with phases("preprocess"):
-        data = benchmark.samples(tables, run.derived.seed)
-        del tables
+@dataclass(frozen=True)
+class _Rank:
+    """A rank that has started. Its methods are the phases of its run, in their order."""
+
+    run: RunDefinition
+    folder: Path
+    backend: Backend
+    ranks: Collectives
+    workload: Workload
+    phases: PhaseLog
+    heartbeat: Heartbeat | None
+    enter: Enter
+
+    def train(self, staged: contextlib.ExitStack) -> _Results:
+        """From loading to evaluation. staged: ends when no rank reads the files any more."""
+        reads = Reads()
+        with self.phases("load"):
+            files, tables = self._load(reads, staged)
+            opened = self.backend.opened_elsewhere(self.ranks)
+            removable = reads.staged is not None and all(_keep_open(each) for each in tables.values())
+        is_table = self.workload.kind == "tables"
+        rows = {file: len(each.matrix) if is_table else len(each) for file, each in tables.items()}
+        with self.phases("preprocess"):
+            data, workload = self._preprocess(tables, opened)
+            del tables
+            job = self.enter(self.run, self.folder, self.ranks, self.workload, data)
+            kept = job.checkpoints(self.folder)
+            trainer = self.backend.build(job.workload, job.run, job.communicator, data)
+            resumed = resume(trainer, job.run, kept, job.communicator) if job.run["checkpoint_epochs"] else []
+        with self.phases("broadcast"):
+            trainer.broadcast_state()
+        initial = agreed_checksum(trainer, job.communicator)
+        if removable:  # all ranks have loaded, so a run that is killed from here on leaves nothing behind
+            files.remove_copies()
+        self._watch(job, trainer)
+        every = job.run["checkpoint_epochs"] if job.communicator.rank == 0 else 0
+        writer = checkpoints.Writer(kept, every, checkpoints.labels(job.run))
+        with self.phases("train"), _reading(job.workload, data, files.reads):
+            history = job.train(
+                trainer,
+                lambda: Loop(trainer, data, job.run, job.communicator, self.phases, writer, resumed, job.goes_on).run(),
+            )
+        with self.phases("evaluate"), job.workload.reading_errors(data):
+            test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
+        divergence.check_test(test_metrics, trainer.steps_made())
+        progress = self.heartbeat.beat if self.heartbeat else lambda: None
+        swept = allreduce_sweep.sweep(job.communicator, progress) if job.run["allreduce_sweep"] else None
+        final = checksum(trainer)
+        has_trained = len(history) > len(resumed) and job.run.parameters.get("measure", "train") == "train"
+        evidence = {
+            "rows_loaded": rows,
+            "weights_finite": is_finite(trainer.weights()),
+            "gradients_averaged": trainer.gradients_averaged() if has_trained else None,
+            "sparse_gradients": trainer.sparse_gradients(),
+        }
+        # Last: it puts an earlier state into the model.
+        with job.workload.reading_errors(data):
+            cost = checkpoints.cost(
+                kept,
+                checkpoints.labels(job.run),
+                trainer,
+                writer.writes,
+                lambda: trainer.evaluate(data.validation)["loss"],
+            )
+        progress()
+        return _Results(
+            job,
+            trainer,
+            initial,
+            final,
+            history,
+            trainer.step_times(),
+            len(resumed),
+            test_metrics,
+            workload,
+            reads,
+            swept,
+            cost,
+            evidence,
+            data.unmatched,
+        )
+
+    def _load(self, reads: Reads, staged: contextlib.ExitStack) -> tuple[staging.Files, dict[str, Any]]:
+        """The run's files, and what the benchmark takes: loaded tables, or images that are read in training."""
+        run = self.run
+        if self.workload.kind == "tables":
+            check_columns(run.data, run.benchmark["files"])
+        files = staging.files(run, self.ranks, self.phases, reads, staged)
+        tables: dict[str, Any] = {}
+        for _ in range(1 + _straggler_loads(run, self.ranks)):
+            if self.workload.kind == "tables":
+                tables = staging.tables(run, files, self.ranks, self.phases, reads)
+            else:
+                tables = self._images(files)
+        return files, tables
+
+    def _images(self, files: staging.Files) -> dict[str, Any]:
+        with files.reads.counted():
+            own = self.backend.own_files(self.run)
+            images = self.workload.open(files.data, self.run["loader"], self.run.machine["cores_per_rank"], loaded=own)
+        for each in images.values():
+            for path in each.mapped_files:
+                files.reads.mapped(path)
+        return images
+
+    def _preprocess(self, tables: dict[str, Any], opened: Any) -> tuple[Data, dict[str, Any]]:
+        """The rank's samples, and the record's ``workload``. opened: as of `Backend.source`."""
+        run, ranks = self.run, self.ranks
+        data = self.workload.samples(tables, run.derived.seed)
         data.train = data.train.augmented(
             run.parameters.get("augmentation", "light"), learning_rate.first_collapsed_epoch(run)
         )
-        if isinstance(communicator, Chief):
-            data.train = shards.read_by_workers(data.train, readers, communicator.channel)
+        data.train = self.backend.source(data.train, opened, ranks)
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
-        if run["sharding"] == "by_rank" and communicator.strategy is None:  # emulated ranks and strategies do it later
-            data.train = part(data.train, communicator.rank % run.ranks_together, run.ranks_together)
-        workload["samples_per_rank"] = fit.samples_of_rank(data, run)
-        job = enter(run, folder, communicator, benchmark, data)
-        run, benchmark, communicator, kept = job.run, job.benchmark, job.communicator, job.checkpoints(folder)
-        twin = LocalReplica(benchmark, run, data.train.shape) if communicator.strategy else None
-        with communicator.strategy.scope() if communicator.strategy else contextlib.nullcontext():
-            model = build.compile_model(benchmark, run, communicator, data.train.shape)
-        resumed = fit.resume(model, run, kept, communicator) if run["checkpoint_epochs"] else (0, [])
-    with phases("broadcast"):
-        if twin:
-            twin.attach(model)
-        communicator.broadcast_variables(fit.state(model))
-    initial = agreed_checksum(model, communicator)
-    if removable:  # all ranks have loaded, so a run that is killed from here on leaves nothing behind
-        files.remove_copies()
-    if heartbeat and strategy_of(run) != PARAMETER_SERVER:  # whose chief makes no steps; its workers send heartbeats
-        heartbeat.steps = job.steps(model)
-        if run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
-            heartbeat.busy_phases |= {"train"}
-    with phases("train"), _reading(benchmark, data, files.reads):
-        history, writes, steps = job.train(
-            model, lambda: fit.fit(model, data, run, kept, communicator, phases, resumed, twin, job.goes_on)
-        )
-    with phases("evaluate"), benchmark.reading_errors(data):
-        test_metrics = job.evaluate(lambda: twin.evaluate(data.test) if twin else _evaluated(model, data.test, run))
-    divergence.check_test(test_metrics, int(model.optimizer.iterations.numpy()))
-    progress = heartbeat.beat if heartbeat else lambda: None
-    swept = allreduce_sweep.sweep(communicator, progress) if run["allreduce_sweep"] else None
-    final = _checksum(model)
-    has_trained = len(history) > resumed[0] and run.parameters.get("measure", "train") == "train"
-    evidence = {
-        "rows_loaded": rows,
-        "weights_finite": _is_finite(model),
-        "gradients_averaged": communicator.has_averaged(model.optimizer, model.trainable_variables)
-        if has_trained
-        else None,
-        "sparse_gradients": twin.has_sparse_gradients() if twin else communicator.sends_sparse,
-    }
-    # Last: it puts an earlier state into the model.
-    with benchmark.reading_errors(data):
-        cost = checkpoints.cost(
-            kept, fit.labels(run), fit.state(model), writes, lambda: _evaluated(model, data.validation, run)["loss"]
-        )
-    progress()
-    return _Results(
-        job,
-        model,
-        initial,
-        final,
-        history,
-        steps,
-        resumed[0],
-        test_metrics,
-        workload,
-        reads,
-        swept,
-        cost,
-        evidence,
-        data.unmatched,
-    )
+        if run["sharding"] == "by_rank" and not self.backend.takes_all_samples(ranks):  # emulated ranks do it later
+            data.train = part(data.train, ranks.rank % run.ranks_together, run.ranks_together)
+        return data, workload | {"samples_per_rank": rank_samples(data, run)}
 
-
-def _loaded(
-    run: RunDefinition,
-    files: staging.Files,
-    communicator: Communicator,
-    benchmark: workloads.base.Benchmark,
-    phases: PhaseLog,
-    reads: Reads,
-) -> dict[str, Any]:
-    """The run's files as the benchmark takes them: loaded tables, or images that are read in training."""
-    if benchmark.kind == "tables":
-        return staging.tables(run, files, communicator, phases, reads)
-    with files.reads.counted():
-        # Under a parameter server the workers read those of training.
-        own = None if strategy_of(run) != PARAMETER_SERVER else run.data.keys() - shards.trained(run)
-        images = benchmark.open(files.data, run["loader"], run.machine["cores_per_rank"], loaded=own)
-    for each in images.values():
-        for path in each.mapped_files:
-            files.reads.mapped(path)
-    return images
+    def _watch(self, job: Job, trainer: Trainer) -> None:
+        """Give the heartbeat its measure of progress."""
+        if self.heartbeat and trainer.makes_steps:  # else other processes send heartbeats
+            self.heartbeat.steps = job.steps(trainer)
+            if job.run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
+                self.heartbeat.busy_phases |= {"train"}
 
 
 def _keep_open(loaded: Any) -> bool:
@@ -234,22 +243,17 @@ def _keep_open(loaded: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _reading(benchmark: workloads.base.Benchmark, data: workloads.base.Data, reads: ReadCounter) -> Iterator[None]:
+def _reading(workload: Workload, data: Data, reads: ReadCounter) -> Iterator[None]:
     """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
     counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
-    with benchmark.reading_errors(data), data.train.reading_errors(), counted:
+    with workload.reading_errors(data), data.train.reading_errors(), counted:
         yield
 
 
-def _evaluated(model: Any, samples: SampleSource, run: RunDefinition) -> dict[str, float]:
-    return model.evaluate(batches(samples, run.derived.batch_size_per_rank), verbose=0, return_dict=True)
-
-
-def _check_ranks(run: RunDefinition, communicator: Communicator) -> None:
-    if communicator.size != run.ranks:
+def _check_ranks(run: RunDefinition, ranks: Collectives) -> None:
+    if ranks.size != run.ranks:
         raise StudyError(
-            f"the launcher started {communicator.size} ranks, the run has {run.ranks}; "
-            "was Horovod built for this launcher?"
+            f"the launcher started {ranks.size} ranks, the run has {run.ranks}; was Horovod built for this launcher?"
         )
 
 
@@ -263,34 +267,29 @@ def _check_cores(run: RunDefinition) -> None:
         )
 
 
-def _straggler_loads(run: RunDefinition, communicator: Communicator) -> int:
+def _straggler_loads(run: RunDefinition, ranks: Collectives) -> int:
     """Additional loads of this rank's files: on the last rank only, in runs with a straggler."""
-    return run["straggler_loads"] if communicator.rank == communicator.size - 1 else 0
+    return run["straggler_loads"] if ranks.rank == ranks.size - 1 else 0
 
 
-def agreed_checksum(model: Any, communicator: Communicator, members: Members | None = None) -> int:
-    """CRC-32 of the weights, which must be the same on all members of a process set after the broadcast.
+def agreed_checksum(trainer: Trainer, ranks: Collectives) -> int:
+    """CRC-32 of the weights, which must be the same on all ranks after the broadcast.
 
     Raises:
         StudyError: they differ.
     """
-    checksums = communicator.gather(_checksum(model), members)
+    checksums = ranks.gather(checksum(trainer))
     if len(set(checksums)) != 1:
         raise StudyError(f"the ranks' weights differ after the broadcast (CRC-32 by rank: {checksums})")
     return checksums[0]
 
 
-def _checksum(model: Any) -> int:
-    """CRC-32 of the trained weights. Moving statistics of batch normalisation differ between ranks, as their data."""
-    checksum = 0
-    for variable in model.trainable_variables:
-        checksum = zlib.crc32(np.ascontiguousarray(variable.numpy()).data, checksum)
-    return checksum
-
-
-def _is_finite(model: Any) -> bool:
-    """Whether all weights of a model are finite, also those that are not trained, such as moving statistics."""
-    return all(bool(np.isfinite(variable.numpy()).all()) for variable in model.variables if variable.dtype.is_floating)
+def checksum(trainer: Trainer) -> int:
+    """CRC-32 of the trained weights."""
+    found = 0
+    for each in trainer.trained_weights():
+        found = zlib.crc32(np.ascontiguousarray(each).data, found)
+    return found
 
 
 def _traffic(results: _Results) -> dict[str, float | None]:
@@ -327,8 +326,8 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
 
 
 def _write_results(
-    folder: str | Path,
-    communicator: Communicator,
+    folder: Path,
+    ranks: Collectives,
     gpu: str | None,
     found: _Results,
     bound: dict[str, list[int]] | None = None,
@@ -339,8 +338,8 @@ def _write_results(
     bound: the cores to which the rank has bound its threads, see `study.training.binding.bind`.
     """
     mine = {
-        "rank": communicator.rank,
-        "local_rank": communicator.local_rank,
+        "rank": ranks.rank,
+        "local_rank": ranks.local_rank,
         "host": socket.gethostname(),
         "gpu": gpu,
         **({"cores_usable": cores.usable_at_start} if cores.usable_at_start else {}),
@@ -354,31 +353,31 @@ def _write_results(
         **found.job.results(found.history, found.test_metrics, found.initial_checksum),
     }
     if may_lose_ranks:
-        found.job.leave(Path(folder) / "ranks", communicator.rank, _metrics(communicator, found, [mine]), found.history)
+        found.job.leave(folder / "ranks", ranks.rank, _metrics(ranks, found, [mine]), found.history)
         return
-    everyone, processes = communicator.collect(mine)
-    if communicator.rank != found.job.writing_rank(everyone):
+    everyone, processes = ranks.collect(mine)
+    if ranks.rank != found.job.writing_rank(everyone):
         return
-    with written_aside(Path(folder) / "history.csv") as aside:
+    with written_aside(folder / "history.csv") as aside:
         found.history.to_csv(aside, index=False)
     write_json(
-        Path(folder) / "metrics.json",
-        _metrics(communicator, found, everyone) | ({"processes": processes} if processes else {}),
+        folder / "metrics.json",
+        _metrics(ranks, found, everyone) | ({"processes": processes} if processes else {}),
     )
 
 
-def _metrics(communicator: Communicator, found: _Results, everyone: list[dict[str, Any]]) -> dict[str, Any]:
+def _metrics(ranks: Collectives, found: _Results, everyone: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of ``metrics.json``. everyone: what each rank tells."""
     return {
         "workload": found.workload,
         "unmatched": found.unmatched,
         "resumed_after_epoch": found.job.resumed_after(found.resumed_after) or None,
         "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
-        "parameters": found.model.count_params(),
-        "trainable_parameters": sum(int(np.prod(each.shape)) for each in found.model.trainable_variables),
+        "parameters": found.trainer.parameters,
+        "trainable_parameters": found.trainer.trainable_parameters,
         "initial_weights_crc32": found.initial_checksum,
         "allreduce_sweep": found.swept,
         "checkpoints": found.checkpoints,
-        "communication_libraries": communicator.libraries,
+        "communication_libraries": ranks.libraries,
         "ranks": everyone,
     }

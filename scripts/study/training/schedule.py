@@ -1,10 +1,11 @@
-"""The callbacks that set learning rate, momentum and penalties while Keras trains."""
+"""Learning rate, momentum and penalties as the run's keys set them, step by step and epoch by epoch."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from study.backends.tensorflow import layer_settings
-from study.communication.collectives import Communicator
+from study.backends.base import Trainer
+from study.communication.collectives import Collectives
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import (
     PLATEAU_FACTOR,
@@ -19,109 +20,71 @@ from study.experiment.learning_rate import (
 COLLAPSED_PENALTY = 2.0  # factor of the weight decay in a collapse (PRACE guide to deep learning, 2019, 6.2.7)
 
 
-def schedule(run: RunDefinition, size: int, steps_per_epoch: int, epochs_before: int = 0) -> list[Any]:
-    """Keras callbacks, one or none, that set learning rate and momentum before each step in which they change.
+class Schedule:
+    """Sets what changes while a trainer trains.
 
-    epochs_before: the number of epochs that a resumed run has already trained.
+    Args:
+        trainer: whose learning rate it sets.
+        run: with the keys.
+        ranks: that train together.
+        steps: of an epoch.
+        losses: of validation, of the epochs that an earlier attempt has trained.
     """
-    import tf_keras as keras
 
-    decays = run.parameters.get("learning_rate_decay", "none") != "none"
-    kind, warmup = run.parameters.get("warmup", "gradual"), warmup_steps(run, steps_per_epoch)
-    if not (decays or warmup):
-        return []
-    # A gradual warm-up ends with the scaled rate; after the others the next step has yet to get rate or momentum.
-    changes = warmup if kind == "gradual" else warmup + 1
+    def __init__(
+        self, trainer: Trainer, run: RunDefinition, ranks: Collectives, steps: int, losses: Iterable[float] = ()
+    ) -> None:
+        self._trainer, self._run, self._ranks, self._steps = trainer, run, ranks, steps
+        self._size, self._losses = ranks.size * run.emulated_ranks, list(losses)
+        self._step = len(self._losses) * steps
+        self._kind, warmup = run.parameters.get("warmup", "gradual"), warmup_steps(run, steps)
+        self._decays = run.parameters.get("learning_rate_decay", "none") != "none"
+        # A gradual warm-up ends with the scaled rate; after the others the next step has yet to get rate or momentum.
+        self._last_change = warmup + (self._kind != "gradual") if warmup else 0
+        self._rate: float | None = None
+        epoch = first_collapsed_epoch(run)
+        self._first_collapsed = None if epoch is None else epoch * steps
+        self._penalty = 1.0
+        self._patience = run["plateau_epochs"]
 
-    class Schedule(keras.callbacks.Callback):
-        """Sets the optimizer's learning rate step by step."""
+    @property
+    def changes(self) -> bool:
+        """Whether something changes from step to step."""
+        return self._decays or self._last_change > 0
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._step = epochs_before * steps_per_epoch
-            self._set: float | None = None
+    def begin_epoch(self) -> None:
+        """Reduce the learning rate on a plateau, under ``plateau_epochs``.
 
-        def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
-            if decays or self._step < changes:
-                rate = rate_at(run, size, self._step, steps_per_epoch)
-                if rate != self._set:
-                    self.model.optimizer.learning_rate.assign(rate)
-                    self._set = rate
-                if kind == "momentum_corrected" and self._step < changes:
-                    self.model.optimizer.momentum.assign(momentum_at(run, size, self._step, steps_per_epoch))
-            self._step += 1
-
-    return [Schedule()]
-
-
-def collapsed_penalty(run: RunDefinition, steps_per_epoch: int, epochs_before: int) -> list[Any]:
-    """Keras callbacks, one or none, that multiply the penalties on the weights in the steps of a collapse.
-
-    Not in validation, so that its loss is one quantity over all epochs.
-    """
-    import tf_keras as keras
-
-    epoch = first_collapsed_epoch(run)
-    if epoch is None:
-        return []
-    first = epoch * steps_per_epoch
-
-    class CollapsedPenalty(keras.callbacks.Callback):
-        """Sets the factor of the penalties before each step and for validation.
-
-        By `on_batch_begin`, of training only: a profile counts `on_train_batch_begin` as Horovod's callbacks.
+        It follows from the validation losses of all epochs before, so a resumed run needs no other state.
         """
+        if self._patience:
+            factor = PLATEAU_FACTOR ** reductions(self._losses, self._patience)
+            self._trainer.set_learning_rate(scaled(self._run, self._size) * factor)
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._step = epochs_before * steps_per_epoch
-            self._factor: Any = None
+    def apply_schedule(self) -> None:
+        """Before a step: its learning rate, momentum and penalty, where they change."""
+        if self._decays or self._step < self._last_change:
+            rate = rate_at(self._run, self._size, self._step, self._steps)
+            if rate != self._rate:
+                self._trainer.set_learning_rate(rate)
+                self._rate = rate
+            if self._kind == "momentum_corrected" and self._step < self._last_change:
+                self._trainer.set_momentum(momentum_at(self._run, self._size, self._step, self._steps))
+        if self._first_collapsed is not None and self._step >= self._first_collapsed:
+            self._set_penalty(COLLAPSED_PENALTY)
+        self._step += 1
 
-        def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-            self._factor = layer_settings.penalty_factor(self.model)
+    def end_steps(self) -> None:
+        """Before validation, whose loss is one quantity over all epochs: the penalties as they are."""
+        self._set_penalty(1.0)
 
-        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
-            if self._step >= first:
-                self._factor.assign(COLLAPSED_PENALTY)
-            self._step += 1
+    def end_epoch(self, loss: float) -> None:
+        """Keep an epoch's validation loss, rank 0's: ranks have equal rates even if their losses differ in rounding."""
+        if self._patience:
+            loss = self._ranks.gather(loss)[0]
+        self._losses.append(loss)
 
-        def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-            self._factor.assign(1.0)
-
-        def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-            self._factor.assign(1.0)
-
-    return [CollapsedPenalty()]
-
-
-def on_plateau(
-    run: RunDefinition, size: int, communicator: Communicator, losses_before: Iterable[float] = ()
-) -> list[Any]:
-    """Keras callbacks, one or none, that reduce the learning rate under ``plateau_epochs``.
-
-    Each epoch's rate follows from the validation losses of all epochs before it, so a resumed run needs no other state.
-    All ranks take rank 0's losses, and have equal rates even if the ranks' losses differ in rounding.
-
-    losses_before: of the epochs that a resumed run has already trained.
-    """
-    import tf_keras as keras
-
-    patience = run["plateau_epochs"]
-    if patience == 0:
-        return []
-
-    class OnPlateau(keras.callbacks.Callback):
-        """Sets the optimizer's learning rate before each epoch."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._losses = list(losses_before)
-
-        def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            factor = PLATEAU_FACTOR ** reductions(self._losses, patience)
-            self.model.optimizer.learning_rate.assign(scaled(run, size) * factor)
-
-        def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            self._losses.append(communicator.gather((logs or {})["val_loss"])[0])
-
-    return [OnPlateau()]
+    def _set_penalty(self, factor: float) -> None:
+        if factor != self._penalty:
+            self._trainer.set_penalty_factor(factor)
+            self._penalty = factor

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from study.communication.collectives import Communicator, Members
+from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
@@ -40,7 +40,7 @@ class Files:
 
 
 def files(
-    run: RunDefinition, communicator: Communicator, phases: Callable, reads: Reads, staged: contextlib.ExitStack
+    run: RunDefinition, communicator: Collectives, phases: Callable, reads: Reads, staged: contextlib.ExitStack
 ) -> Files:
     """The files that this rank reads, copied to its node first with ``staging: local_copy`` or a storage on each node.
 
@@ -76,7 +76,7 @@ def _is_copied(run: RunDefinition) -> bool:
 
 
 def tables(
-    run: RunDefinition, found: Files, communicator: Communicator, phases: Callable, reads: Reads
+    run: RunDefinition, found: Files, communicator: Collectives, phases: Callable, reads: Reads
 ) -> dict[str, Table]:
     """The run's loaded files on this rank, {file: `Table`}, by its ``staging``.
 
@@ -98,7 +98,7 @@ def tables(
             raise StudyError(f"staging: {other!r} is none of none, local_copy, node_broadcast, job_broadcast")
 
 
-def nodes(communicator: Communicator) -> list[Members]:
+def nodes(communicator: Collectives) -> list[Members]:
     """The ranks of each node, in order.
 
     Ranks with the same host name and the same local rank are on different nodes, so one host can stand for several
@@ -184,7 +184,7 @@ def _identity(path: str) -> tuple[int, int]:
 def _broadcast(
     run: RunDefinition,
     found: Files,
-    communicator: Communicator,
+    communicator: Collectives,
     phases: Callable,
     reads: Reads,
     sets: list[Members],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from study.backends.tensorflow import data_format, lars, layer_settings, metric_names, own_models, precision
-from study.communication.collectives import Communicator, Members
+from study.backends.tensorflow import data_format, lars, layer_settings, metrics, own_models, precision
+from study.backends.tensorflow.averaging import averaging_of
+from study.communication.collectives import Collectives
 from study.data.randomness import seed_dropout
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
@@ -15,37 +16,35 @@ from study.workloads.base import Benchmark
 def compile_model(
     benchmark: Benchmark,
     run: RunDefinition,
-    communicator: Communicator,
+    ranks: Collectives,
     shape: tuple[int, ...],
-    members: Members | None = None,
 ) -> Any:
     """Build and compile the model with the distributed optimizer; all its variables exist afterwards.
 
-    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast. shape: of one
-    sample's input. members: the process set whose gradients are averaged, all ranks by default; the learning rate is
-    scaled by its size.
+    Weights, dropout and shuffling are seeded by repeat and rank: ranks differ until the broadcast. ranks:
+    whose gradients are averaged, and by whose number the learning rate is scaled. shape: of one sample's input.
     """
     import tf_keras as keras
 
-    keras.utils.set_random_seed(run.derived.seed + communicator.rank)
+    keras.utils.set_random_seed(run.derived.seed + ranks.rank)
     with own_models.fresh_names(), precision.policy(run):
         model = own_models.built(benchmark, run, shape)
         model = data_format.arranged(model, run)
     layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)
-    size = len(members) if members else communicator.size * run.emulated_ranks
+    size = ranks.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
     if run["learning_rate_by_layer"] == "lars":
         optimizers["sgd"] = lars.optimizer_class()
     further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
     optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
-    optimizer = communicator.distributed_optimizer(optimizer, members, **_gradient_options(run))
+    optimizer = averaging_of(ranks).distributed_optimizer(optimizer, **_gradient_options(run))
     make_momentum_variable(optimizer, run)
     optimizer = precision.with_loss_scale(optimizer, run)
-    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metric_names.made(benchmark))
+    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metrics.made(benchmark))
     own_models.keep_compiled(model, optimizer, run)
     optimizer.build(model.trainable_variables)
-    seed_dropout(model, run.derived.seed + communicator.rank)
+    seed_dropout(model, run.derived.seed + ranks.rank)
     return model
 
 

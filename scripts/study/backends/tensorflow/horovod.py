@@ -20,7 +20,7 @@ BLOCK = 1 << 24  # values of a matrix that are broadcast at once
 
 
 class Horovod:
-    """A `Communicator` through Horovod 0.28."""
+    """A `Collectives` through Horovod 0.28."""
 
     strategy = None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from study.backends.tensorflow import metric_names, model_state, own_models
+from study.backends.tensorflow import metrics, model_state, own_models
 from study.data.randomness import seed_dropout
 from study.data.samples import SampleSource, batches
 from study.experiment.definition import RunDefinition
@@ -29,7 +29,7 @@ class LocalReplica:
         keras.utils.set_random_seed(run.derived.seed)
         with own_models.fresh_names():
             self._local = own_models.built(benchmark, run, shape)
-        self._local.compile(loss=run.benchmark["loss"], metrics=metric_names.made(benchmark))
+        self._local.compile(loss=run.benchmark["loss"], metrics=metrics.made(benchmark))
         seed_dropout(self._local, run.derived.seed)  # its training step is traced for `has_sparse_gradients`
         self._batch_size, self._shape = run.derived.batch_size_per_rank, shape
         self._model: Any = None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from study.backends.tensorflow.averaging import OfStrategy
 from study.backends.tensorflow.devices import pin_device
 from study.communication.channel import Channel
 from study.communication.collectives import Members
@@ -14,16 +12,17 @@ from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.traffic import Traffic
+from study.machines.process_roles import MIRRORED
 
 
-class MultiWorkerMirrored:
-    """A `study.communication.collectives.Communicator`; the strategy's ring allreduce (gRPC) averages the gradients.
+class MultiWorkerMirrored(OfStrategy):
+    """A `study.communication.collectives.Collectives`; the strategy's ring allreduce (gRPC) averages the gradients.
 
     TensorFlow's guide: https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras
     """
 
     own_threads: frozenset[int] = frozenset()
-    sends_sparse = False
+    name = MIRRORED
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """Wait for the other workers. The strategy must exist before anything else uses TensorFlow."""
@@ -41,41 +40,12 @@ class MultiWorkerMirrored:
         )
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Refused: the strategy averages over all workers."""
-        raise StudyError("strategy: multi_worker_mirrored has no process sets")
-
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer`` as it is: made in the strategy's scope, it sums the workers' gradients of the mean loss."""
-        return optimizer
-
-    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """None: the strategy averages inside the optimizer's step."""
-        return None
-
-    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
-        """Refused: the averaging is inside the optimizer's step."""
-        raise StudyError("strategy: multi_worker_mirrored does not show its gradients")
-
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Nothing: each worker has set its variables to the same values, see `local_replica`."""
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Refused: data are not broadcast."""
-        raise StudyError("strategy: multi_worker_mirrored does not broadcast data")
-
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """``value`` of every worker, in their order."""
         try:
             return self._channel.gather(value)
         except (EOFError, OSError):
             raise StudyError("another worker has ended") from None
-
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Refused: the sweep times Horovod's allreduces."""
-        raise StudyError("strategy: multi_worker_mirrored has no allreduce sweep")
 
     def traffic(self) -> Traffic:
         """The counters of this process."""

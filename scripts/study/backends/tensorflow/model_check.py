@@ -14,14 +14,15 @@ from typing import Any, cast
 import numpy as np
 
 from study import workloads
-from study.backends.tensorflow import metric_names, model_state
+from study.backends.tensorflow import model_state
 from study.backends.tensorflow.build import compile_model
-from study.communication.collectives import Communicator
+from study.communication.collectives import Collectives
 from study.core.errors import StudyError
 from study.data.conversion import convert
 from study.data.loaders import read_sidecar
 from study.data.samples import Arrays, SampleSource
 from study.data.tabular import Form
+from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark, Table
 from study.workloads.synthetic import generate
@@ -30,7 +31,7 @@ SAMPLES = {"train_samples": 20, "test_samples": 10}
 
 
 class Alone:
-    """A `Communicator` of a rank that only builds its model; it notes which gradients the optimizer applies."""
+    """A `Collectives` of a rank that only builds its model; it notes which gradients the optimizer applies."""
 
     strategy, sends_sparse = None, False
 
@@ -89,7 +90,7 @@ def _compiled(benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], 
     own = os.environ.get("HOROVOD_RANK")
     os.environ["HOROVOD_RANK"] = str(number)  # by which a model may know its rank
     try:
-        return compile_model(benchmark, run, cast("Communicator", communicator), shape), communicator
+        return compile_model(benchmark, run, cast("Collectives", communicator), shape), communicator
     finally:
         del os.environ["HOROVOD_RANK"]
         if own is not None:

@@ -195,7 +195,7 @@ def check_step(model: Any, run: RunDefinition, batch: Any, has_averaged: Any) ->
         model: compiled, with all variables.
         run: its definition.
         batch: of `batch_of`.
-        has_averaged: as of `Communicator`.
+        has_averaged: as of `study.backends.tensorflow.averaging.Averaging`.
     """
     import tensorflow as tf
 

@@ -13,13 +13,11 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from study.backends.tensorflow import shards, strategy_input
+from study.backends.tensorflow.averaging import OfStrategy
 from study.backends.tensorflow.devices import limit_threads, pin_device
 from study.communication import roles
 from study.communication.channel import Channel
@@ -32,7 +30,7 @@ from study.instruments.io_counters import Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
 from study.instruments.traffic import Traffic
-from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
+from study.machines.process_roles import CHIEF, PARAMETER_SERVER, SERVER, WORKER, Role
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
 COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
@@ -43,15 +41,15 @@ def own_role(run: RunDefinition) -> Role:
     return roles.of_run(run)[Place.own().number]
 
 
-class Chief:
-    """A `study.communication.collectives.Communicator`, seen from the chief: it stands for all workers.
+class Chief(OfStrategy):
+    """A `study.communication.collectives.Collectives`, seen from the chief: it stands for all workers.
 
     ``size`` is the number of workers. ``rank`` is 0, as a process; it has no samples of its own.
     """
 
     rank = 0
     own_threads: frozenset[int] = frozenset()
-    sends_sparse = False
+    name = PARAMETER_SERVER
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """Wait for workers and servers, then connect to them."""
@@ -68,38 +66,9 @@ class Chief:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(run))
 
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Refused: there is one set of workers."""
-        raise StudyError("strategy: parameter_server has no process sets")
-
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer`` as it is: made in the strategy's scope, it applies each worker's gradients on the servers."""
-        return optimizer
-
-    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """None: each worker's gradients are applied by themselves."""
-        return None
-
-    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
-        """Refused: gradients are on the workers."""
-        raise StudyError("strategy: parameter_server does not show its gradients")
-
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Nothing: the chief has put the weights on the servers, see `study.backends.tensorflow.local_replica`."""
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Refused: the chief loads the data, and TensorFlow sends them."""
-        raise StudyError("strategy: parameter_server does not broadcast data")
-
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """The chief's own ``value``."""
         return [value]
-
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Refused: there is no allreduce."""
-        raise StudyError("strategy: parameter_server has no allreduce")
 
     def traffic(self) -> ClusterTraffic:
         """The counters of all processes."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from study.communication.collectives import Communicator
+from study.backends.tensorflow.averaging import Averaging
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import WallClock
@@ -44,8 +44,8 @@ class StepMeasures:
         # condition; its gradients would count twice, or not in each step.
         self._has_ended = True
 
-    def observe(self, model: Any, communicator: Communicator) -> None:
-        """Measure each training step of ``model``, compiled with the communicator's optimizer, from now on."""
+    def observe(self, model: Any, averaging: Averaging) -> None:
+        """Measure each training step of ``model``, compiled with the averaging's optimizer, from now on."""
         import tensorflow as tf
 
         if not (self._times or self._noise_every):
@@ -58,7 +58,7 @@ class StepMeasures:
             return train(begin(data, model.optimizer.iterations))
 
         model.train_step = tf.autograph.experimental.do_not_convert(train_step)
-        communicator.observe_gradients(model.optimizer, end)
+        averaging.observe_gradients(model.optimizer, end)
 
     def _begin(self, data: Any, step: Any) -> Any:
         """``data``, the step's batch, which exists when the step's begin has been noted."""

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from study.communication.collectives import Communicator, Members
+from study.communication.collectives import Collectives, Members
 from study.core.registry import Registry
 from study.data.samples import SampleSource
 from study.ensembles.buffer import PATIENCE_S, Buffer, Queue
@@ -35,7 +35,7 @@ class Place:
         waits: whether members wait for one that lags; else it preprocesses for itself from then on.
     """
 
-    communicator: Communicator
+    communicator: Collectives
     samples: SampleSource
     preprocessing_ranks: int
     order: Order

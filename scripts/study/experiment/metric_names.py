@@ -9,13 +9,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from typing import Any
 
-from study.backends.tensorflow import own_models
 from study.core import fields, units
 from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS
-from study.workloads.base import Benchmark
 
 PREFIXES = ("val_", "validation_", "test_")
 # Columns that are metrics: of the shipped benchmarks, and of the loss.
@@ -38,26 +35,7 @@ def of_quality() -> set[str]:
     return {f"{prefix}{name}" for name in OURS for prefix in ("", *PREFIXES)}
 
 
-def made(benchmark: Benchmark) -> list[Any]:
-    """The benchmark's metrics, anew; Keras's numbers in their names count from this benchmark's first.
-
-    Raises:
-        StudyError: two have one name, or one has a name that is taken.
-    """
-    with own_models.fresh_names():
-        metrics = benchmark.metrics()
-    import tensorflow as tf
-
-    names = [_name(each) for each in tf.nest.flatten(metrics)]
-    if not isinstance(metrics, dict):  # of a dict, Keras puts the output's name before each
-        _check_different([name for name in names if name is not None], _of(benchmark))
-    if "loss" in names:
-        raise StudyError(f"{_of(benchmark)}: metrics: 'loss' is the name of the loss itself; give it another name")
-    check((name for name in names if name is not None), _of(benchmark))
-    return metrics
-
-
-def _check_different(names: list[str], where: str) -> None:
+def check_different(names: list[str], where: str) -> None:
     """Raise `StudyError` if two names are one, or differ in their case only: columns of a database would be one."""
     seen: dict[str, str] = {}
     for name in names:
@@ -68,24 +46,13 @@ def _check_different(names: list[str], where: str) -> None:
             raise StudyError(f"{where}: metrics: two are named {name!r}; give each a name of its own")
 
 
-def _of(benchmark: Benchmark) -> str:
-    return type(benchmark).__module__
-
-
-def _name(metric: Any) -> str | None:
-    """The name under which Keras reports a metric: a text, a function, or an object with a name."""
-    if metric is None:
-        return None
-    return metric if isinstance(metric, str) else getattr(metric, "name", None) or getattr(metric, "__name__", None)
-
-
 def check(names: Iterable[str], where: str = "the model's metrics") -> None:
     """Raise `StudyError` if a metric has the name of a grid key or of another column, or one that looks like it.
 
     names: may repeat.
     """
     names = list(dict.fromkeys(names))
-    _check_different(names, where)
+    check_different(names, where)
     for name in names:
         if why := refusal(name):
             raise StudyError(

@@ -1,0 +1,187 @@
+"""What a framework must be able to do: the protocol of a backend, and of the trainer that it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.communication.collectives import Collectives, Members
+from study.communication.roles import strategy_of
+from study.data.samples import SampleSource, samples_per_rank
+from study.experiment.definition import RunDefinition
+from study.instruments.heartbeats import Heartbeat
+from study.machines.process_roles import HOROVOD
+from study.workloads.base import Data, Workload
+
+State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
+
+
+class Hooks(Protocol):
+    """What the training loop does around steps, for a trainer that runs the epochs itself."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Before the first step of an epoch. epoch: from 0."""
+
+    def before_step(self) -> None:
+        """Before each step."""
+
+    def end_steps(self) -> None:
+        """After the last step of an epoch, before validation."""
+
+    def end_epoch(self, epoch: int, logs: Mapping[str, float], validation: Mapping[str, float] | None) -> bool:
+        """After an epoch; returns whether to train on.
+
+        logs: loss and metrics of training. validation: the same of the validation set; None if it was not evaluated.
+        """
+
+
+class Trainer(Protocol):
+    """A workload's model with its optimizer, on one rank.
+
+    Methods marked with * are collective: all ranks must call them.
+    """
+
+    steps_per_epoch: int  # that are counted in an epoch: those of all workers, if one process counts for them
+    makes_steps: bool  # whether this process makes steps; not one that only sends others to work
+    runs_epochs: bool  # whether `fit` runs the epochs; else the loop calls `train_epoch`
+    parameters: int  # values of all weights
+    trainable_parameters: int
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of `state`."""
+
+    def state(self) -> State:
+        """All that training continues from: weights, other variables of the model, and the optimizer's."""
+
+    def load(self, state: State) -> None:
+        """Put a `state` into the model and its optimizer."""
+
+    def weights(self) -> list[NDArray[Any]]:
+        """All variables of the model, also those that are not trained."""
+
+    def trained_weights(self) -> list[NDArray[Any]]:
+        """The weights that the optimizer changes."""
+
+    def broadcast_state(self) -> None:
+        """* Give all ranks the state of the first one."""
+
+    def begin(self, epochs: int) -> None:
+        """Prepare the training step. epochs: already trained.
+
+        Raises:
+            StudyError: the model cannot be trained as the run promises.
+        """
+
+    def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
+        """* Make the steps of an epoch, from 0; returns the mean loss and the metrics."""
+
+    def fit(self, hooks: Hooks, first: int, epochs: int) -> None:
+        """* Run the epochs from number ``first`` on until ``epochs`` are trained, with the framework's own loop."""
+
+    def evaluate(self, samples: SampleSource) -> dict[str, float]:
+        """Loss and metrics on ``samples``."""
+
+    def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
+        """(outputs that are right, outputs of the model), batch by batch."""
+
+    def step(self, x: Any, y: Any) -> None:
+        """* Make one step on a batch."""
+
+    def learning_rate(self) -> float:
+        """The optimizer's learning rate."""
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the next steps."""
+
+    def set_momentum(self, momentum: float) -> None:
+        """Set the momentum of the next steps."""
+
+    def set_penalty_factor(self, factor: float) -> None:
+        """Multiply the penalties on the weights, such as weight decay, from the next step on."""
+
+    def finite_steps(self) -> int:
+        """The number of steps since the last call whose loss, averaged over the epoch so far, was finite."""
+
+    def measured(self) -> dict[str, float]:
+        """Columns of ``history.csv`` that the steps of the epoch have measured."""
+
+    def step_times(self) -> dict[str, float] | None:
+        """Seconds from one step's begin to the next one's: median, 95th percentile, jitter; None if not measured."""
+
+    def steps_made(self) -> int:
+        """The number of steps since training began, also before a restart."""
+
+    def gradients_averaged(self) -> bool | None:
+        """Whether the gradients of all weights were averaged over the ranks; None if it is not known."""
+
+    def sparse_gradients(self) -> bool:
+        """Whether it sends sparse gradients, as of embeddings, as they are."""
+
+
+class Backend(Protocol):
+    """A framework."""
+
+    name: str  # value of the grid key ``framework``
+
+    def workload(self, run: RunDefinition) -> Workload:
+        """The run's workload, as `build` takes it.
+
+        Raises:
+            StudyError: it has no model for this framework.
+        """
+
+    def limit_threads(self, compute: int, operations: int = 1) -> None:
+        """Limit the threads of one operation, and the operations at once. Call before the framework is used."""
+
+    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
+        """Whether this process was no rank; then it has done its work, and it ends.
+
+        Arguments: as of `study.training.rank.run_rank`.
+        """
+
+    def connect(
+        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
+    ) -> Collectives:
+        """Wait for the other ranks.
+
+        with_process_sets: whether process sets will be made later. static_sets: process sets that are there from the
+        start, which takes less time; each of several ranks, not all.
+        """
+
+    def pin_device(self, run: RunDefinition, local_rank: int) -> str | None:
+        """Give the rank its GPU, if the machine has GPUs; returns the GPU's UUID, None if it is not known."""
+
+    def own_files(self, run: RunDefinition) -> Collection[str] | None:
+        """The files whose samples this process reads itself; None for all."""
+
+    def opened_elsewhere(self, ranks: Collectives) -> Any:
+        """Have other processes open the files that they read; for `source`."""
+
+    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
+        """The samples of training as this process hands them on. opened: of `opened_elsewhere`."""
+
+    def takes_all_samples(self, ranks: Collectives) -> bool:
+        """Whether the trainer divides the samples among the ranks itself."""
+
+    def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
+        """The trainer of this rank.
+
+        ranks: whose gradients are averaged. The initial weights depend on repeat and rank: ranks differ until the
+        broadcast.
+        """
+
+
+def rank_samples(data: Data, run: RunDefinition) -> int:
+    """The number of samples on which a rank trains in an epoch. data: its own, or those of all emulated ranks."""
+    ranks = run.emulated_ranks if strategy_of(run) == HOROVOD else run.ranks
+    is_shared = ranks > 1 and run["sharding"] == "by_rank"
+    return samples_per_rank(len(data.train), ranks) if is_shared else len(data.train)
+
+
+def is_finite(weights: Sequence[NDArray[Any]]) -> bool:
+    """Whether all values of all arrays of floating-point numbers are finite."""
+    return all(bool(np.isfinite(each).all()) for each in weights if np.issubdtype(each.dtype, np.inexact))

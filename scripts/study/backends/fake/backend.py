@@ -1,0 +1,218 @@
+"""A linear model with exact gradients, as a `study.backends.base.Backend`; no run of a study uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study import workloads
+from study.backends.base import Hooks, State, rank_samples
+from study.communication.collectives import Collectives, Members
+from study.core.errors import StudyError
+from study.data.samples import SampleSource, part
+from study.experiment.definition import RunDefinition
+from study.experiment.learning_rate import scaled
+from study.instruments.heartbeats import Heartbeat
+from study.workloads.base import Data, Workload
+
+Floats = NDArray[np.float64]
+
+
+class Linear:
+    """Outputs are inputs x weights. Its loss is the mean squared error, its optimizer is SGD with momentum.
+
+    A penalty of ``penalty`` x the weights' squared norm is added to the loss of training.
+    """
+
+    makes_steps, runs_epochs, penalty = True, False, 0.01
+
+    def __init__(self, run: RunDefinition, ranks: Collectives, data: Data) -> None:
+        self._run, self._ranks, self._data = run, ranks, data
+        self._size = run.derived.batch_size_per_rank
+        self.steps_per_epoch = -(-rank_samples(data, run) // self._size)
+        features, outputs = (int(np.prod(each.shape[1:])) for each in data.train.arrays())
+        first = np.random.default_rng(run.derived.seed + ranks.rank).normal(0, 0.1, (features, outputs))
+        self._state: State = {"kernel": first, "velocity": np.zeros_like(first), "step": np.asarray(0)}
+        self.parameters = self.trainable_parameters = first.size
+        self._rate = scaled(run, ranks.size * run.emulated_ranks)
+        self._momentum, self._factor, self._finite = run.benchmark.get("momentum", 0.0), 1.0, 0
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of `state`."""
+        return {name: each.shape for name, each in self._state.items()}
+
+    def state(self) -> State:
+        """Weights, velocity, and the number of steps."""
+        return {name: each.copy() for name, each in self._state.items()}
+
+    def load(self, state: State) -> None:
+        """Put a `state` back."""
+        self._state = {name: np.array(state[name]) for name in self._state}
+
+    def weights(self) -> list[NDArray[Any]]:
+        """One matrix."""
+        return [self._state["kernel"]]
+
+    def trained_weights(self) -> list[NDArray[Any]]:
+        """The same."""
+        return self.weights()
+
+    def broadcast_state(self) -> None:
+        """Take the first rank's state."""
+        self.load(self._ranks.gather(self._state)[0])
+
+    def begin(self, epochs: int) -> None:
+        """Nothing: there is no graph to prepare."""
+
+    def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
+        """Average the gradients of all ranks, emulated ones too, in each step."""
+        emulated = self._run.emulated_ranks
+        orders = [self._order(self._ranks.rank + number, epoch) for number in range(emulated)]
+        losses = []
+        for first in range(0, len(orders[0]), self._size):
+            before_step()
+            found = [self._gradient(*(each[order[first : first + self._size]] for each in self._arrays(number)))
+                     for number, order in enumerate(orders)]  # fmt: skip
+            self._apply(np.mean(np.stack([gradient for gradient, _ in found]), axis=0))
+            losses.append(found[0][1])
+            self._finite += bool(np.isfinite(np.mean(losses)))
+        return {"loss": float(np.mean(losses))}
+
+    def _arrays(self, emulated: int) -> tuple[Floats, Floats]:
+        """Inputs and outputs of an emulated rank, one row per sample."""
+        train = self._data.train
+        if self._run.emulated_ranks > 1 and self._run["sharding"] == "by_rank":
+            train = part(train, emulated, self._run.emulated_ranks)
+        x, y = (each.reshape(len(each), -1).astype(np.float64) for each in train.arrays())
+        return x, y
+
+    def _order(self, rank: int, epoch: int) -> NDArray[np.int64]:
+        number = rank_samples(self._data, self._run)
+        if not self._run.benchmark["shuffle"]:
+            return np.arange(number)
+        return np.random.default_rng((self._run.derived.seed + rank, epoch)).permutation(number)
+
+    def _gradient(self, x: Floats, y: Floats) -> tuple[Floats, float]:
+        """The gradient of the mean squared error with its penalty, and the loss."""
+        kernel, penalty = self._state["kernel"], self.penalty * self._factor
+        error = x @ kernel - y
+        gradient: Floats = np.multiply(2, x.T @ error / error.size + penalty * kernel)
+        return gradient, float(np.mean(error**2) + penalty * np.sum(kernel**2))
+
+    def _apply(self, gradient: Floats) -> None:
+        average = np.mean(self._ranks.gather(gradient), axis=0)
+        velocity = self._momentum * self._state["velocity"] - self._rate * average
+        kernel, step = self._state["kernel"] + velocity, self._state["step"] + 1
+        self._state = {"kernel": kernel, "velocity": velocity, "step": np.asarray(step)}
+
+    def fit(self, hooks: Hooks, first: int, epochs: int) -> None:
+        """Refused: the loop runs the epochs."""
+        raise TypeError("a linear model has no loop of its own")
+
+    def evaluate(self, samples: SampleSource) -> dict[str, float]:
+        """The mean squared error with its penalty, and the share of samples whose largest output is the right one."""
+        x, y = (each.reshape(len(each), -1).astype(np.float64) for each in samples.arrays())
+        right = (x @ self._state["kernel"]).argmax(axis=1) == y.argmax(axis=1)
+        return {"loss": self._gradient(x, y)[1], "accuracy": float(right.mean())}
+
+    def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
+        """(outputs that are right, outputs of the model), batch by batch."""
+        x, y = samples.arrays()
+        for first in range(0, len(x), self._size):
+            batch = slice(first, first + self._size)
+            yield y[batch], x[batch].reshape(len(x[batch]), -1) @ self._state["kernel"]
+
+    def step(self, x: Any, y: Any) -> None:
+        """Make one step on a batch."""
+        self._apply(self._gradient(*(np.asarray(each, np.float64).reshape(len(each), -1) for each in (x, y)))[0])
+
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return self._rate
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set it for the next steps."""
+        self._rate = rate
+
+    def set_momentum(self, momentum: float) -> None:
+        """Set it for the next steps."""
+        self._momentum = momentum
+
+    def set_penalty_factor(self, factor: float) -> None:
+        """Multiply the penalty."""
+        self._factor = factor
+
+    def finite_steps(self) -> int:
+        """The number of steps since the last call whose loss, averaged over the epoch so far, was finite."""
+        found, self._finite = self._finite, 0
+        return found
+
+    def measured(self) -> dict[str, float]:
+        """Nothing is measured."""
+        return {}
+
+    def step_times(self) -> None:
+        """Not measured."""
+
+    def steps_made(self) -> int:
+        """Also before a restart."""
+        return int(self._state["step"])
+
+    def gradients_averaged(self) -> bool | None:
+        """Not known of a single rank."""
+        return True if self._ranks.size > 1 else None
+
+    def sparse_gradients(self) -> bool:
+        """Its gradients are dense."""
+        return False
+
+
+class Fake:
+    """The framework of `Linear`."""
+
+    name = "fake"
+
+    def workload(self, run: RunDefinition) -> Workload:
+        """Any."""
+        return workloads.get(run.benchmark["name"], run.benchmark)
+
+    def limit_threads(self, compute: int, operations: int = 1) -> None:
+        """Nothing: NumPy's threads are those of the process."""
+
+    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
+        """Each process is a rank."""
+        return False
+
+    def connect(
+        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
+    ) -> Collectives:
+        """Refused: a test gives its own ranks."""
+        raise StudyError("framework: fake has no ranks of its own")
+
+    def pin_device(self, run: RunDefinition, local_rank: int) -> None:
+        """There is no GPU."""
+
+    def own_files(self, run: RunDefinition) -> None:
+        """All."""
+
+    def opened_elsewhere(self, ranks: Collectives) -> None:
+        """Nothing."""
+
+    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
+        """The samples as they are."""
+        return samples
+
+    def takes_all_samples(self, ranks: Collectives) -> bool:
+        """Each rank takes its own."""
+        return False
+
+    def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Linear:
+        """A linear model for any workload whose samples are in memory."""
+        return Linear(run, ranks, data)
+
+
+BACKEND = Fake()

@@ -1,0 +1,82 @@
+"""TensorFlow as a `study.backends.base.Backend`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from study import workloads
+from study.backends.base import Trainer
+from study.backends.tensorflow import devices, parameter_server, shards
+from study.backends.tensorflow.averaging import averaging_of
+from study.backends.tensorflow.horovod import Horovod
+from study.backends.tensorflow.mirrored import MultiWorkerMirrored
+from study.backends.tensorflow.parameter_server import Chief
+from study.backends.tensorflow.trainer import KerasTrainer
+from study.communication import rendezvous, roles
+from study.communication.collectives import Collectives, Members
+from study.communication.roles import strategy_of
+from study.data.samples import SampleSource
+from study.experiment.definition import RunDefinition
+from study.instruments.heartbeats import Heartbeat
+from study.machines.process_roles import HOROVOD, PARAMETER_SERVER
+from study.workloads.base import Benchmark, Data, Workload
+
+
+class TensorFlow:
+    """TensorFlow with Keras 2, averaged by Horovod or by one of TensorFlow's strategies."""
+
+    name = "tensorflow"
+    limit_threads = staticmethod(devices.limit_threads)
+    pin_device = staticmethod(devices.pin_device)
+
+    def workload(self, run: RunDefinition) -> Benchmark:
+        """With its Keras model."""
+        return workloads.with_model(run.benchmark["name"], run.benchmark, self.name)
+
+    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
+        """Be a worker or a server of a parameter server until its chief has finished, if that is this process's role.
+
+        Also true for a process that the run does not need.
+        """
+        strategy = strategy_of(run)
+        if roles.BY_RANK in os.environ and strategy != HOROVOD and not rendezvous.join(run, folder / "ranks"):
+            return True
+        if strategy == PARAMETER_SERVER and not parameter_server.is_chief(run):
+            parameter_server.serve(run, folder, started, heartbeat)
+            return True
+        return False
+
+    def connect(
+        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
+    ) -> Collectives:
+        """Horovod's ranks, or those of the run's strategy."""
+        strategy = strategy_of(run)
+        if strategy == HOROVOD:
+            return Horovod(with_process_sets, static_sets)
+        return Chief(run) if strategy == PARAMETER_SERVER else MultiWorkerMirrored(run)
+
+    def own_files(self, run: RunDefinition) -> Collection[str] | None:
+        """Under a parameter server the workers read the files of training."""
+        return run.data.keys() - shards.trained(run) if strategy_of(run) == PARAMETER_SERVER else None
+
+    def opened_elsewhere(self, ranks: Collectives) -> dict[str, str]:
+        """The readers that a parameter server's workers have registered, {file: name}."""
+        return shards.opened(ranks.channel) if isinstance(ranks, Chief) else {}
+
+    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
+        """Images are read by the worker that trains on them."""
+        return shards.read_by_workers(samples, opened, ranks.channel) if isinstance(ranks, Chief) else samples
+
+    def takes_all_samples(self, ranks: Collectives) -> bool:
+        """Under a strategy."""
+        return averaging_of(ranks).strategy is not None
+
+    def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
+        """The workload's Keras model."""
+        return KerasTrainer(cast(Benchmark, workload), run, ranks, data)
+
+
+BACKEND = TensorFlow()
