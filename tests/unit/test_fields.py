@@ -11,6 +11,7 @@ from study.core import fields
 from study.core.checked import VALIDATOR
 from study.core.errors import StudyError
 from study.core.files import write_json
+from study.ensembles import results as results_of_members
 from study.records import record, tidy
 from study.records.record import make_record, read_record
 from study.report import reference
@@ -129,7 +130,20 @@ def test_missing_values_make_integers_floats_and_booleans_objects():
     }  # fmt: skip
 
 
-ALL = [(file, name, each) for file in (fields.OF_RUNS, fields.OF_LOADS) for name, each in fields.columns(file).items()]
+FILES = (fields.OF_RUNS, fields.OF_LOADS, fields.OF_EPOCHS, fields.OF_MEMBERS)
+ALL = [(file, name, each) for file in FILES for name, each in fields.columns(file).items()]
+
+
+def test_every_declaration_is_of_a_file():
+    assert {path.stem for path in fields.FOLDER.glob("*.yaml")} == {name for files in FILES for name in files}
+
+
+def test_a_row_of_members_has_the_declared_columns():
+    member = {"number": 0, "seed": 1, "learning_rate": 0.1, "batch_size": 5, "epochs": 1, "losses": [0.5],
+              "quality": {"accuracy": 0.9}, "samples_preprocessed": 4, "received_bytes": 0, "alone_from_block": None,
+              "failure": None}  # fmt: skip
+    rank = {"rank": 0, "host": "a", "member": member, "final_weights_crc32": 7, "initial_weights_crc32": 8}
+    assert set(results_of_members._row([rank], [(2.0, None)])) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
 
 
 def test_every_column_has_a_meaning():
@@ -137,7 +151,7 @@ def test_every_column_has_a_meaning():
 
 
 def test_columns_have_different_names():
-    for files in (fields.OF_RUNS, fields.OF_LOADS):
+    for files in FILES:
         names = [each.column for section in fields.sections(files) for each in section.fields if each.column]
         assert len(names) == len(set(names))
 

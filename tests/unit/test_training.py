@@ -19,7 +19,7 @@ from fake_communicator import FakeCommunicator
 from study import workloads
 from study.backends.tensorflow import build, devices
 from study.communication.subset import subset
-from study.core import configuration
+from study.core import configuration, fields
 from study.core.errors import StudyError
 from study.data import loaders
 from study.experiment import learning_rate
@@ -50,6 +50,7 @@ def test_a_rank_from_start_to_end(run_rank):
     run, folder = run_rank(ranks, loader="npy")
     history = pd.read_csv(folder / "history.csv")
     assert list(history.epoch) == [1, 2]
+    assert set(history) - set(fields.columns(fields.OF_EPOCHS)) == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert (history.time_s > 0).all()
     assert history.learning_rate.tolist() == pytest.approx([0.002, 0.002])
     metrics = json.loads((folder / "metrics.json").read_text())

@@ -1,7 +1,8 @@
-"""The fields of the run record and the columns of the tidy tables, each declared once in config/fields/.
+"""The fields of the run record and the columns of the CSV files, each declared once in config/fields/.
 
-The record's schema, the columns of ``runs.csv`` and ``loading.csv``, their types for readers and the page
-docs/reference/columns.md follow from a declaration. A line there and the code that fills it add a field.
+The record's schema, the columns of ``runs.csv`` and ``loading.csv``, of a run's ``history.csv`` and ``members.csv``,
+their types for readers and the page docs/reference/columns.md follow from a declaration. A line there and the code that
+fills it add a field.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from study.core.paths import CONFIG
 FOLDER = CONFIG / "fields"
 OF_RUNS = ("run", "training", "input", "power", "timeline", "host")  # files, in the order of the columns
 OF_LOADS = ("loads",)
+OF_EPOCHS = ("epochs",)  # history.csv
+OF_MEMBERS = ("members",)  # members.csv
 REQUIRED, ABSENT = "required", "absent"
 TEXT, FLAG, WHOLE, NUMBER = "text", "true or false", "integer", "number"  # types of columns
 # {type: (JSON schema of a value, type of its column)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import checked
+from study.core import checked, fields
 from study.core.files import copy, number_or_none, write_json, written_aside
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
@@ -16,12 +16,6 @@ from study.instruments import phases
 from study.instruments.power import summary
 
 FILE = "members.csv"  # in the run's directory
-# Its columns, one row per member. Metrics of the benchmark stand between the losses and the checksum.
-FIRST = ("member", "benchmark", "parameters", "rank", "ranks", "host", "seed", "learning_rate", "batch_size", "epochs",
-         "losses")  # fmt: skip
-LAST = ("ended_after_epoch", "samples_preprocessed", "alone_from_block", "weights_crc32", "initial_weights_crc32",
-        "gpu_energy_j", "gpu_energy_reason", "failure")  # fmt: skip
-WHOLE = ("parameters", "ranks", "seed", "batch_size", "epochs", *LAST[:5])  # integers, which may be missing
 WAITED = "input_wait_per_step_s"
 
 
@@ -118,10 +112,12 @@ def write_members(folder: Path, run: RunDefinition) -> None:
     energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
     found = [_row(ranks, [energies[each["rank"]] for each in ranks]) for ranks in by_member(everyone)]
     rows = sorted([*found, *lost], key=lambda row: row["member"])
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = [*FIRST, *(name for name in names if name not in (*FIRST, *LAST)), *LAST]
+    first, last = ([each.name for each in section.fields] for section in fields.sections(fields.OF_MEMBERS))
+    metrics_of_all = dict.fromkeys(name for row in rows for name in row if name not in (*first, *last))
+    declared = fields.columns(fields.OF_MEMBERS)
+    whole = {name: "Int64" for name, each in declared.items() if each.column_type == fields.WHOLE}  # may be missing
     with written_aside(folder / FILE) as aside:
-        pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(WHOLE, "Int64")).to_csv(aside, index=False)
+        pd.DataFrame(rows, columns=[*first, *metrics_of_all, *last]).astype(whole).to_csv(aside, index=False)
 
 
 def by_member(ranks: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -17,17 +17,14 @@ from study.experiment.parameters import PARAMETERS
 PREFIXES = ("val_", "validation_", "test_")
 # Columns that are metrics: of the shipped benchmarks, and of the loss.
 OURS = {each.name for each in fields.section("quality").fields if not each.name.startswith(PREFIXES)}
-HISTORY = {"epoch", "time_s", "steps_s", "begin_wall_ns", "learning_rate", "compute_per_step_s", "input_crc32",
-           "input_wait_per_step_s", "tcp_sent_bytes", "tcp_received_bytes", "cpu_busy", "gradient_noise_steps",
-           "gradient_square_local", "gradient_square_averaged"}  # fmt: skip
-MEMBERS = {"member", "rank", "host", "losses", "ended_after_epoch", "alone_from_block", "weights_crc32",
-           "initial_weights_crc32", "failure"}  # fmt: skip
+FILES = (fields.OF_RUNS, fields.OF_EPOCHS, fields.OF_MEMBERS)  # in which metrics are columns
 
 
 @functools.cache
 def taken() -> frozenset[str]:
     """All names of columns and grid keys, in lower case, but those of our own metrics."""
-    return frozenset({name.lower() for name in (*PARAMETERS, *fields.columns(), *HISTORY, *MEMBERS)} - of_quality())
+    columns = {name.lower() for files in FILES for name in fields.columns(files)}
+    return frozenset({*PARAMETERS, *columns} - of_quality())
 
 
 def of_quality() -> set[str]:

@@ -91,7 +91,7 @@ def columns() -> str:
         if each.is_repeat
     )
     return _page(
-        "Columns of the tidy tables",
+        "Columns of the CSV files",
         "A column that does not apply to a run is empty. Times of phases are of the slowest rank, and no column is per "
         "rank: `metrics.json` and `phases.jsonl` in the run directory have each rank's values.",
         "config/fields/",
@@ -101,6 +101,10 @@ def columns() -> str:
         *(_section(each) for each in fields.sections() if any(field.column for field in each.fields)),
         "## `loading.csv`\n\nOne row per load.",
         *(_section(each) for each in fields.sections(fields.OF_LOADS)),
+        "## `history.csv`\n\nOf each run, one row per epoch. Loss and metrics are columns too (`val_`: validation).",
+        *(_section(each) for each in fields.sections(fields.OF_EPOCHS)),
+        "## `members.csv`\n\nOf each ensemble, one row per member. The metrics are columns too.",
+        *(_section(each) for each in fields.sections(fields.OF_MEMBERS)),
     )
 
 
