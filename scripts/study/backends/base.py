@@ -23,6 +23,8 @@ State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
 class Hooks(Protocol):
     """What the training loop does around steps, for a trainer that runs the epochs itself."""
 
+    acts_before_steps: bool  # whether `before_step` does anything
+
     def begin_epoch(self, epoch: int) -> None:
         """Before the first step of an epoch. epoch: from 0."""
 

@@ -57,6 +57,7 @@ class Loop:
         steps = -(-number // batch_size)
         self._schedule = Schedule(trainer, run, ranks, steps, [row["val_loss"] for row in rows])
         self._delay_s = run.parameters.get("step_delay_ms", 0) / 1e3
+        self.acts_before_steps = self._schedule.changes or self._delay_s > 0
         self._is_ended = False  # by the run: after its last epoch, or as `goes_on` says
         self._traffic = ranks.traffic()
         self._steps: dict[str, float | None] = {}

@@ -18,9 +18,6 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool) -> Any:
         def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             hooks.begin_epoch(epoch)
 
-        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:  # of training only
-            hooks.before_step()
-
         def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
             hooks.end_steps()
 
@@ -35,4 +32,10 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool) -> Any:
             if not goes_on:
                 self.model.stop_training = True
 
-    return Calls()
+    class CallsInSteps(Calls):
+        """Calls the hook before each step too; Keras refuses that under a parameter server."""
+
+        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:  # of training only
+            hooks.before_step()
+
+    return CallsInSteps() if hooks.acts_before_steps else Calls()
