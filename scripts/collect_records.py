@@ -23,8 +23,9 @@ def main() -> None:
     arguments, begun_ns = parser.parse_args(), time.time_ns()
     study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
-    peak = machine.load(arguments.machine).get("peak_flop_per_s_per_rank")
-    runs = with_targets(runs_frame(study.runs, current_code(study.runs), results, peak), study.runs, results)
+    on = machine.load(arguments.machine)
+    code, peak = current_code(study.runs, on), on.get("peak_flop_per_s_per_rank")
+    runs = with_targets(runs_frame(study.runs, code, results, peak), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):

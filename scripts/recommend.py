@@ -36,7 +36,7 @@ def main() -> None:
     if arguments.results_dir != config["results_dir"] and not Path(arguments.results_dir).is_dir():
         raise StudyError(f"--results-dir: there is no folder {arguments.results_dir}")
     done, left = recorded(study.runs, results)
-    runs = runs_frame(done, current_code(study.runs), results)
+    runs = runs_frame(done, current_code(study.runs, chosen), results)
     if any(run.dataset.target for run in done):
         runs = with_targets(runs, done, results)
     selection = select(runs)

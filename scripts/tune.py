@@ -36,7 +36,7 @@ def main() -> None:
         print(f"Warning: config/studies/{study.name}.yaml: {why}", file=sys.stderr)
     results = Path(arguments.results_dir) / chosen["name"]
     done, left = recorded(filter(is_compared, study.runs), results)
-    runs = runs_frame(done, current_code(study.runs), results)
+    runs = runs_frame(done, current_code(study.runs, chosen), results)
     of_study = Path(paths.study_folder(results, study.name))
     earlier = looks.read(of_study, "tuner")
     if arguments.needed:

@@ -44,6 +44,7 @@ def make_run(
     shape = run.dataset.shape or {"test_samples": 1000, "features": run.spec["workload"]["features"]}
     provenance = {
         "training_code": "c0de",
+        "loader_sensor_code": "c0de",
         "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.files},
         "git": {"commit": "abc", "dirty": False},
         "packages": {"tensorflow": "2"},

@@ -44,6 +44,7 @@ class Machine:
         monkeypatch.setattr(configuration, "own", lambda: folder / "config")
         monkeypatch.setattr(check, "load_study", lambda name: self.study)
         monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+        monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
 
     @property
     def file(self):

@@ -3,6 +3,9 @@
 import pytest
 
 from study.core import code_version
+from study.data.images.formats import FORMATS
+from study.data.loaders import LOADERS as LOADERS_KNOWN
+from study.instruments.power.sensors import SENSORS
 
 
 def forget():
@@ -82,49 +85,159 @@ def test_words_change_no_digest(scripts, words):
     assert code_version.digest("run.py") == before
 
 
+@pytest.fixture
+def registered(scripts):
+    """Loaders in one module, where one calls another, and sensors in one module each."""
+    for name, text in {
+        "study/core/registry.py": "",
+        "study/data/loaders.py": LOADERS,
+        "study/data/images/formats.py": "",
+        "study/instruments/power/sensors/__init__.py": (
+            "from study.core.registry import import_submodules\nimport_submodules(__name__)\n"
+        ),
+        "study/instruments/power/sensors/rapl.py": SENSOR.format("rapl"),
+        "study/instruments/power/sensors/nvml.py": SENSOR.format("nvml"),
+        "study/fast.py": "Y = 1\n",
+    }.items():
+        (scripts / name).parent.mkdir(parents=True, exist_ok=True)
+        (scripts / name).write_text(text)
+    (scripts / "run.py").write_text("import study.data.loaders, study.instruments.power.sensors\n")
+    forget()
+    return scripts / "study"
+
+
+LOADERS = """
+def _loader(name, **more):
+    return lambda function: function
+
+@_loader("slow", reads="raw")
+def slow(path):
+    return 1
+
+@_loader("twice", reads="raw")
+def twice(path):
+    return 2 * slow(path)
+
+@_loader("fast", reads="raw")
+def fast(path):
+    from study import fast
+    return fast.load(path)
+"""
+SENSOR = """
+from study.instruments.power.readings import SENSORS
+UNIT = 1
+@SENSORS.register("{}")
+def find():
+    return []
+"""
+
+
+def codes(loader):
+    forget()
+    return code_version.digest("run.py", used=frozenset()), code_version.loader_sensor_code(loader, ["rapl"])
+
+
+def test_a_new_loader_or_sensor_changes_no_run_s_code(registered):
+    """Adding one to the library leaves finished runs current."""
+    before = codes("slow")
+    (registered / "instruments/power/sensors/own.py").write_text(SENSOR.format("own"))
+    loaders = registered / "data/loaders.py"
+    loaders.write_text(loaders.read_text() + '@_loader("own", reads="raw")\ndef own(path):\n    return slow(path)\n')
+    assert codes("slow") == before
+    assert code_version.loader_sensor_code("own", ["own"]) != before[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "loaders"),
+    [
+        ("instruments/power/sensors/rapl.py", "UNIT = 1", "UNIT = 2", {"slow", "twice", "fast"}),
+        ("instruments/power/sensors/rapl.py", "return []", "return [1]", {"slow", "twice", "fast"}),
+        ("instruments/power/sensors/nvml.py", "return []", "return [1]", set()),
+        ("data/loaders.py", "return 1", "return 3", {"slow", "twice"}),
+        ("data/loaders.py", "return 2 *", "return 3 *", {"twice"}),
+        ("fast.py", "Y = 1", "Y = 2", {"fast"}),
+    ],
+)
+def test_a_changed_loader_or_sensor_changes_the_code_of_runs_that_use_it(registered, file, old, new, loaders):
+    """And that alone: runs with other loaders are compared by the rest."""
+    before = {name: codes(name) for name in ("slow", "twice", "fast")}
+    path = registered / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert {name for name, (rest, own) in before.items() if codes(name)[1] != own} == loaders
+    assert {codes(name)[0] for name in before} == {rest for rest, _ in before.values()}
+
+
+def test_what_loaders_share_is_in_both_codes(registered):
+    before, path = codes("slow"), registered / "data/loaders.py"
+    path.write_text(path.read_text() + "Z = 1\n")
+    assert all(one != other for one, other in zip(codes("slow"), before, strict=True))
+
+
+def test_without_names_a_digest_covers_all_that_is_registered(registered):
+    before = code_version.digest("run.py")
+    path = registered / "instruments/power/sensors/nvml.py"
+    path.write_text(path.read_text().replace("return []", "return [1]"))
+    forget()
+    assert code_version.digest("run.py") != before
+
+
+def test_every_loader_format_and_sensor_is_found_by_how_it_is_registered():
+    """Else a new way of registering would put all of them back into every run's code."""
+    forget()
+    known = {
+        part.registered
+        for path in (code_version.SCRIPTS / "study").rglob("*.py")
+        for part in code_version._source(path).parts
+    }
+    assert known == {name for name, each in LOADERS_KNOWN.items() if each.reads != "format"} | {*FORMATS, *SENSORS}
+
+
 NT3 = ("study.backends.tensorflow.backend", "study.workloads.nt3", "study.workloads.nt3.tensorflow")
 
 
-def covered(*entries):
-    """The files whose change changes a digest."""
+def covered(*entries, used=None):
+    """The files whose change changes a digest, and what is registered in them."""
     found = {}
     for entry in entries:
-        collect = code_version._collect_module if not entry.endswith(".py") else None
-        collect(entry, found) if collect else code_version._collect(code_version.SCRIPTS / entry, found)
+        if entry.endswith(".py"):
+            code_version._collect(code_version.SCRIPTS / entry, found, used)
+        else:
+            code_version._collect_module(entry, found, used)
     return set(found)
 
 
 def test_a_run_s_code_is_what_can_change_its_numbers():
-    """The training process, the sampler's process with every sensor, and what starts and times the ranks."""
-    found = covered(*code_version.RUN, *NT3)
-    folder = "study/instruments/power/sensors"
-    sensors = {f"{folder}/{path.name}" for path in (code_version.SCRIPTS / folder).glob("*.py")}
-    assert len(sensors) > 5
-    assert (
-        sensors
-        | {
-            "train.py",
-            "sample_power.py",
-            "horovodrun.py",
-            "study/training/rank.py",
-            "study/communication/collectives.py",
-            "study/training/staging.py",
-            "study/data/loaders.py",
-            "study/data/samples.py",
-            "study/experiment/definition.py",
-            "study/instruments/phases.py",
-            "study/instruments/power/sampler.py",
-            "study/machines/guard.py",
-            "study/machines/remote.py",
-            "study/launch/supervision.py",
-            "study/launch/variables.py",
-            "study/machines/launchers.py",
-            "study/workloads/nt3/__init__.py",
-            "study/workloads/nt3/tensorflow.py",
-            "study/workloads/tensorflow.py",
-        }
-        <= found
-    )
+    """The training process, the sampler's process with its sensors, and what starts and times the ranks."""
+    used = frozenset({"dask", "cray"})
+    found = covered(*code_version.RUN, *NT3, used=used)
+    assert "study/instruments/power/sensors/occ.py" not in found
+    assert {
+        "study/instruments/power/sensors/__init__.py",
+        "study/instruments/power/sensors/cray.py",
+        "study/instruments/power/sensors/cray.py find",
+        "study/instruments/power/sensors/modelled.py",
+        "study/data/loaders.py dask",
+        "train.py",
+        "sample_power.py",
+        "horovodrun.py",
+        "study/training/rank.py",
+        "study/communication/collectives.py",
+        "study/training/staging.py",
+        "study/data/loaders.py",
+        "study/data/samples.py",
+        "study/experiment/definition.py",
+        "study/instruments/phases.py",
+        "study/instruments/power/sampler.py",
+        "study/machines/guard.py",
+        "study/machines/remote.py",
+        "study/launch/supervision.py",
+        "study/launch/variables.py",
+        "study/machines/launchers.py",
+        "study/workloads/nt3/__init__.py",
+        "study/workloads/nt3/tensorflow.py",
+        "study/workloads/tensorflow.py",
+    } <= found
     assert len(code_version.training_code("nt3", framework="tensorflow")) == 12
 
 

@@ -146,8 +146,10 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
     monkeypatch.setattr(provenance, "collect", lambda: {"packages": packages})
 
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     assert versions.put_aside(study, results) == [], "these are of the present version"
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "other")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     (name,) = versions.put_aside(study, results)
     assert name.startswith("c0de-")
     kept = results / "versions" / name
@@ -158,6 +160,7 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
     assert versions.put_aside(study, results) == [name]
 
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     monkeypatch.setattr(provenance, "collect", lambda: {"packages": {**packages, "tensorflow": "3"}})
     assert versions.put_aside(study, results) == [name], "other libraries are another version too"
     given = compare_machines._given(str(kept / "studies" / "one"))

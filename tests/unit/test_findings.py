@@ -274,6 +274,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
                           status="failed" if run["loader"] == "npy" else "ok")  # fmt: skip
         write_json(folder / "record.json", make_record(folder))
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     monkeypatch.setattr(outcome, "load", lambda name: declared())
     object.__setattr__(study, "findings", ("test",))
     runs, _ = gather(study, tmp_path / "local", lambda run: run["loader"] != "npy", uses_loading=False)

@@ -91,6 +91,7 @@ def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monk
     runs = (*expand(repeats=2), *expand(scaling="weak"), *expand(loader="chunked"), *expand(trace=True))
     whole = frame(*((run, {}) for run in runs))
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     study, uses = Study("test", "", {}, runs), TABLES["icpp2019_table2"].uses
     found, loading = gather(study, tmp_path / "local", uses, uses_loading=False)
     assert loading.empty
@@ -109,6 +110,7 @@ def test_every_table_finds_the_columns_that_it_uses(frame, tmp_path, monkeypatch
     runs = (*expand(repeats=2), *expand(scaling="weak", gpus=1), *expand(loader="chunked"), *expand(batch_size=50))
     frame(*((run, {}) for run in (*runs, *expand(trace=True))))
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     study = Study("test", "", {}, (*runs, *expand(trace=True)))
     made = {name: kind for name, kind in TABLES.items() if kind.is_there(study)}
     assert {"scaling", "time_to_quality", "batch_size_optimum", "communication", "sc18_table1"} <= set(made)

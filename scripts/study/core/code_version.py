@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,16 @@ RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
 DECLARATIONS = "study/experiment/parameters/"
+# Modules in which loaders, formats of images and power sensors are registered, of which a run uses some; and by what.
+REGISTERING = ("study.data.loaders", "study.data.images.formats", "study.instruments.power.sensors")
+REGISTER = ("_loader", "FORMATS.register", "SENSORS.register")
 MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
 def training_code(*benchmarks: str, framework: str) -> str:
-    """The digest of all code that can change the numbers of a training run, and of nothing else.
+    """The digest of the code that can change the numbers of a training run, but for `loader_sensor_code`.
+
+    Runs with other loaders, or on machines with other sensors, are compared by it.
 
     Args:
         benchmarks: that it trains; several in an ensemble of different networks.
@@ -33,7 +38,12 @@ def training_code(*benchmarks: str, framework: str) -> str:
     workloads = [f"study.workloads.{name}" for name in benchmarks]
     models = [f"{workload}.{framework}" for workload in workloads]
     backend = (f"study.backends.{framework}", f"study.backends.{framework}.backend")
-    return digest(*RUN, *backend, *workloads, *models)
+    return digest(*RUN, *backend, *workloads, *models, used=frozenset())
+
+
+def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:
+    """The digest of the code of a run's loader and power sensors; a modelled power is in `training_code`."""
+    return digest(*REGISTERING, used=frozenset({loader, *sensors}))
 
 
 def loading_code() -> str:
@@ -42,20 +52,22 @@ def loading_code() -> str:
 
 
 @functools.cache
-def digest(*entries: str) -> str:
+def digest(*entries: str, used: frozenset[str] | None = None) -> str:
     """12 hex digits over the ``entries`` and everything that they import from ``study``.
 
     An entry is a script's file name or a module. Imports are read from the source, including imports inside functions.
     A package that calls `study.core.registry.import_submodules` counts as importing all its modules, and a module that
     calls `submodule` there as importing that module of all parts. Any other module imported by a computed name must be
     given as an entry. `DECLARATIONS` are left out.
+
+    used: names; of what is registered by `REGISTER`, other names are left out, unless their own module calls them.
     """
     found: dict[str, bytes] = {}
     for entry in entries:
         if entry.endswith(".py"):
-            _collect(SCRIPTS / entry, found)
+            _collect(SCRIPTS / entry, found, used)
         else:
-            _collect_module(entry, found)
+            _collect_module(entry, found, used)
     total = hashlib.sha256()
     for name in sorted(found):
         total.update(f"{name}\0".encode())
@@ -64,19 +76,25 @@ def digest(*entries: str) -> str:
     return total.hexdigest()[:12]
 
 
-def _collect(path: Path, found: dict[str, bytes]) -> None:
+def _collect(path: Path, found: dict[str, bytes], used: frozenset[str] | None = None) -> None:
     name = path.relative_to(SCRIPTS).as_posix()
     if name in found or name.startswith(DECLARATIONS):
         return
-    found[name], modules = _source(path)
+    source = _source(path)
+    submodules = _submodules(path, used) if source.imports_submodules and path.name == "__init__.py" else ()
+    found[name] = bytes.fromhex(source.rest.code)
+    modules = [*source.rest.imported, *submodules]
+    for part in _parts_in_use(source, used):
+        found[f"{name} {part.name}"] = bytes.fromhex(part.code)
+        modules += part.imported
     for module in modules:
-        _collect_module(module, found)
+        _collect_module(module, found, used)
 
 
-def _collect_module(module: str, found: dict[str, bytes]) -> None:
+def _collect_module(module: str, found: dict[str, bytes], used: frozenset[str] | None = None) -> None:
     sources, compiled = _files_of(SCRIPTS, module)
     for path in sources:
-        _collect(path, found)
+        _collect(path, found, used)
     if compiled:
         found[compiled.relative_to(SCRIPTS).as_posix()] = hashlib.sha256(compiled.read_bytes()).digest()
 
@@ -95,33 +113,86 @@ def _files_of(scripts: Path, module: str) -> tuple[tuple[Path, ...], Path | None
     return tuple(path for path in sources if path.exists()), compiled if compiled.exists() else None
 
 
-@functools.cache
-def _source(path: Path) -> tuple[bytes, tuple[str, ...]]:
-    """SHA-256 of a file's code, and the modules of the study that it imports; cached, since many entries share files.
+@dataclass(frozen=True)
+class _Part:
+    """A part of a source: what is registered, with its name and the function's or class's, or all the rest.
 
-    The code is without comments, docstrings and layout: to reword them changes no number.
+    code: SHA-256, without comments, docstrings and layout, since to reword them changes no number. imported: modules of
+    the study. names: that it mentions.
     """
+
+    code: str
+    imported: tuple[str, ...]
+    names: frozenset[str]
+    registered: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file's parts. imports_submodules: whether it calls ``import_submodules``."""
+
+    rest: _Part
+    parts: tuple[_Part, ...]
+    imports_submodules: bool
+
+
+def _parts_in_use(source: _Source, used: frozenset[str] | None) -> list[_Part]:
+    """What is registered under a used name, and what the rest of the file or another part in use mentions."""
+    left, chosen = list(source.parts), [source.rest]
+    for part in chosen:
+        now = [each for each in left if part is source.rest and (used is None or each.registered in used)]
+        now += [each for each in left if each.name in part.names and each not in now]
+        chosen += now
+        left = [each for each in left if each not in now]
+    return chosen[1:]
+
+
+@functools.cache
+def _source(path: Path) -> _Source:
+    """The parts of a file; cached, since many entries share files."""
     source = path.read_bytes()
     known, key = _known(SCRIPTS), hashlib.sha256(source).hexdigest()
     if key not in known.files:
         known.files[key] = _read(source)
         known.is_new = True
-    code, imported, imports_submodules = known.files[key]
-    submodules = _submodules(path) if imports_submodules and path.name == "__init__.py" else ()
-    return bytes.fromhex(code), (*imported, *submodules)
+    imports_submodules, *parts = known.files[key]
+    rest, *registered = [
+        _Part(code, tuple(imported), frozenset(names), *others) for code, imported, names, *others in parts
+    ]
+    return _Source(rest, tuple(registered), imports_submodules)
 
 
 def _read(source: bytes) -> list[Any]:
-    """[SHA-256 of the code, the modules that it imports, whether it calls ``import_submodules``] of a file's source."""
+    """[whether it calls ``import_submodules``, the fields of each `_Part`, the rest's first] of a file's source."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
-    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    imported = [*_imports(nodes), *_of_parts(calls)]
-    imports_submodules = any(ast.unparse(call.func) == "import_submodules" for call in calls)
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    imports_submodules = "import_submodules" in {each.id for each in calls if isinstance(each, ast.Name)}
     for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [*node.body[_has_docstring(node) :]]
-    return [hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported, imports_submodules]
+    registered = {node: name for node in tree.body if (name := _registered(node))}
+    tree.body = [node for node in tree.body if node not in registered]
+    functions = {getattr(node, "name", "") for node in registered}
+    parts = [[*_facts(node, functions), name, getattr(node, "name", "")] for node, name in registered.items()]
+    return [imports_submodules, _facts(tree, functions), *parts]
+
+
+def _registered(node: ast.AST) -> str:
+    """The name under which a function or class is registered by one of `REGISTER`, else an empty text."""
+    for each in getattr(node, "decorator_list", ()):
+        if isinstance(each, ast.Call) and ast.unparse(each.func) in REGISTER:
+            return str(ast.literal_eval(each.args[0]))
+    return ""
+
+
+def _facts(node: ast.AST, functions: set[str]) -> list[Any]:
+    """The first fields of a `_Part`. functions: registered ones of the file; other names do not matter."""
+    nodes = list(ast.walk(node))
+    mentioned = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    imported = [*_imports(nodes), *_of_parts(nodes)]
+    return [hashlib.sha256(ast.dump(node).encode()).hexdigest(), imported, sorted(mentioned & functions)]
 
 
 @dataclass
@@ -170,15 +241,18 @@ def _imports(nodes: list[ast.AST]) -> Iterator[str]:
         yield from (name for name in names if name.split(".")[0] == "study")
 
 
-def _of_parts(calls: list[ast.Call]) -> Iterator[str]:
+def _of_parts(nodes: list[ast.AST]) -> Iterator[str]:
     """What calls of ``submodule`` import: the module ``package.*.name``."""
-    for call in calls:
-        match call:
+    for node in nodes:
+        match node:
             case ast.Call(func=ast.Name("submodule"), args=[ast.Constant(str(package)), _, ast.Constant(str(name))]):
                 yield f"{package}.*.{name}"
 
 
-def _submodules(path: Path) -> Iterator[str]:
-    """All modules of a package that calls ``import_submodules``."""
+def _submodules(path: Path, used: frozenset[str] | None) -> Iterator[str]:
+    """The modules of a package that calls ``import_submodules``, but for those that only register what is not used."""
     for module in sorted(path.parent.rglob("*.py")):
-        yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")
+        if module != path:
+            source = _source(module)
+            if not source.parts or _parts_in_use(source, used):
+                yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")

@@ -181,6 +181,7 @@ def _launch(
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,
+        "loader_sensor_code": code_version.loader_sensor_code(run["loader"], run.machine["power_sensors"]),
         "launch_line": line,
         "job": job,
         "session": _session(),
@@ -385,7 +386,7 @@ def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
         before = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:
         return False
-    return all(before[name] == facts[name] for name in ("training_code", "data"))
+    return all(before.get(name) == facts[name] for name in ("training_code", "loader_sensor_code", "data"))
 
 
 def _data(run: RunDefinition) -> dict[str, Any]:

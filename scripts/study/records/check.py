@@ -21,6 +21,7 @@ from study.core.wording import counted
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
+from study.machines import machine
 from study.records import comparable, looks, power, references, targets, tidy
 from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
@@ -215,7 +216,9 @@ def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) ->
 def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
     there, _ = tidy.recorded(study.runs, results)
-    frame = with_lost_as_failed(tidy.runs_frame(there, tidy.current_code(study.runs), results))
+    frame = with_lost_as_failed(
+        tidy.runs_frame(there, tidy.current_code(study.runs, machine.load(paths.machine_of(results))), results)
+    )
     if there and wanted & set(targets.MEASURES):
         frame = tidy.with_targets(frame, there, results)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
@@ -300,13 +303,13 @@ def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
 
 def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> str | None:
     """Why the values of a point are no repeats of each other, or too few; None if they are fine."""
-    if good["code"].nunique() > 1:
+    if good["code"].nunique() > 1 or ("loader_sensor_code" in good and good["loader_sensor_code"].nunique() > 1):
         return MIXED
     if "packages" in good and good["packages"].nunique() > 1:
         return UNLIKE_PACKAGES
     if power.has_no_mean(good, quantity):
         return UNLIKE_POWER
-    if comparable.unlike(good, free=("training_code", "packages")):
+    if comparable.unlike(good, free=("training_code", "loader_sensor_code", "packages")):
         return UNLIKE
     if comparable.disturbed(good).any():
         return AT_ONCE

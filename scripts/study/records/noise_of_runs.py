@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from study.core import paths
 from study.core.wording import counted
 from study.experiment import schemas
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
+from study.machines import machine
 from study.records import tidy
 
 LEAST_FREEDOM = 5  # fewer blocks and points leave the noise itself too uncertain
@@ -43,7 +45,10 @@ def of_finished(study: Study, folder: str) -> Noise:
     if not study.findings and not any(run.arms for run in study.runs):
         return ASSUMED
     done, _ = tidy.recorded((run for run in study.runs if is_observed(run, None)), folder)
-    return within_blocks(tidy.runs_frame(done, tidy.current_code(study.runs), folder)) if done else ASSUMED
+    if not done:
+        return ASSUMED
+    code = tidy.current_code(study.runs, machine.load(paths.machine_of(folder)))
+    return within_blocks(tidy.runs_frame(done, code, folder))
 
 
 def within_blocks(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:

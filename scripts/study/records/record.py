@@ -124,6 +124,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "model": _model(metrics) if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
+            "loader_sensor_code": provenance.get("loader_sensor_code"),
             "git_commit": provenance["git"]["commit"],
             "git_dirty": provenance["git"]["dirty"],
             "packages": provenance["packages"],

@@ -101,7 +101,7 @@ def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> 
         "peak": _peak(machine_settings) if used else None,
         "targets": {run.dataset.id: str(run.dataset.target) for run in used},
         "may_fail": {run.directory: run.may_fail for run in used if run.may_fail},
-        "training_code": tidy.current_code(used),
+        "training_code": tidy.current_code(used, machine_settings),
         **({"arms": arms} if arms else {}),  # without, as before studies had arms
     }
 
@@ -113,7 +113,6 @@ def _peak(machine_settings: Mapping[str, Any]) -> utilisation.Peak:
 def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.DataFrame:
     """The tidy table of these runs of one machine."""
     used = list(runs)
-    peak = _peak(machine.load(paths.machine_of(results)))
-    code = tidy.current_code(used)
-    frame = tidy.runs_frame(used, code, results, peak, verify_old=False)
+    on = machine.load(paths.machine_of(results))
+    frame = tidy.runs_frame(used, tidy.current_code(used, on), results, _peak(on), verify_old=False)
     return tidy.with_targets(frame, used, results) if reads_targets else frame

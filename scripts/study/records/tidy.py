@@ -54,12 +54,29 @@ def runs_frame(
     return power.without_shared(frame.assign(overlapped=comparable.disturbed(frame))) if len(frame) else frame
 
 
-def current_code(runs: Iterable[PlannedRun]) -> dict[str, str]:
-    """{`trained` of each run: digest of the current training code}."""
-    return {
-        name: code_version.training_code(*_networks(parameters), framework=_framework(parameters))
-        for name, parameters in {trained(run.parameters): run.parameters for run in runs}.items()
+def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
+    """{`trained` and `loaded` of each run: digest of the current code}. machine: that runs them, with its sensors."""
+    points = {(trained(run.parameters), loaded(run.parameters)): run.parameters for run in runs}
+    found = {}
+    for (training, loading), each in points.items():
+        found[training] = code_version.training_code(*_networks(each), framework=_framework(each))
+        found[loading] = code_version.loader_sensor_code(each["loader"], machine["power_sensors"])
+    return found
+
+
+def _is_current(record: Mapping[str, Any], code: Mapping[str, str]) -> bool:
+    """Whether a run's code is the current one. code: see `current_code`; what it lacks is not compared."""
+    used = record["provenance"]
+    own = {
+        trained(record["parameters"]): used["training_code"],
+        loaded(record["parameters"]): used["loader_sensor_code"],
     }
+    return own == {name: code.get(name, digest) for name, digest in own.items()}
+
+
+def loaded(parameters: Mapping[str, Any]) -> str:
+    """What the code of a run's loader and sensors depends on, besides its machine."""
+    return f"loader {parameters['loader']}"
 
 
 def trained(parameters: Mapping[str, Any]) -> str:
@@ -134,7 +151,7 @@ def _run_row(
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
-        "code_is_current": provenance["training_code"] == training_code[trained(record["parameters"])],
+        "code_is_current": _is_current(record, training_code),
         "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
         "record": str(path.relative_to(folder)),

@@ -11,7 +11,8 @@ from study.core import checked, paths
 from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import Study
-from study.records.tidy import current_code, recorded, runs_frame, trained
+from study.machines import machine
+from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -26,26 +27,27 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
     packages = provenance.collect()["packages"]
-    code = current_code(study.runs)
+    code = current_code(study.runs, machine.load(paths.machine_of(results)))
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
         if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        if found != _name(code[trained(run.parameters)], packages) and not target.exists():
+        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], packages)
+        if found != current and not target.exists():
             _copy(folder, target)
     return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
 
 
 def version(folder: Path) -> str:
-    """The version by which a run was made: the digest of its training code, and one of its libraries' versions."""
+    """The version by which a run was made: the digests of its code, and one of its libraries' versions."""
     facts = checked.load_json(folder / "provenance.json", "provenance")
-    return _name(facts["training_code"], facts["packages"])
+    return _name(facts["training_code"], facts.get("loader_sensor_code"), facts["packages"])
 
 
-def _name(training_code: str, packages: dict[str, str | None]) -> str:
-    return f"{training_code}-{identity.fingerprint(packages)[:6]}"
+def _name(training_code: str, loader_sensor_code: str | None, packages: dict[str, str | None]) -> str:
+    return f"{training_code}-{loader_sensor_code or 'unknown'}-{identity.fingerprint(packages)[:6]}"
 
 
 def _versions(results: str | Path) -> list[str]:
