@@ -51,6 +51,13 @@ def test_parameters_at_full_width(name, shape, parameters):
     assert benchmark(name).build_model(shape).count_params() == parameters
 
 
+@pytest.mark.parametrize("name", ["nt3", "p1b1", "p1b2", "p1b3", "lenet"])
+def test_metrics_have_the_names_that_are_independent_of_the_framework(name):
+    made = benchmark(name)
+    names = [each if isinstance(each, str) else getattr(each, "name", None) or each.__name__ for each in made.metrics()]
+    assert tuple(names) == made.metric_names
+
+
 def test_those_sums_worked_out():
     """P1B2's count is also printed in CANDLE's README; the others are this file's arithmetic, done once by hand."""
     assert (20 * 128 + 128) + (10 * 128 * 128 + 128) + dense(6_045 * 128, 200, 20, 2) == 154_922_918

@@ -1,6 +1,5 @@
 """Workloads: where their modules are found, and that what is independent of a framework imports none."""
 
-import ast
 import dataclasses
 import re
 import subprocess
@@ -95,20 +94,6 @@ def test_a_package_s_workload_has_no_model():
     spec = configuration.load_named("benchmarks", "p1b1")
     assert not hasattr(workloads.get("p1b1", spec), "build_model")
     assert workloads.file_of("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
-
-
-def imported(path):
-    """The packages that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module.split(".")[0]
-
-
-def test_only_modules_named_like_a_framework_import_it():
-    importing = {path for path in FOLDER.rglob("*.py") if FRAMEWORKS & set(imported(path))}
-    assert {path.name for path in importing} == {"tensorflow.py"}
 
 
 def test_data_of_a_workload_load_no_framework():
