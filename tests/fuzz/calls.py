@@ -225,7 +225,7 @@ NOT_FUZZED = {
             "study.core.files:parsed_json",
             "study.core.files:read_json",
             "study.core.files:read_text",
-            "study.ensembles.results:write_members",
+            "study.ensembles.members_table:write",
             "study.ensembles.votes:join",
             "study.data.download:fetch",
             "study.data.images.timing:measure",

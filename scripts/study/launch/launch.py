@@ -20,7 +20,7 @@ from study.core.files import copy, meant_for, sha256, write_json, write_sealed
 from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
-from study.ensembles import results, votes
+from study.ensembles import members_table, results, votes
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
@@ -213,7 +213,7 @@ def _launch(
         results.assemble(folder, run["ensemble"])
     votes.join(folder, run)  # it reads what the ranks left, which is removed then
     run_directory.merge_ranks(folder, facts["hosts"])
-    results.write_members(folder, run)
+    members_table.write(folder, run)
     if before and after:
         write_json(folder / calibration.FILE, calibration.summary(before, after, number))
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)

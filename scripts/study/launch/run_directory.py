@@ -14,7 +14,7 @@ from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
 from study.core.paths import ENDED, TIMED_OUT, is_same
-from study.ensembles import results
+from study.ensembles import members_table
 from study.experiment import autotuning
 from study.instruments import calibration, phases, usage
 from study.instruments.power import telemetry
@@ -27,7 +27,7 @@ LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", ENDED, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
-             LOG, calibration.FILE, processes.FILE, autotuning.LOG, results.FILE, usage.FILE}  # fmt: skip
+             LOG, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE, usage.FILE}  # fmt: skip
 
 
 @contextlib.contextmanager

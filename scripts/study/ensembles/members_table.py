@@ -1,0 +1,63 @@
+"""``members.csv``, a row per member. Apart from what ranks need: what judges power is not in a run's training code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core import checked, fields
+from study.core.files import written_aside
+from study.ensembles.results import by_member, of_member
+from study.experiment.definition import RunDefinition
+from study.experiment.ensemble import is_ensemble
+from study.instruments import phases
+from study.instruments.power import summary
+
+FILE = "members.csv"  # in the run's directory
+
+
+def write(folder: Path, run: RunDefinition) -> None:
+    """Write ``members.csv`` into the run's directory, from ``metrics.json``, the phases and the telemetry there.
+
+    Nothing for a run that is no ensemble, or that did not come to its end.
+    """
+    if not is_ensemble(run.parameters) or not (folder / "metrics.json").exists():
+        return
+    metrics = checked.load_json(folder / "metrics.json", "metrics")
+    everyone, lost = metrics["ranks"], metrics.get("members_lost", [])
+    gpus = {each["rank"]: each["gpu"] for each in everyone}
+    energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
+    found = [_row(ranks, [energies[each["rank"]] for each in ranks]) for ranks in by_member(everyone)]
+    rows = sorted([*found, *lost], key=lambda row: row["member"])
+    first, last = ([each.name for each in section.fields] for section in fields.sections(fields.OF_MEMBERS))
+    metrics_of_all = dict.fromkeys(name for row in rows for name in row if name not in (*first, *last))
+    declared = fields.columns(fields.OF_MEMBERS)
+    whole = {name: "Int64" for name, each in declared.items() if each.column_type == fields.WHOLE}  # may be missing
+    with written_aside(folder / FILE) as aside:
+        pd.DataFrame(rows, columns=[*first, *metrics_of_all, *last]).astype(whole).to_csv(aside, index=False)
+
+
+def _row(ranks: Sequence[Mapping[str, Any]], energies: Sequence[tuple[float | None, str | None]]) -> dict[str, Any]:
+    """The row of a member. ranks: its own, of ``metrics.json``. energies: of their GPUs, in J, or why there is none."""
+    rank, member = ranks[0], of_member(ranks)
+    joules = [energy for energy, _ in energies if energy is not None]
+    return {
+        "member": member["number"],
+        **{name: member.get(name) for name in ("benchmark", "parameters")},
+        "rank": rank["rank"],
+        "ranks": len(ranks),
+        "host": rank["host"],
+        **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
+        "losses": " ".join(map(str, member["losses"])),
+        **member["quality"],
+        "ended_after_epoch": member.get("ended_after_epoch"),
+        **{name: member[name] for name in ("samples_preprocessed", "alone_from_block")},
+        "weights_crc32": None if member["failure"] else rank["final_weights_crc32"],
+        "initial_weights_crc32": rank["initial_weights_crc32"],
+        "gpu_energy_j": sum(joules) if len(joules) == len(energies) else None,
+        "gpu_energy_reason": next((reason for _, reason in energies if reason), None),
+        "failure": member["failure"],
+    }
