@@ -15,10 +15,13 @@ except ModuleNotFoundError:
     ) from None
 
 from study.core import isolation
-from study.workflow.errors import reported
+from study.core.errors import StudyError
 
-with reported():
+# A `StudyError` becomes Snakemake's error here, not in the library: it would print the library's lines as a traceback.
+try:
     isolation.require()  # before the imports below, of which a foreign package would fail
+except StudyError as error:
+    raise WorkflowError("\n".join(error.lines)) from None
 
 from study.core import code_version, paths
 from study.data import conversion, feature_scaling
@@ -37,10 +40,13 @@ from study.report.tables import TABLES
 from study.workflow import asked, snakemake_internals, start
 from study.workflow.planned import Plan, as_json
 
-with reported():
+try:
     asked.check_library(snakemake_internals.folder(workflow).parent)
     asked.correct(config, workflow)
     PLAN = Plan(asked.load(config, workflow), config, workflow)
+    start.show(PLAN)
+except StudyError as error:
+    raise WorkflowError("\n".join(error.lines)) from None
 
 STUDY, MACHINE, DATA, RESULTS, OF_STUDY = PLAN.study, PLAN.machine, PLAN.data, PLAN.results, PLAN.folder
 ENVIRONMENT = f"{paths.ROOT}/envs/study.yaml"
@@ -58,13 +64,11 @@ wildcard_constraints:
     format="|".join(FORMATS),
 
 
-with reported():
-    start.show(PLAN)
-
-
 onstart:
-    with reported():
+    try:
         start.before_jobs(PLAN, config)
+    except StudyError as error:
+        raise WorkflowError("\n".join(error.lines)) from None
 
 
 onerror:

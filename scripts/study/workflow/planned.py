@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from snakemake.exceptions import WorkflowError
+
 from study import plan
 from study.core import environment, paths
 from study.core.errors import StudyError
@@ -22,7 +24,6 @@ from study.records import read_tests, table_inputs
 from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
-from study.workflow.errors import reported
 from study.workflow.snakemake_internals import Workflow
 
 # On the user's own machine a timed job takes all cores, so that no two of this Snakemake overlap, nor do they with
@@ -124,28 +125,25 @@ class Plan:
 
     # What wildcards name
 
-    @reported()
     def run_of(self, wildcards: Any) -> PlannedRun:
         """The study's run that the wildcards of a run's directory name."""
         return self._named("run", self.study.run_at, f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.point}")
 
-    @reported()
     def measurement_of(self, wildcards: Any) -> LoadingMeasurement:
         """The study's loading measurement that the wildcards name."""
         directory = f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.measurement}"
         return self._named("loading measurement", self.study.measurement_at, directory)
 
-    @reported()
     def dataset_of(self, wildcards: Any) -> Dataset:
         """The study's dataset that the wildcards name."""
         named = (wildcards.benchmark, wildcards.dataset)
         if named not in self.study.datasets:
-            raise StudyError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
+            raise WorkflowError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
         return self.study.datasets[named]
 
     def _named(self, what: str, known: Mapping[str, Any], directory: str) -> Any:
         if directory not in known:
-            raise StudyError(f"study {self.study.name} has no {what} {directory}")
+            raise WorkflowError(f"study {self.study.name} has no {what} {directory}")
         return known[directory]
 
     # Runs
@@ -211,10 +209,12 @@ class Plan:
     # Tables and figures. of: `sources.of_table` or `sources.of_figure`
 
     @functools.cache  # noqa: B019  as above
-    @reported()
     def sources_of(self, of: Callable[..., sources.Sources], name: str) -> sources.Sources:
         """What the study's table or figure ``name`` is made from."""
-        return of(self.study, name, self.elsewhere)
+        try:
+            return of(self.study, name, self.elsewhere)
+        except StudyError as error:
+            raise WorkflowError(str(error)) from None
 
     def made_from(self, of: Callable[..., sources.Sources], name: str) -> dict[str, list[str]]:
         """The records and loading measurements that a table or figure is made from, for `input`."""

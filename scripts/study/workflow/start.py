@@ -5,11 +5,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from study import plan
-from study.core.errors import StudyError
+from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
 from study.launch import model_checks
 from study.machines import slurm_plugin
@@ -41,7 +40,7 @@ def show(planned: Plan) -> None:
 
 
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
-    """Refuse what cannot be run, before the first job; raises `StudyError` or `WorkflowError`."""
+    """Refuse what cannot be run, before the first job; raises `StudyError`."""
     workflow = planned.workflow
     if planned.is_main_process and snakemake_internals.packed(workflow) != planned.packed:
         raise StudyError("give --group-components on the command line, not in a profile: the plan is made from it")
@@ -69,7 +68,7 @@ def after_error(planned: Plan) -> None:
 def _require_runnable(planned: Plan) -> None:
     refused = plan.refused(planned.study, planned.machine, planned.packed, planned.limits)
     if refused:
-        raise WorkflowError("\n".join(refused))
+        raise StudyErrors(refused)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
         _require_models(planned)
@@ -82,4 +81,4 @@ def _require_models(planned: Plan) -> None:
     for line in warnings:
         print(f"  Warning: {line}", file=sys.stderr)
     if refused:
-        raise WorkflowError("\n".join(refused))
+        raise StudyErrors(refused)
