@@ -14,8 +14,7 @@ from study.core import code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.tabular import paper_size
-from study.experiment import expansion
-from study.experiment.parameters import PARAMETERS
+from study.experiment import expansion, methods
 from study.experiment.reference import grid_keys
 from study.experiment.study import Further, Study
 from study.records import targets
@@ -251,7 +250,8 @@ def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown
 @pytest.mark.parametrize("paper", ["icpp2019", "sc18", "pittman2018"])
 @pytest.mark.parametrize("name", ["fusion_threshold_mb", "cycle_time_ms", "cache_capacity"])
 def test_no_paper_states_horovod_s_settings(paper, name):
-    assert PARAMETERS[name].fits(paper, 3) and PARAMETERS[name].accepted(paper) == ()
+    value = methods.of_key(name)[paper]
+    assert value.fits(3) and value.accepted() == ()
     assert re.search(rf"`{name}`.*{paper}: not stated", grid_keys())
 
 
@@ -708,8 +708,8 @@ def test_either_learning_rate_of_p1b1_is_the_paper_s(frame):
     assert found.low.to_dict() == {"linear": pytest.approx(100), "none": pytest.approx(4)}
     assert "learning_rate_scaling" in made.markdown()
     assert found.published_low.isna().all() and "only slightly" in found.note.iloc[0]
-    scaling = PARAMETERS["learning_rate_scaling"]
-    assert scaling.fits("icpp2019", "none", "p1b1") and not scaling.fits("icpp2019", "none", "nt3")
+    scaling = methods.of_key("learning_rate_scaling")["icpp2019"]
+    assert scaling.fits("none", "p1b1") and not scaling.fits("none", "nt3")
     assert "(p1b1: `linear` or `none`)" in grid_keys()
 
 

@@ -9,9 +9,8 @@ from study.data import file_sets, source_state
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
-from study.experiment import identity, member_networks
+from study.experiment import identity, member_networks, methods
 from study.experiment.definition import Derived, RunDefinition
-from study.experiment.parameter import OfBenchmarks
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
 from study.machines import hosts, launchers, process_roles, storage
@@ -205,18 +204,12 @@ def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:
 
 def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     """The papers' values of each grid key in which a run of the study differs from a paper, for comparing tables."""
+    values = {name: methods.of_key(name) for name in PARAMETERS}
     return {
-        name: {paper: _plain(value) for paper, value in parameter.papers.items()}
-        for name, parameter in PARAMETERS.items()
-        if any(
-            not parameter.fits(paper, run[name], run["benchmark"]) for paper in parameter.papers for run in study.runs
-        )
+        name: {paper: dataclasses.asdict(value) for paper, value in of_papers.items()}
+        for name, of_papers in values.items()
+        if any(not value.fits(run[name], run["benchmark"]) for value in of_papers.values() for run in study.runs)
     }
-
-
-def _plain(value: Any) -> Any:
-    """A paper's value of a key, as it can be written."""
-    return dataclasses.asdict(value) if isinstance(value, OfBenchmarks) else value
 
 
 def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:

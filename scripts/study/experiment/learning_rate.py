@@ -11,7 +11,7 @@ PLATEAU_IMPROVEMENT = 1e-4  # of the loss, at least; a smaller one is none
 
 
 def scaled(run: RunDefinition, size: int) -> float:
-    """One rank's learning rate, times the ranks under ``learning_rate_scaling: linear`` (icpp2019, 2.3.2)."""
+    """One rank's learning rate, times the ranks under ``learning_rate_scaling: linear`` (ICPP 2019, 2.3.2)."""
     rate = run.learning_rate
     return rate * size if run["learning_rate_scaling"] == "linear" else rate
 

@@ -1,16 +1,15 @@
-"""The declaration of a grid key: type, default, meaning, the papers' values, and excluded combinations."""
+"""The declaration of a grid key: type, default, meaning, and excluded combinations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 MOST = 100_000_000  # the largest count that a grid may give
-NOT_STATED = "not stated"  # a paper's value of a key that its method has, but that it does not print: any value fits
 
 
 @dataclass(frozen=True)
@@ -128,17 +127,6 @@ class FromBenchmark:
     where: str
 
 
-@dataclass(frozen=True)
-class OfBenchmarks:
-    """A paper's value of a key where it depends on the benchmark.
-
-    usual: of all benchmarks but those in ``other``, {benchmark: value}.
-    """
-
-    usual: Any
-    other: Mapping[str, Any]
-
-
 class Required:
     """A key without a default."""
 
@@ -160,10 +148,8 @@ class Parameter:
         default: a value; `REQUIRED`; `FromBenchmark`; or `FromGrid`. A default never changes once released: runs that
             finished before the key existed count as runs with its default.
         unit: of the value, if it has one.
-        papers: the value in each paper, {paper: value}. A run with another value is not compared with the numbers of
-            that paper. A tuple has the paper's own value first, then others whose runs are compared too. With
-            `NOT_STATED`, runs with any value are compared, and the tables show their value. `OfBenchmarks` where it
-            depends on the benchmark.
+        default_in_papers: whether a paper that does not mention the key trained with its default; see
+            `study.experiment.methods`, which has the papers' values.
         label: its name in tables and messages; by default the name with blanks.
         refuse: from a `PlannedRun` to the reason why its value cannot be combined with the others', or None.
         refuse_on: from a `PlannedRun` and a machine's file to the reason why the machine cannot have its value, or
@@ -180,7 +166,7 @@ class Parameter:
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None
-    papers: Mapping[str, Any] = field(default_factory=dict)
+    default_in_papers: bool = False
     label: str = ""
     refuse: Refusal | None = None
     refuse_on: RefusalOn | None = None
@@ -192,24 +178,6 @@ class Parameter:
     def has_default(self) -> bool:
         """Whether the declaration itself gives a default value."""
         return not isinstance(self.default, WITHOUT_DEFAULT)
-
-    def accepted(self, paper: str, benchmark: str | None = None) -> tuple[Any, ...]:
-        """The values whose runs are compared with a paper, its own first; empty if runs with any value are.
-
-        benchmark: of the runs; None for what the paper has usually.
-        """
-        value = () if self.is_not_stated(paper) else self.papers.get(paper, ())
-        if isinstance(value, OfBenchmarks):
-            value = value.other.get(benchmark or "", value.usual)
-        return value if isinstance(value, tuple) else (value,)
-
-    def is_not_stated(self, paper: str) -> bool:
-        """Whether a paper's method has this key, but the paper does not print its value."""
-        return self.papers.get(paper) == NOT_STATED
-
-    def fits(self, paper: str, value: Any, benchmark: str | None = None) -> bool:
-        """Whether a run with this value is compared with the numbers of a paper. benchmark: as for `accepted`."""
-        return paper not in self.papers or self.is_not_stated(paper) or value in self.accepted(paper, benchmark)
 
     @property
     def words(self) -> str:

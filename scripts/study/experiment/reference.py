@@ -1,6 +1,8 @@
 """The reference of the grid keys for the docs, from their declarations."""
 
-from study.experiment.parameter import NOT_STATED, FromBenchmark, FromGrid, OfBenchmarks, Parameter, Required
+from study.experiment import methods
+from study.experiment.methods import NOT_STATED, PaperValue
+from study.experiment.parameter import FromBenchmark, FromGrid, Parameter, Required
 from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
@@ -37,7 +39,7 @@ def grid_keys() -> str:
 
 def _row(parameter: Parameter) -> str:
     values = f"{parameter.kind}" + (f" ({parameter.unit})" if parameter.unit else "")
-    papers = ", ".join(f"{paper}: {_of_paper(parameter, paper)}" for paper in parameter.papers)
+    papers = ", ".join(f"{paper}: {_of_paper(value)}" for paper, value in methods.of_key(parameter.name).items())
     return f"| `{parameter.name}` | {values} | {_default(parameter)} | {parameter.meaning} | {papers} |\n"
 
 
@@ -51,13 +53,11 @@ def _default(parameter: Parameter) -> str:
     return f"`{_shown(parameter.default)}`"
 
 
-def _of_paper(parameter: Parameter, paper: str) -> str:
-    if parameter.is_not_stated(paper):
+def _of_paper(value: PaperValue) -> str:
+    if not value.is_stated:
         return NOT_STATED
-    value = parameter.papers[paper]
-    others = value.other if isinstance(value, OfBenchmarks) else {}
-    of_benchmarks = [f" ({name}: {_either(parameter.accepted(paper, name))})" for name in others]
-    return "".join([_either(parameter.accepted(paper)), *of_benchmarks])
+    of_benchmarks = [f" ({name}: {_either(values)})" for name, values in value.benchmarks.items()]
+    return "".join([_either(value.usual), *of_benchmarks])
 
 
 def _either(values: tuple[object, ...]) -> str:

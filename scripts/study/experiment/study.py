@@ -169,12 +169,12 @@ class PlannedRun:
 
     @property
     def epochs_per_rank(self) -> int:
-        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (icpp2019, 2.3.1)."""
+        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (ICPP 2019, 2.3.1)."""
         return self["epochs"] // self.trained_ranks if self["scaling"] == "strong" else self["epochs"]
 
     @property
     def batch_size_per_rank(self) -> int:
-        """Batch size of one rank after batch scaling (icpp2019, 2.3.1)."""
+        """Batch size of one rank after batch scaling (ICPP 2019, 2.3.1)."""
         return scaled_batch_size(self["batch_size"], self.trained_ranks, self["batch_scaling"])
 
     @property
@@ -314,7 +314,7 @@ def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
     """By how much the work of a whole job grows where its ranks grow ``ranks`` times; ranks: a number or an array.
 
     Under weak scaling each rank trains all epochs, under strong scaling its share of them. With sharding by_rank each
-    epoch of a rank has its share of the samples. Batch scaling solves one problem with larger batches (icpp2019,
+    epoch of a rank has its share of the samples. Batch scaling solves one problem with larger batches (ICPP 2019,
     2.3.1).
     """
     if scaling == "batch":
@@ -323,7 +323,7 @@ def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
 
 
 def scaled_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
-    """Batch size of a rank for N ranks: B, B x N, int(B x N^1/2) or int(B x N^1/3) (icpp2019, 2.3.1).
+    """Batch size of a rank for N ranks: B, B x N, int(B x N^1/2) or int(B x N^1/3) (ICPP 2019, 2.3.1).
 
     The roots are computed in integers, so that exact powers are not lost to rounding.
     """

@@ -109,7 +109,7 @@ def _doubts(power: dict[str, Any]) -> list[str]:
 def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
     """Mean power of a node and of its parts from load to evaluate (W), and energy from power (J).
 
-    As in sc18, Table 1: the mean of the power readings. A sensor without readings of power has the energy of its
+    As in SC18, Table 1: the mean of the power readings. A sensor without readings of power has the energy of its
     counter / time. ``node_power_time_j`` is mean power x time, of all nodes; ``node_energy_j`` is the counter's energy.
     """
     power, nodes = record["power"], record["derived"]["nodes"]

@@ -268,7 +268,7 @@ def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | Non
 def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, Any]:
     """Time per epoch and throughput, from rank 0's epochs.
 
-    ``time_per_epoch_s``: the mean over all epochs including the first. icpp2019 does not define its own.
+    ``time_per_epoch_s``: the mean over all epochs including the first. The ICPP paper does not define its own.
     ``time_per_epoch_steady_s``: the median without the first, which builds the graph; None with one epoch.
     """
     times = history["time_s"]

@@ -273,7 +273,6 @@ declare(
         "learning_rate_scaling: none.",
         default=1,
         unit="members",
-        papers={"icpp2019": 1, "sc18": 1, "han2019": 1},
         label="members",
         refuse=_ensemble,
     )
@@ -379,7 +378,6 @@ declare(
         "Number of cores that all ranks of a node may use together: the first of those that the host allows. 0: all.",
         default=0,
         unit="cores",
-        papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
     )
 )
 
@@ -450,7 +448,6 @@ declare(
         "Successive halving: the epochs after which the worse half of the members stops, by validation loss, such as "
         "1 3. Of an odd number, the larger part trains on. none: all members train to the end.",
         default=NEVER,
-        papers={"pittman2018": NEVER},
         refuse=_halving_epochs,
     )
 )

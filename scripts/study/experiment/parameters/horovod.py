@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 from study.core.wording import counted
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import at_default, declare, idle_alone, not_stated_by, of_all_papers
+from study.experiment.parameters.registry import at_default, declare, idle_alone
 from study.machines import launchers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
-
-
-# Papers that trained with Horovod. Its defaults changed with 0.21, to 128 MiB and 1 ms from 64 MiB and 5 ms.
-NO_VALUE = not_stated_by("icpp2019", "sc18", "pittman2018")
 
 
 def _cache(run: PlannedRun) -> str | None:
@@ -81,7 +77,6 @@ declare(
         "gradient (HOROVOD_FUSION_THRESHOLD).",
         default=128,
         unit="MiB",
-        papers=NO_VALUE,
         label="fusion threshold (MiB)",
         idle=idle_alone,
     )
@@ -95,7 +90,6 @@ declare(
         "ready on all ranks (HOROVOD_CYCLE_TIME).",
         default=1.0,
         unit="ms",
-        papers=NO_VALUE,
         label="cycle time (ms)",
         idle=idle_alone,
     )
@@ -109,7 +103,6 @@ declare(
         "(HOROVOD_CACHE_CAPACITY).",
         default=1024,
         unit="tensors",
-        papers=NO_VALUE,
         label="response cache (tensors)",
         refuse=_cache,
         idle=idle_alone,
@@ -122,7 +115,7 @@ declare(
         Flag(),
         "Whether Horovod reduces within each node first, then between nodes. Needs NCCL and several nodes.",
         default=False,
-        papers=of_all_papers(False),
+        default_in_papers=True,
         refuse_on=_hierarchical,
     )
 )
@@ -136,7 +129,7 @@ declare(
         f"ones of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the "
         "best pair.",
         default=False,
-        papers=of_all_papers(False),
+        default_in_papers=True,
         refuse=_autotune,
     )
 )
@@ -147,7 +140,7 @@ declare(
         Choice(("none", "fp16")),
         "Whether gradients are sent in 16 bits. They are then also summed in 16 bits.",
         default="none",
-        papers=of_all_papers("none"),
+        default_in_papers=True,
         refuse=_compression,
         idle=idle_alone,
     )
@@ -161,7 +154,7 @@ declare(
         "rate is not scaled by it. Gradients left over at the end of the run are not applied.",
         default=1,
         unit="batches",
-        papers=of_all_papers(1),
+        default_in_papers=True,
         refuse=_passes,
     )
 )

@@ -9,7 +9,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Flag, Name, Parameter, Refusal
-from study.experiment.parameters.registry import at_default, declare, of_all_papers
+from study.experiment.parameters.registry import at_default, declare
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -126,7 +126,6 @@ declare(
         "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
         "which they are read while the model trains; with memory they are decoded beforehand. lines: lines stay text "
         "in memory, and each batch's are decoded when the batch is made.",
-        papers={"sc18": "read_csv"},
         refuse=_loader,
     )
 )
@@ -138,7 +137,6 @@ declare(
         "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
         "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none", "han2019": "none"},
         refuse=_staging,
     )
 )
@@ -151,7 +149,6 @@ declare(
         "them to its folder first. A key of `storage_on_nodes`: one rank per node copies them to the node. none: "
         "data_dir.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
         refuse=_storage,
     )
 )
@@ -164,7 +161,6 @@ declare(
         default="tf_data",
         # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
         # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
-        papers={"icpp2019": ("keras_arrays", "tf_data"), "sc18": ("keras_arrays", "tf_data")},
         refuse=_input_pipeline,
     )
 )
@@ -175,7 +171,6 @@ declare(
         Choice(("none", "by_rank")),
         "Whether each rank trains on all samples or on its own part.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none", "han2019": "by_rank"},
     )
 )
 
@@ -186,7 +181,7 @@ declare(
         "Batches that are made ahead of the training step; 0 for none.",
         default=1,
         unit="batches",
-        papers=of_all_papers(1),
+        default_in_papers=True,
         label="prefetched batches",
         refuse=_of_tf_data("prefetch_batches"),
     )
@@ -200,7 +195,7 @@ declare(
         "cores_per_rank of images.",
         default=0,
         unit="batches",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         label="parallel map calls",
         refuse=_of_tf_data("map_parallel_calls"),
     )
@@ -213,7 +208,7 @@ declare(
         "Whether each image stays in memory once it is decoded; random changes follow after. For images that are "
         "read while the model trains.",
         default=False,
-        papers=of_all_papers(False),
+        default_in_papers=True,
         refuse=_cache_samples,
     )
 )
@@ -226,7 +221,7 @@ declare(
         "0 for a random order of all samples.",
         default=0,
         unit="samples",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         label="shuffle buffer (samples)",
         refuse=_shuffle_buffer,
     )
@@ -241,7 +236,6 @@ declare(
         "height 0.75 to 1.33, mirrored. slim: TF-Slim's with fast_mode off: a box of 5 to 100 %, one of four ways to "
         "scale it, mirrored, and brightness, saturation, hue and contrast in one of four orders.",
         default=LIGHT,
-        papers={"pittman2018": "slim"},
         refuse=_augmentation,
     )
 )

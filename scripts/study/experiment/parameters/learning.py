@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Choice, Count, Number, OfBenchmarks, Parameter
+from study.experiment.parameter import Choice, Count, Number, Parameter
 from study.experiment.parameters.registry import (
     at_default,
     declare,
     first_reason,
     idle_in_one_rank,
     idle_untrained,
-    of_all_papers,
 )
 from study.workloads import operations
 
@@ -100,7 +99,6 @@ declare(
         "Whether the learning rate is multiplied by the number of ranks (linear scaling rule).",
         default="linear",
         # Table 1 has no learning rate of P1B1, so whether it was scaled is not known.
-        papers={"icpp2019": OfBenchmarks("linear", {"p1b1": ("linear", "none")})},
     )
 )
 
@@ -110,7 +108,6 @@ declare(
         Number(),
         "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
         default=0.0,
-        papers={"icpp2019": 0.0, "sc18": 0.0},
         idle=idle_untrained,
     )
 )
@@ -121,7 +118,6 @@ declare(
         Count(0),
         "Epochs in which the learning rate grows from one rank's rate to the scaled rate.",
         default=0,
-        papers={"icpp2019": 0, "sc18": 0},
         label="warm-up epochs",
         refuse=_warmup,
         idle=first_reason(idle_in_one_rank, idle_untrained),
@@ -136,7 +132,6 @@ declare(
         "ReduceLROnPlateau; CANDLE's NT3 has 10); 0 for never. The papers do not mention it.",
         default=0,
         unit="epochs",
-        papers={"icpp2019": 0, "sc18": 0},
         label="epochs to a reduction on a plateau",
         refuse=_plateau,
         idle=first_reason(_never_on_a_plateau, idle_untrained),
@@ -150,7 +145,6 @@ declare(
         "Whether each layer's learning rate is scaled by the norms of its weights and gradient (LARS), for large "
         "batches. The learning rate then multiplies 0.001 x norm of the weights / norm of the gradient.",
         default="none",
-        papers={"icpp2019": "none", "sc18": "none"},
         refuse=_by_layer,
         idle=idle_untrained,
     )
@@ -164,7 +158,7 @@ declare(
         "they end. by_epoch: it grows by an equal amount with each epoch. momentum_corrected: gradual, and the "
         "momentum is multiplied by new rate / old rate (arXiv:1706.02677, sections 2.2 and 3).",
         default="gradual",
-        papers=of_all_papers("gradual"),
+        default_in_papers=True,
         refuse=_warmup_kind,
     )
 )
@@ -178,7 +172,7 @@ declare(
         "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
         "augmentation is light at most (PRACE guide, 6.2.7).",
         default="none",
-        papers=of_all_papers("none"),
+        default_in_papers=True,
         refuse=_decay,
         idle=first_reason(_never_reduced, idle_untrained),
     )
@@ -191,7 +185,7 @@ declare(
         "Epochs from one reduction to the next (step), of a cycle (cyclic), or of the collapse (collapsed).",
         default=0,
         unit="epochs",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         refuse=_decay_epochs,
     )
 )
@@ -203,7 +197,7 @@ declare(
         "Share of the old value in each update of batch normalisation's moving statistics; 0 for the network's own, "
         "which is 0.9 in this project's. The PRACE guide has 0.95 (6.2.6).",
         default=0.0,
-        papers=of_all_papers(0.0),
+        default_in_papers=True,
         refuse=_batch_norm_momentum,
     )
 )

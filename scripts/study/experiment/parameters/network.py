@@ -10,7 +10,6 @@ declare(
         "Rate of each host's network link, in both directions, on the machine `lab`; 0 for no limit.",
         default=0,
         unit="Mbit/s",
-        papers={"icpp2019": 0, "sc18": 0, "han2019": 0},
         label="link rate (Mbit/s)",
         idle=idle_alone,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.data.loaders import LOADERS
 from study.experiment.parameter import Choice, Count, Parameter
-from study.experiment.parameters.registry import declare, of_all_papers
+from study.experiment.parameters.registry import declare
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -52,7 +52,7 @@ declare(
         "Cores to which each rank binds its threads. none: as set by the launcher. core: cores_per_rank cores of its "
         "own. numa: all cores of one NUMA node; the ranks of a host are divided among its NUMA nodes in order.",
         default="none",
-        papers=of_all_papers("none"),
+        default_in_papers=True,
         refuse_on=_binding_on,
     )
 )
@@ -64,7 +64,7 @@ declare(
         "Cores of each rank that only Horovod's threads use; TensorFlow uses the others. Needs binding: core.",
         default=0,
         unit="cores",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         refuse=_communication_cores,
         refuse_on=_communication_cores_on,
     )
@@ -78,7 +78,7 @@ declare(
         "(lfs setstripe). 0: the files as they are.",
         default=0,
         unit="stripes",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         label="Lustre stripes",
         refuse_on=_stripes_on,
         idle=_own_files,

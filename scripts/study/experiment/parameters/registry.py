@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from study.core.registry import Registry
-from study.experiment.parameter import NOT_STATED, Parameter, Refusal
+from study.experiment.parameter import Parameter, Refusal
 
 PARAMETERS: Registry[Parameter] = Registry("grid key")
 
@@ -12,16 +12,6 @@ PARAMETERS: Registry[Parameter] = Registry("grid key")
 def declare(parameter: Parameter) -> Parameter:
     """Register a grid key."""
     return PARAMETERS.add(parameter.name, parameter)
-
-
-def of_all_papers(value: Any) -> dict[str, Any]:
-    """``papers`` of a switch that no paper mentions: runs in which it is turned are compared with none of them."""
-    return dict.fromkeys(("icpp2019", "sc18", "han2019", "pittman2018"), value)
-
-
-def not_stated_by(*papers: str) -> dict[str, str]:
-    """``papers`` of a setting that these papers' method has, and of which they print no value."""
-    return dict.fromkeys(papers, NOT_STATED)
 
 
 def at_default(run: Any, name: str) -> bool:

@@ -105,7 +105,6 @@ declare(
         "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
         "send gradients to servers, asynchronously (TensorFlow). multi_worker_mirrored: allreduce by TensorFlow.",
         default="horovod",
-        papers={"icpp2019": "horovod", "sc18": "horovod"},
         refuse=_strategy,
     )
 )

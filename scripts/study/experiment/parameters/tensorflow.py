@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import declare, idle_untrained, of_all_papers
+from study.experiment.parameters.registry import declare, idle_untrained
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -60,7 +60,7 @@ declare(
         "communication_cores.",
         default=0,
         unit="threads",
-        papers=of_all_papers(0),
+        default_in_papers=True,
         label="intra-op threads",
     )
 )
@@ -72,7 +72,7 @@ declare(
         "Operations that a rank computes at the same time. 0: one.",
         default=0,
         unit="threads",
-        papers=of_all_papers(0) | {"pittman2018": 16},  # section III-C1
+        default_in_papers=True,
         label="inter-op threads",
     )
 )
@@ -85,7 +85,7 @@ declare(
         "CPU, channels_first needs oneDNN, and in 16 bits also the CPU's instructions for them. Without these, the run "
         "fails at its start.",
         default="channels_last",
-        papers=of_all_papers("channels_last"),
+        default_in_papers=True,
         refuse=_data_format,
         refuse_on=_data_format_on,
         idle=idle_untrained,
@@ -99,7 +99,7 @@ declare(
         "Number type in which layers compute. Weights, gradients, and the layers that give the output stay float32. "
         "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
         default="float32",
-        papers=of_all_papers("float32"),
+        default_in_papers=True,
         refuse=_precision,
         idle=idle_untrained,
     )
@@ -111,7 +111,7 @@ declare(
         Flag(),
         "Whether XLA compiles the parts of the training step between the allreduces (auto-clustering).",
         default=False,
-        papers=of_all_papers(False),
+        default_in_papers=True,
         label="XLA",
         idle=idle_untrained,
     )
@@ -124,7 +124,7 @@ declare(
         "Which loop runs the steps of an epoch. keras: Keras's fit. custom: this project's loop around a compiled "
         "step; validation and evaluation remain Keras's.",
         default="keras",
-        papers=of_all_papers("keras"),
+        default_in_papers=True,
         refuse=_training_loop,
     )
 )
@@ -137,7 +137,7 @@ declare(
         "the machine's file or the library. A placebo with TensorFlow's public packages, which have no OpenMP.",
         default=-1,
         unit="ms",
-        papers=of_all_papers(-1),
+        default_in_papers=True,
         label="KMP_BLOCKTIME (ms)",
     )
 )
@@ -150,7 +150,7 @@ declare(
         "known size. 0: no delay.",
         default=0.0,
         unit="ms",
-        papers=of_all_papers(0.0),
+        default_in_papers=True,
         label="injected delay per step (ms)",
     )
 )

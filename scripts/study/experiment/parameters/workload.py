@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from study import workloads
 from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.registry import declare, idle_in_one_rank, of_all_papers
+from study.experiment.parameters.registry import declare, idle_in_one_rank
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -100,7 +100,7 @@ declare(
         "The framework that trains: the benchmark's model is in the module of this name in its package in "
         "`scripts/study/workloads`.",
         default=workloads.TENSORFLOW,
-        papers=of_all_papers(workloads.TENSORFLOW),
+        default_in_papers=True,
         refuse=_framework,
     )
 )

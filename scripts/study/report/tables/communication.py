@@ -1,4 +1,4 @@
-"""Our own table: broadcast and allreduce of the traced runs, from their timelines (icpp2019, 4.2.1 and 5.1)."""
+"""Our own table: broadcast and allreduce of the traced runs, from their timelines (ICPP 2019, 4.2.1 and 5.1)."""
 
 import pandas as pd
 

@@ -78,7 +78,7 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "cpu_gain: training time and CPU time of the ranks, duplicated pipelines / the row, blocks paired, with the "
         "95 % interval; verdict: by a two-sided t-test that is adjusted over the rows of the table (Holm), at 0.05; "
         "empty below three blocks, and where the better one failed more often. "
-        "predicted_time_gain: min(r_c, peak) / min(r_p, r_c) (pittman2018, section IV-A), for members that do not "
+        "predicted_time_gain: min(r_c, peak) / min(r_p, r_c) (Pittman et al., section IV-A), for members that do not "
         "compute on the devices that preprocess; predicted_cpu_gain: from the costs per sample, empty for the tf.data "
         "service, whose threads are not measured. compute simulated: accelerators are simulated, r_c is the rate of "
         "the slowest. over_service: training time, tf.data service / the row; the service's order of samples is not "

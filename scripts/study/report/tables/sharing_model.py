@@ -1,6 +1,6 @@
 """What sharing the input of an ensemble should gain: two small models, of rates and of CPU time.
 
-Rates (pittman2018, section IV-A), all in samples/s of one rank or member:
+Rates (Pittman et al., section IV-A), all in samples/s of one rank or member:
 
 - r_p: a rank preprocesses by itself; r_c: a member computes on samples that are ready
 - peak: samples that reach each rank if nobody trains

@@ -10,6 +10,7 @@ from study.core.csv_files import read_csv
 from study.core.paths import CONFIG
 from study.core.statistics import summarize
 from study.experiment import schemas
+from study.experiment.methods import method
 from study.experiment.parameters import PARAMETERS
 from study.records.names import join_records
 from study.records.power import NO_MEAN, has_no_mean, modelled_note
@@ -143,7 +144,7 @@ def steady(runs: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def published(file: str) -> pd.DataFrame:
-    """One of a paper's CSV files of published values; its name begins with the paper: ``icpp2019_claims.csv``."""
+    """One of a paper's CSV files of published values; its name begins with the paper: ``<paper>_claims.csv``."""
     return read_csv(CONFIG / "papers" / paper_of(file) / file)
 
 
@@ -155,16 +156,17 @@ def paper_of(file: str) -> str:
 def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
     """Input of `difference`: the grid keys in which a run was not trained in the paper's way, as declared."""
     return {
-        parameter.words: (row[name], parameter.accepted(paper, row["benchmark"])[0])
-        for name, parameter in PARAMETERS.items()
-        if paper in parameter.papers and not parameter.fits(paper, row[name], row["benchmark"])
+        PARAMETERS[name].words: (row[name], value.accepted(row["benchmark"])[0])
+        for name, value in method(paper).items()
+        if not value.fits(row[name], row["benchmark"])
     }
 
 
 def not_stated(rows: Iterable[pd.Series], paper: str) -> str | None:
     """The values that rows have of the keys that a paper does not state, in words: ``cycle time (ms) 1``; or None."""
     told = list(rows)
-    keys = [each for each in PARAMETERS.values() if each.is_not_stated(paper) and all(each.name in row for row in told)]
+    unstated = [PARAMETERS[name] for name, value in method(paper).items() if not value.is_stated]
+    keys = [each for each in unstated if all(each.name in row for row in told)]
     values = {key.words: dict.fromkeys(text(row[key.name]) for row in told) for key in keys}
     return ", ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if found) or None
 

@@ -1,0 +1,64 @@
+"""The papers' methods: values of the grid keys, from the papers' folders."""
+
+import re
+
+import pytest
+
+from study.core.errors import StudyError
+from study.core.files import write_text
+from study.core.paths import CONFIG, ROOT
+from study.experiment import methods
+from study.experiment.parameters import PARAMETERS
+
+PACKAGES = ("experiment", "records", "report/tables")  # in which no paper is named
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Make the method of the paper `new` from the text of its file, in a folder of papers of its own."""
+
+    def make(text):
+        write_text(tmp_path / "papers" / "new" / "method.yaml", text)
+        monkeypatch.setattr(methods, "CONFIG", tmp_path)
+        methods.method.cache_clear()
+        return methods.method("new")
+
+    yield make
+    methods.method.cache_clear()
+
+
+def test_every_paper_has_a_method():
+    folders = sorted(path.name for path in (CONFIG / "papers").iterdir() if path.is_dir())
+    assert methods.papers() == folders and len(folders) > 4
+
+
+def test_a_paper_is_known_by_its_folder_alone(made):
+    values = made("unmentioned: default\nvalues: {staging: none, loader: [npy, mapped], cycle_time_ms: not stated}\n")
+    assert methods.papers() == ["new"]
+    assert values["loader"].accepted() == ("npy", "mapped") and not values["loader"].fits("chunked")
+    assert values["cycle_time_ms"].fits(7) and not values["cycle_time_ms"].is_stated
+    assert not values["precision"].fits("bfloat16") and "storage" not in values
+    assert list(values) == [name for name in PARAMETERS if name in values]
+
+
+def test_a_method_may_leave_all_keys_open(made):
+    assert made("unmentioned: any\nvalues: {}\n") == {}
+
+
+def test_a_value_may_depend_on_the_benchmark(made):
+    text = "unmentioned: any\nvalues: {sharding: {usual: none, benchmarks: {nt3: [by_rank, none]}}}\n"
+    value = made(text)["sharding"]
+    assert value.accepted("nt3") == ("by_rank", "none") and value.accepted("p1b1") == value.accepted() == ("none",)
+
+
+@pytest.mark.parametrize("values", ["{stagging: none}", "{staging: often}", "{warmup_epochs: [1, -1]}"])
+def test_a_mistake_is_told_with_its_file_and_key(made, values):
+    with pytest.raises(StudyError, match=r"method\.yaml.*" + re.escape(values[1:].split(":")[0])):
+        made(f"unmentioned: any\nvalues: {values}\n")
+
+
+def test_no_paper_is_named_in_what_all_papers_share():
+    names = re.compile("|".join(methods.papers()))
+    library = ROOT / "scripts" / "study"
+    shared = [path for package in PACKAGES for path in (library / package).rglob("*.py")]
+    assert len(shared) > 50 and not [path for path in shared if names.search(path.read_text())]
