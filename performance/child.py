@@ -55,7 +55,8 @@ def copy(matrix, pairs):
 
 def hold(how, matrix):
     """Go through the batches of a matrix that is mapped, loaded, or neither; then tell so and wait for the end."""
-    from study.data.samples import Arrays, batches
+    from study.backends.tensorflow.input import batches
+    from study.data.samples import Arrays
 
     samples = Arrays(np.zeros((20, 8), dtype=np.float32), np.zeros((20, 1), dtype=np.float32))
     list(batches(samples, 20))
@@ -76,8 +77,9 @@ def train(how, matrix, rows, epochs):
     model, spec = _p1b2()
     y = np.eye(spec["model"]["classes"], dtype=np.float32)[np.arange(int(rows)) % spec["model"]["classes"]]
     if how == "mapped":
-        from study.data.randomness import EpochOrder
-        from study.data.samples import Arrays, batches
+        from study.backends.tensorflow.input import batches
+        from study.data.order import EpochOrder
+        from study.data.samples import Arrays
 
         order = EpochOrder(1, 0)
         data = batches(Arrays(map_matrix(matrix)[: int(rows)], y), spec["batch_size"], order)
@@ -98,8 +100,10 @@ def nt3_epochs(how, samples, features, epochs):
     model.compile(loss=spec["loss"], optimizer=keras.optimizers.SGD(spec["learning_rate"]), metrics=["accuracy"])
     x = np.random.default_rng(1).random((int(samples), int(features), 1), dtype=np.float32)
     y = tf.one_hot(np.arange(int(samples)) % 2, 2).numpy()
-    from study.data.randomness import EpochOrder, seed_dropout
-    from study.data.samples import Arrays, batches
+    from study.backends.tensorflow.dropout import seed_dropout
+    from study.backends.tensorflow.input import batches
+    from study.data.order import EpochOrder
+    from study.data.samples import Arrays
 
     seed_dropout(model, 1)
     if how == "keras":

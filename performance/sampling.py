@@ -23,8 +23,8 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from study import workloads  # noqa: E402
+from study.backends.tensorflow.dropout import seed_dropout  # noqa: E402
 from study.core import configuration, number_types  # noqa: E402
-from study.data.randomness import seed_dropout  # noqa: E402
 from study.instruments.power import sampling  # noqa: E402
 
 FEATURES, BATCH = 600, 20

@@ -4,8 +4,8 @@ import argparse
 import json
 import os
 
+from study.backends.tensorflow import image_timing
 from study.core.errors import exit_with_message
-from study.data.images import timing
 from study.data.images.formats import FORMATS
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("page_cache", choices=["warm", "cold"])
     parser.add_argument("model", type=json.loads, help="channels, classes and resize, as JSON")
     arguments = parser.parse_args()
-    print(json.dumps(timing.measure(arguments.loader, arguments.folder, arguments.page_cache, arguments.model)))
+    print(json.dumps(image_timing.measure(arguments.loader, arguments.folder, arguments.page_cache, arguments.model)))
 
 
 if __name__ == "__main__":

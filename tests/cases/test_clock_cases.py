@@ -17,8 +17,8 @@ from examples import define, expand  # noqa: E402
 from test_record import MEMBER  # noqa: E402
 from test_timeline_figure import STARTED_NS, add_run, selected  # noqa: E402
 
+from study.backends.tensorflow.input_measures import InputMeasures  # noqa: E402
 from study.backends.tensorflow.step_measures import StepMeasures  # noqa: E402
-from study.data.input_measures import InputMeasures  # noqa: E402
 from study.instruments import phases, usage  # noqa: E402
 from study.instruments.timeline.run import communication_of  # noqa: E402
 from study.launch import failure  # noqa: E402

@@ -228,7 +228,7 @@ NOT_FUZZED = {
             "study.ensembles.members_table:write",
             "study.ensembles.votes:join",
             "study.data.download:fetch",
-            "study.data.images.timing:measure",
+            "study.backends.tensorflow.image_timing:measure",
             "study.data.loader_timing:_described",
             "study.data.loaders:check_columns",
             "study.launch.launch:_data",

@@ -12,11 +12,12 @@ from readers import NOTHING_TO_COMPARE, reader
 from readers import Reader as Entry
 from readers_of_data import _write_records, lmdb_files
 
+from study.backends.tensorflow.input import reading_errors
 from study.core.errors import StudyError
 from study.core.files import read_json  # noqa: F401
 from study.data.images import codec, conversion, formats
 from study.data.images.layouts import CIFAR_SIDE, IDX_IMAGES, IDX_LABELS, Source
-from study.data.images.source import Images, Reader, Shape, errors_named
+from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
 
 OPTIONS = conversion.Options(classes=3, channels=3, side=8)
@@ -297,7 +298,7 @@ class ConvertedImages(Entry):
                 stored = [each.tobytes().hex() for each in images.pixels()]
             else:
                 source = Images(Reader(images), Shape(8, 8, 3, 3))
-                with errors_named([source]):
+                with reading_errors(source):
                     images.encoded(source.reader.read(positions))
                 stored = [bytes(each).hex() for each in np.asarray(images.encoded(images.read(positions)))]
             return [images.index["label"].tolist(), stored]

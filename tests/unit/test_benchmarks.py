@@ -15,11 +15,12 @@ from fake_communicator import FakeCommunicator
 from test_training import make_data
 
 from study import workloads
+from study.backends.tensorflow.input import batches
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import feature_scaling
-from study.data.randomness import EpochOrder
-from study.data.samples import Arrays, Joined, batches, part
+from study.data.order import EpochOrder
+from study.data.samples import Arrays, Joined, part
 from study.experiment.expansion import load_study
 from study.instruments import phases
 from study.training import rank

@@ -46,7 +46,7 @@ ALLOWED = {
         "_in_rows": OLDER,
         "_communication": "by the wall time of the timeline's begin; not drawn where a clock was set",
     },
-    "data/input_measures.py": {"noted": IN_GRAPHS},
+    "backends/tensorflow/input_measures.py": {"noted": IN_GRAPHS},
     "backends/tensorflow/step_measures.py": {"_end": IN_GRAPHS},
     "../show_status.py": {"_state": "for how long a run's files did not change, shown to a user; decides nothing"},
 }

@@ -16,7 +16,7 @@ from fake_communicator import FakeCommunicator
 import study.report.tables.kinds as kinds
 from study.backends.tensorflow import devices
 from study.core.errors import StudyError
-from study.data.randomness import EpochOrder, OrdersByRank
+from study.data.order import EpochOrder, OrdersByRank
 from study.experiment import identity, learning_rate
 from study.experiment.parameters import PARAMETERS, is_observed, observing
 from study.instruments import phases
@@ -77,9 +77,9 @@ def test_each_rank_has_its_own_order():
     orders = OrdersByRank([7, 8])
     for epoch in (0, 3):
         orders.set(epoch)
-        found = orders.positions(50).numpy()
+        found = orders.positions(50)
         for column, seed in enumerate((7, 8)):
-            assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50).numpy())
+            assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50))
 
 
 DECAY = {"learning_rate_decay": "collapsed", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"}

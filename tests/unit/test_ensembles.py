@@ -16,13 +16,15 @@ import yaml
 from fake_communicator import ThreadedCommunicator
 
 from study.backends.tensorflow.averaging import averaging_of
+from study.backends.tensorflow.backend import BACKEND
 from study.backends.tensorflow.horovod import Horovod
+from study.backends.tensorflow.input import batches, gatherer
 from study.communication import mpi
 from study.communication.subset import Alone
 from study.core import cores
 from study.core.errors import StudyError
-from study.data.randomness import EpochOrder
-from study.data.samples import Arrays
+from study.data.order import EpochOrder
+from study.data.samples import Arrays, SampleSource
 from study.ensembles import consumption, ring
 from study.ensembles.buffer import Lost
 from study.ensembles.content import Form
@@ -142,7 +144,7 @@ def test_the_order_is_that_of_an_ordinary_run():
     order, of_rank = Order(5, SAMPLES, 8, EPOCHS, is_shuffled=True), EpochOrder(5)
     for epoch in range(EPOCHS):
         of_rank.set(epoch)
-        assert np.array_equal(order.positions(np.int64(epoch)), of_rank.positions(SAMPLES))
+        assert np.array_equal(order.positions(epoch), of_rank.positions(SAMPLES))
 
 
 @pytest.mark.parametrize("most", [None, 11])
@@ -167,8 +169,8 @@ def streams(
     order = order(Order(3, len(source), block, EPOCHS, is_shuffled=True))
 
     def make(communicator):
-        form = Form.of(order.dataset(source, 0, 1))
-        shared = way(Place(communicator, source, readers, order, form, capacity, waits))
+        form = Form.of(BACKEND.block_form(source, order))
+        shared = way(Place(communicator, BACKEND, source, readers, order, form, capacity, waits))
         return Stream(shared, goes_on=goes_on, passed_over=passed_over[communicator.rank])
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
@@ -198,7 +200,7 @@ def each_in_a_thread(work, items):
 def taken(stream, compute=lambda: None, epochs=EPOCHS):
     """All that a member gets: its batches of all epochs. compute: done after each."""
     with stream.flowing():
-        dataset, found = stream.batches(BATCH), []
+        dataset, found = batches(stream, BATCH), []
         for batch in itertools.chain(*itertools.repeat(dataset, epochs)):
             found.append(tuple(array.numpy() for array in batch))
             compute()
@@ -218,7 +220,7 @@ def expected(seed=3):
     order, found = EpochOrder(seed), []
     for epoch in range(EPOCHS):
         order.set(epoch)
-        chosen = order.positions(SAMPLES).numpy()
+        chosen = order.positions(SAMPLES)
         found += [(X[chosen[i : i + BATCH]], X[chosen[i : i + BATCH], :2] * 3) for i in range(0, SAMPLES, BATCH)]
     return found
 
@@ -280,7 +282,7 @@ def test_a_member_that_ends_early_goes_on_sharing():
         if stream is second:
             return taken(stream)
         with stream.flowing():
-            return [next(iter(stream.batches(BATCH)))]
+            return [next(iter(batches(stream, BATCH)))]
 
     _, every = each_in_a_thread(some, [first, second])
     assert len(every) == len(expected())
@@ -288,9 +290,9 @@ def test_a_member_that_ends_early_goes_on_sharing():
 
 def test_tensorflows_service_gives_each_member_as_many_samples():
     found = streams("tf_data_service", 2, 1, 5)
-    for batches in each_in_a_thread(taken, found):
-        assert sum(len(x) for x, _ in batches) == EPOCHS * SAMPLES
-        assert all(np.array_equal(y, x[:, :2] * 3) for x, y in batches)
+    for got in each_in_a_thread(taken, found):
+        assert sum(len(x) for x, _ in got) == EPOCHS * SAMPLES
+        assert all(np.array_equal(y, x[:, :2] * 3) for x, y in got)
     assert found[0].measures()["samples_preprocessed"] >= EPOCHS * SAMPLES
     assert found[1].measures()["received_bytes"] == EPOCHS * SOURCE_BYTES
 
@@ -308,8 +310,8 @@ def test_a_member_that_lags_reads_alone_and_gets_all_samples(sharing, readers):
     def slow():
         assert first_has_all.wait(WAIT_S), "the other is kept waiting"
 
-    for batches in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
-        assert_right(batches)
+    for got in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
+        assert_right(got)
     made = sum(each.measures()["samples_preprocessed"] for each in found)
     assert made > EPOCHS * SAMPLES, "who lags preprocesses for itself"
 
@@ -404,8 +406,8 @@ def test_a_member_that_reads_alone_gets_all_samples_though_others_are_lost():
             found[1]._way.place.communicator.tables[0, 1][0].abort()
             are_lost.set()
 
-    for batches in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
-        assert_right(batches)
+    for got in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
+        assert_right(got)
     fast_from, slow_from = (each.measures()["alone_from_block"] for each in found)
     assert 0 < slow_from < 13 <= fast_from
 
@@ -413,20 +415,18 @@ def test_a_member_that_reads_alone_gets_all_samples_though_others_are_lost():
 class Damaged(Arrays):
     """Samples that can be read in the first epoch only."""
 
-    def gatherer_by_epoch(self):
-        import tensorflow as tf
+    def changes(self, chosen, epoch):
+        return np.full((*chosen.shape, 1), epoch)
 
-        gather = self.gatherer()
+    def batch(self, chosen, changes=None):
+        if changes is not None and changes.any():
+            raise StudyError("train.tfrecord: is gone")
+        return super().batch(chosen)
 
-        def read(chosen, epoch):
-            if epoch > 0:
-                raise StudyError("train.tfrecord: is gone")
-            return chosen
 
-        def checked(chosen, epoch):
-            return gather(tf.ensure_shape(tf.numpy_function(read, [chosen, epoch], tf.int64), (None,)))
-
-        return checked
+@gatherer.register
+def _of_damaged(samples: Damaged):
+    return gatherer.dispatch(SampleSource)(samples)
 
 
 def test_what_a_reader_cannot_read_ends_all_members():
@@ -472,7 +472,8 @@ def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers
 
     def peak(stream):
         with stream.flowing():
-            return consumption.take(None, stream, run).rates["peak_samples_per_s"]
+            trainer = SimpleNamespace(batches=lambda samples: batches(samples, run.derived.batch_size_per_rank))
+            return consumption.take(trainer, stream, run).rates["peak_samples_per_s"]
 
     assert all(rate > 0 for rate in each_in_a_thread(peak, found))
     assert [each.batches_taken for each in found] == [11, 11]

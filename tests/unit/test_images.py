@@ -20,17 +20,20 @@ from examples import define
 from fake_communicator import FakeCommunicator
 
 from study import workloads
-from study.backends.tensorflow import devices, strategy_input
+from study.backends.tensorflow import devices, image_timing, strategy_input
+from study.backends.tensorflow.augmentation import cut_out
+from study.backends.tensorflow.images import stored
+from study.backends.tensorflow.input import batches, gatherer, reading_errors
+from study.backends.tensorflow.input_measures import InputMeasures
 from study.core import configuration
 from study.core.errors import StudyError
-from study.data.images import codec, conversion, formats, source, synthetic, timing
+from study.data.images import augmentation, codec, conversion, formats, source, synthetic
 from study.data.images import damage as image_damage
 from study.data.images.conversion import Options
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
-from study.data.input_measures import InputMeasures
-from study.data.randomness import EpochOrder
-from study.data.samples import batches, part
+from study.data.order import EpochOrder, change_words
+from study.data.samples import part
 from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.machines import machine
@@ -238,8 +241,8 @@ def test_all_formats_hold_the_same_images(converted):
     chosen = tf.constant([5, 0, 2, 4], tf.int64)
     wanted = np.stack([codec.decode(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
     for name in FORMATS:
-        assert np.array_equal(images_of(converted, name).stored()(chosen).numpy(), wanted), name
-        x, y = images_of(converted, name).gatherer()(chosen)
+        assert np.array_equal(stored(images_of(converted, name))(chosen).numpy(), wanted), name
+        x, y = gatherer(images_of(converted, name))(chosen)
         assert np.array_equal(y.numpy().argmax(axis=1), LABELS[chosen.numpy()])
         assert x.numpy() == pytest.approx(wanted / 127.5 - 1, abs=1e-6)
         assert len(part(images_of(converted, name), 1, 2)) == 3
@@ -287,7 +290,7 @@ def test_a_record_that_breaks_in_training_is_named(converted, tmp_path, name, na
     content = path.read_bytes().replace(converted["contents"][1], bytes(len(converted["contents"][1])))
     path.write_bytes(content)
     images = images_of({name: tmp_path / name}, name)
-    with pytest.raises(StudyError, match=f"{named}.*neither JPEG nor PNG"), source.errors_named([images]):
+    with pytest.raises(StudyError, match=f"{named}.*neither JPEG nor PNG"), reading_errors(images):
         for _ in batches(images, 3, EpochOrder(1)):
             pass
 
@@ -297,13 +300,13 @@ def test_a_file_that_vanishes_in_training_is_named(converted, tmp_path):
     images = images_of({"jpeg_files": tmp_path / "jpeg_files"}, "jpeg_files")
     (tmp_path / "jpeg_files" / "00001" / "000000003.jpg").unlink()
     with pytest.raises(StudyError, match=r"000000003.jpg: cannot be read: No such file"), \
-         source.errors_named([images]):  # fmt: skip
+         reading_errors(images):  # fmt: skip
         list(batches(images, 3))
 
 
 def changed(positions, seed=3, epoch=0, side=5):
-    stored = tf.constant(PIXELS[np.array(positions)])
-    return codec.augmented(stored, side, True, seed, tf.constant(epoch, tf.int64), tf.constant(positions, tf.int64))
+    changes = augmentation.drawn(change_words(seed, epoch, len(PIXELS))[np.array(positions)], 8 - side, True)
+    return cut_out(tf.constant(PIXELS[np.array(positions)]), side, tf.constant(changes))
 
 
 def test_random_changes_follow_from_seed_epoch_and_position_alone():
@@ -320,8 +323,8 @@ def test_random_changes_follow_from_seed_epoch_and_position_alone():
 def test_all_squares_and_both_sides_are_drawn():
     """Of 3 x 3 corners and two sides, each with the probability 1/18."""
     whole = np.arange(9, dtype=np.uint8).reshape(1, 3, 3, 1)
-    stored, positions = tf.constant(np.repeat(whole, 720, 0)), tf.range(720, dtype=tf.int64)
-    many = codec.augmented(stored, 1, True, 1, tf.constant(0, tf.int64), positions)
+    changes = augmentation.drawn(change_words(1, 0, 720), 2, True)
+    many = cut_out(tf.constant(np.repeat(whole, 720, 0)), 1, tf.constant(changes))
     counts = np.bincount(many.numpy().ravel(), minlength=9)
     assert (abs(counts - 80) < 5 * np.sqrt(80)).all(), counts
 
@@ -459,7 +462,7 @@ def test_images_of_the_size_of_imagenet_s_are_scaled_and_cut(tmp_path):
 
 
 def test_reading_and_decoding_are_timed_apart(converted):
-    found = {name: timing.measure(name, converted[name], "warm", {"channels": 3, "classes": 3, "resize": 8})
+    found = {name: image_timing.measure(name, converted[name], "warm", {"channels": 3, "classes": 3, "resize": 8})
              for name in FORMATS}  # fmt: skip
     assert len({each["crc32"] for each in found.values()}) == 1
     assert all(each["load_s"] > 0 and each["decode_s"] > 0 for each in found.values())

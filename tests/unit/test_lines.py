@@ -10,6 +10,8 @@ import pytest
 from examples import expand
 
 from study import workloads
+from study.backends.tensorflow.blocks import dataset
+from study.backends.tensorflow.input import gatherer
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import text_table
@@ -48,7 +50,7 @@ def data(tmp_path_factory):
 
 
 def batch(samples, rows=ROWS):
-    return [each.numpy() for each in samples.gatherer()(np.array(rows))]
+    return [each.numpy() for each in gatherer(samples)(np.array(rows))]
 
 
 def assert_same(found, expected):
@@ -96,7 +98,7 @@ def test_every_batch_is_decoded_when_it_is_made(data, monkeypatch):
         return parse_and_count
 
     monkeypatch.setattr(text_table, "block_parser", counted)
-    blocks = Order(3, len(train), 8, 2, is_shuffled=True).dataset(train, 0, 1)
+    blocks = dataset(train, Order(3, len(train), 8, 2, is_shuffled=True), 0, 1)
     assert sum(len(x) for x, _ in blocks) == 2 * len(train)
     assert sum(decoded) == 2 * len(train)
     assert len(train.lines.content) > 0.9 * sum(len(str(value)) for value in batch(train)[0].ravel())

@@ -68,8 +68,9 @@ def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
 import re, sys
 import numpy as np
 from study.data.loaders import map_matrix
-from study.data.randomness import EpochOrder
-from study.data.samples import Arrays, batches
+from study.backends.tensorflow.input import batches
+from study.data.order import EpochOrder
+from study.data.samples import Arrays
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1000
 small = np.zeros((40, 8), dtype=np.float32)

@@ -279,5 +279,5 @@ def test_the_worker_that_cannot_read_an_image_tells_which():
             assert question == shards.UNREADABLE
             return {1: None, 2: "shard-00000.tfrecord: record 134: is neither JPEG nor PNG", 3: None}
 
-    found = shards._Elsewhere(Reader(images=None), "pyfunc_0", Asked()).undecodable(3)
+    found = shards._Elsewhere(Reader(images=None), "pyfunc_0", Asked()).failure()
     assert str(found) == "shard-00000.tfrecord: record 134: is neither JPEG nor PNG"

@@ -22,7 +22,7 @@ from study.backends.tensorflow import build, devices, precision
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.core import checked, configuration
 from study.core.errors import StudyError
-from study.data import randomness
+from study.data import order as sample_order
 from study.experiment import autotuning, learning_rate, schemas
 from study.experiment.study import Study
 from study.launch import variables
@@ -297,20 +297,20 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
 def test_a_shuffle_buffer_moves_no_sample_further_ahead_than_its_size():
     drawn = np.random.default_rng(1).random(1000)
     for size in (1, 7, 1000, 5000):
-        order = randomness.buffered(drawn, size)
+        order = sample_order.buffered(drawn, size)
         assert sorted(order) == list(range(1000))
         assert (order - np.arange(1000)).max() < size
-    assert list(randomness.buffered(drawn, 1)) == list(range(1000))
-    assert np.abs(np.corrcoef(randomness.buffered(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
+    assert list(sample_order.buffered(drawn, 1)) == list(range(1000))
+    assert np.abs(np.corrcoef(sample_order.buffered(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
 
 
 def test_the_order_with_a_buffer_is_of_seed_and_epoch():
     def order(seed, epoch, buffer=8):
-        return randomness.EpochOrder(seed, epoch, buffer).positions(50).numpy().tolist()
+        return sample_order.EpochOrder(seed, epoch, buffer).positions(50).tolist()
 
     assert order(1, 0) == order(1, 0)
     assert len({tuple(each) for each in (order(1, 0), order(1, 1), order(2, 0), order(1, 0, 0))}) == 4
-    by_rank = randomness.OrdersByRank([1, 2], 3, 8).positions(50).numpy()
+    by_rank = sample_order.OrdersByRank([1, 2], 3, 8).positions(50)
     assert by_rank[:, 1].tolist() == order(2, 3)
 
 

@@ -34,7 +34,7 @@ ENDS = {
         ensembles.consumption:_await ensembles.halving:Halving._await_decision
         ensembles.ring:_waiting ensembles.sharing.base:ByMessages.agree
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
-        ensembles.stream:Stream._finish training.fit:_delay.Delay.on_batch_begin
+        ensembles.stream:Stream._finish training.loop:Loop.before_step
         backends.tensorflow.local_replica:_without_strategy
     """,
     "the end of ssh, which notices a lost host": "machines.remote:main",

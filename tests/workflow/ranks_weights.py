@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from study.backends.tensorflow import build
+from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.horovod import Horovod
-from study.data.randomness import seed_dropout
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
 from study.training import rank

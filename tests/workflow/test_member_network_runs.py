@@ -37,14 +37,15 @@ tables: [ensemble_accuracy]
 # The first rank of each member also leaves what its model gives for all test samples at once.
 TOLD = """import numpy, os
 from study.ensembles.members import MemberJob
+from study.backends.tensorflow.input import gatherer
 evaluated = MemberJob.evaluate
 def evaluate(self, evaluate):
     found = evaluated(self, evaluate)
     if self._ballot:
         samples = self._ballot.samples
-        x, y = samples.gatherer()(numpy.arange(len(samples)))
+        x, y = gatherer(samples)(numpy.arange(len(samples)))
         file = f"{folder}/{{os.environ['HOROVOD_SIZE']}}-{{self._member.number}}.npz"
-        numpy.savez(file, outputs=self._model(x, training=False), labels=y)
+        numpy.savez(file, outputs=self._trainer.model(x, training=False), labels=y)
     return found
 MemberJob.evaluate = evaluate
 """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,28 @@ from study.machines.process_roles import HOROVOD
 from study.workloads.base import Data, Workload
 
 State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
+
+
+class BlockOrder(Protocol):
+    """An order of samples that is cut into blocks; see `study.ensembles.order.Order`."""
+
+    @property
+    def block_samples(self) -> int:
+        """Samples of a block; the last one of an epoch may be smaller."""
+
+    @property
+    def epochs(self) -> int:
+        """How often all samples are read."""
+
+    @property
+    def first_epoch(self) -> int:
+        """Number of the first epoch that is read, from 0."""
+
+    def positions(self, epoch: int) -> NDArray[np.int64]:
+        """Those of all samples in the order of an epoch."""
+
+    def own_blocks(self, reader: int, readers: int) -> int:
+        """The number of blocks that a reader makes."""
 
 
 class Hooks(Protocol):
@@ -86,6 +109,9 @@ class Trainer(Protocol):
 
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
         """Loss and metrics on ``samples``."""
+
+    def batches(self, samples: SampleSource) -> Iterable[tuple[Any, ...]]:
+        """Batches (x, y) as `step` takes them; each iteration over a stream gives its next epoch."""
 
     def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
         """(outputs that are right, outputs of the model), batch by batch."""
@@ -160,11 +186,25 @@ class Backend(Protocol):
     def own_files(self, run: RunDefinition) -> Collection[str] | None:
         """The files whose samples this process reads itself; None for all."""
 
-    def opened_elsewhere(self, ranks: Collectives) -> Any:
-        """Have other processes open the files that they read; for `source`."""
+    def open_elsewhere(self, ranks: Collectives) -> None:
+        """Have other processes open the files that they read."""
 
-    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
-        """The samples of training as this process hands them on. opened: of `opened_elsewhere`."""
+    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
+        """The samples of training as this process hands them on. Call after `open_elsewhere`."""
+
+    def reading_errors(self, *sources: SampleSource) -> AbstractContextManager[None]:
+        """A block in which an error of reading these sources is raised as what it is."""
+
+    def blocks(
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """The preprocessed blocks (x, y) of one reader, in their order, without its ``first`` ones.
+
+        Made ahead, on threads of their own, so that a training step does not keep them waiting.
+        """
+
+    def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Type, and shape of one sample, of each array of a block."""
 
     def takes_all_samples(self, ranks: Collectives) -> bool:
         """Whether the trainer divides the samples among the ranks itself."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from study.data.input_measures import InputMeasures
-from study.data.randomness import EpochOrder, OrdersByRank
+from study.data.order import Positions
 
-ALIGNMENT = 64  # bytes; alignment of TensorFlow's own tensors
+Batch = tuple[NDArray[Any], NDArray[Any]]  # inputs and outputs of samples, along the first axis
+Changes = NDArray[np.int64]
 
 
 class Can(enum.Flag):
@@ -44,18 +43,18 @@ class SampleSource(ABC):
         """The samples at the positions or slice ``chosen``; arrays are shared. Needs `Can.RANDOM_ACCESS`."""
 
     @abstractmethod
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors. Needs `Can.RANDOM_ACCESS`."""
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
+        """The samples at the positions ``chosen``; for an autoencoder twice the same array. Needs `Can.RANDOM_ACCESS`.
 
-    def gatherer_by_epoch(self) -> Callable[[Any, Any], tuple[Any, Any]]:
-        """A `gatherer` for training, of samples that may change at random: from positions and the epoch, a scalar."""
-        gather = self.gatherer()
-        return lambda chosen, epoch: gather(chosen)
+        changes: of `changes`, for training.
+        """
 
-    def gatherer_in(self, order: EpochOrder | OrdersByRank) -> Callable[[Any], tuple[Any, Any]]:
-        """The same, of the positions alone; the epoch is that of ``order``."""
-        gather = self.gatherer_by_epoch()
-        return lambda chosen: gather(chosen, order.epoch)
+    def changes(self, chosen: Positions, epoch: int) -> Changes:
+        """How the samples at these positions change at random in an epoch of training: a row for each.
+
+        chosen: of any shape. The rows are empty if the samples never change.
+        """
+        return np.empty((*chosen.shape, 0), np.int64)
 
     @property
     def is_streamed(self) -> bool:
@@ -64,7 +63,7 @@ class SampleSource(ABC):
 
     @property
     def threads(self) -> int:
-        """How many batches are made at once; 0 for one after the other, on TensorFlow's own threads."""
+        """How many batches are made at once; 0 for one after the other, on the framework's own threads."""
         return 0
 
     def cached(self) -> SampleSource:
@@ -78,13 +77,18 @@ class SampleSource(ABC):
         """
         return self
 
-    def batches(self, batch_size: int, measures: InputMeasures | None = None) -> Any:
-        """A ``tf.data.Dataset`` of batches, in the source's own order. Needs `Can.STREAMED`."""
+    def take(self, number: int) -> tuple[NDArray[Any], ...]:
+        """The next ``number`` samples, arrays. Needs `Can.STREAMED`."""
         raise TypeError(f"{type(self).__name__} has no order of its own")
 
-    def reading_errors(self) -> contextlib.AbstractContextManager[None]:
-        """A block that takes batches, in which an error of the source is raised as what it is."""
-        return contextlib.nullcontext()
+    @property
+    def taken(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Of each array that `take` gives, its type and the shape of one sample. Needs `Can.STREAMED`."""
+        raise TypeError(f"{type(self).__name__} has no order of its own")
+
+    def failure(self) -> BaseException | None:
+        """What has gone wrong with reading, which a framework may wrap in an error of its own; None if nothing has."""
+        return None
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of all samples in their order. Needs `Can.IN_MEMORY`."""
@@ -129,21 +133,11 @@ class Arrays(SampleSource):
         x = self.x[self.order]
         return x, x if self.y is self.x else self.y[self.order]
 
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors."""
-        import tensorflow as tf
-
-        x = tensor(self.x)
-        y = x if self.y is self.x else tensor(self.y)
-        order = None if self.order is None else tf.convert_to_tensor(self.order)
-
-        def gather(chosen: Any) -> tuple[Any, Any]:
-            if order is not None:
-                chosen = tf.gather(order, chosen)
-            found = tf.gather(x, chosen)
-            return found, found if y is x else tf.gather(y, chosen)
-
-        return tf.autograph.experimental.do_not_convert(gather)
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
+        """The samples at the positions ``chosen``, copied."""
+        chosen = chosen if self.order is None else self.order[chosen]
+        x = self.x[chosen]
+        return x, x if self.y is self.x else self.y[chosen]
 
 
 @dataclass(frozen=True)
@@ -173,19 +167,10 @@ class Joined(SampleSource):
         """The samples at the positions or slice ``chosen``; the tables are shared."""
         return Joined(self.values[chosen], self.tables, tuple(key[chosen] for key in self.keys), self.y[chosen])
 
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors."""
-        import tensorflow as tf
-
-        values, y = tensor(self.values), tensor(self.y)
-        tables = [tensor(table) for table in self.tables]
-        keys = [tensor(key) for key in self.keys]
-
-        def gather(chosen: Any) -> tuple[Any, Any]:
-            rows = [tf.gather(table, tf.gather(key, chosen)) for table, key in zip(tables, keys, strict=True)]
-            return tf.concat([*rows, tf.gather(values, chosen)], axis=1), tf.gather(y, chosen)
-
-        return tf.autograph.experimental.do_not_convert(gather)
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
+        """The samples at the positions ``chosen``, joined now."""
+        rows = [table[key[chosen]] for table, key in zip(self.tables, self.keys, strict=True)]
+        return np.concatenate([*rows, self.values[chosen]], axis=1), self.y[chosen]
 
 
 def _base(array: np.ndarray) -> Any:
@@ -193,15 +178,6 @@ def _base(array: np.ndarray) -> Any:
     while isinstance(array.base, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return array
-
-
-def tensor(array: np.ndarray) -> Any:
-    """A tensor of ``array`` that shares its memory if TensorFlow can use it, such as a mapped file; else a copy."""
-    import tensorflow as tf
-
-    if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0 and array.size:
-        return tf.experimental.dlpack.from_dlpack(np.asarray(array).__dlpack__())
-    return tf.convert_to_tensor(array)
 
 
 def part(samples: SampleSource, rank: int, size: int) -> SampleSource:
@@ -217,67 +193,3 @@ def part(samples: SampleSource, rank: int, size: int) -> SampleSource:
 def samples_per_rank(samples: int, size: int) -> int:
     """The number of samples in each rank's part."""
     return samples // size
-
-
-def batches(
-    samples: SampleSource,
-    batch_size: int,
-    order: EpochOrder | None = None,
-    measures: InputMeasures | None = None,
-    prefetched: int = 1,
-    at_once: int = 0,
-) -> Any:
-    """A ``tf.data.Dataset`` of batches; the last one may be smaller.
-
-    order: the order of an epoch's samples; None leaves them as they are, and a source that has its own order keeps it.
-    measures: of the input, if it is measured. prefetched: batches that are made ahead. at_once: batches that are made
-    at once, in their order; 0 for the source's own number.
-
-    Keras builds the same from arrays handed to ``fit``, but with tf.data's autotuning and graph optimisations. The
-    autotuning thread ends only after its next sleep, and ``fit`` then returns up to ten seconds after its last epoch,
-    at random and on some ranks only. The optimisations copy all samples once more, which takes a second of the first
-    step.
-    """
-    import tensorflow as tf
-
-    if Can.STREAMED in samples.can:
-        return samples.batches(batch_size, measures)
-    with tf.device("/CPU:0"):
-        gather = samples.gatherer() if order is None else samples.gatherer_in(order)
-    return position_batches(len(samples), batch_size, order, gather, at_once or samples.threads, measures, prefetched)
-
-
-def position_batches(
-    number: int,
-    batch_size: int,
-    order: EpochOrder | OrdersByRank | None,
-    gather: Callable[[Any], Any],
-    threads: int = 0,
-    measures: InputMeasures | None = None,
-    prefetched: int = 1,
-) -> Any:
-    """A ``tf.data.Dataset`` of ``gather(positions)`` for each batch of the positions 0 to ``number`` - 1.
-
-    threads: that make batches at once, beside TensorFlow's; 0 for its own. prefetched: batches that are made ahead.
-    """
-    import tensorflow as tf
-
-    with tf.device("/CPU:0"):
-        if order is None:
-            positions = tf.data.Dataset.range(number).batch(batch_size)
-        else:
-            once = tf.data.Dataset.range(1)  # so that each epoch computes its own order
-            ordered = tf.autograph.experimental.do_not_convert(
-                lambda _: tf.data.Dataset.from_tensor_slices(order.positions(number)).batch(batch_size)
-            )
-            positions = once.flat_map(ordered).apply(tf.data.experimental.assert_cardinality(-(-number // batch_size)))
-        dataset = positions.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
-        if measures:
-            dataset = measures.summed(dataset)
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    if threads:  # a rank's training step keeps TensorFlow's own threads busy
-        options.threading.private_threadpool_size = threads
-    dataset = dataset.prefetch(prefetched) if prefetched else dataset
-    return (measures.timed(dataset) if measures else dataset).with_options(options)

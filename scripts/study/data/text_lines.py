@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from study.core.errors import StudyError
 from study.data import text_file, text_table
 from study.data.block_faults import BlockFault
 from study.data.feature_scaling import Scaler
-from study.data.samples import Can, SampleSource, tensor
+from study.data.order import Positions
+from study.data.samples import Batch, Can, Changes, SampleSource
 from study.data.tabular import Form
 from study.data.text_table import Bytes, Collected, Columns, Numbers
 
@@ -104,7 +105,7 @@ class LineSamples(SampleSource):
     order: NDArray[np.int64] | None = None
     can = Can.RANDOM_ACCESS
     is_streamed = True
-    threads = 1  # of its own: a training step keeps TensorFlow's busy
+    threads = 1  # of its own: a training step keeps the framework's busy
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -120,19 +121,11 @@ class LineSamples(SampleSource):
         order = np.arange(len(self.lines)) if self.order is None else self.order
         return replace(self, order=order[chosen])
 
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors."""
-        import tensorflow as tf
-
-        y = None if self.y is None else tensor(self.y)
-        order = None if self.order is None else tf.convert_to_tensor(self.order)
-
-        def gather(chosen: Any) -> tuple[Any, Any]:
-            rows = chosen if order is None else tf.gather(order, chosen)
-            x = tf.ensure_shape(tf.numpy_function(self._inputs, [rows], tf.float32), (None, *self.shape))
-            return x, x if y is None else tf.gather(y, rows)
-
-        return tf.autograph.experimental.do_not_convert(gather)
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
+        """The samples at the positions ``chosen``, decoded now."""
+        rows = chosen if self.order is None else self.order[chosen]
+        x = self._inputs(rows)
+        return x, x if self.y is None else self.y[rows]
 
     def _inputs(self, rows: NDArray[np.int64]) -> Numbers:
         numbers = self.lines.numbers(rows)

@@ -35,9 +35,9 @@ def limited(order: Order, run: RunDefinition) -> Order:
     """The order as far as a run reads it: a measured throughput takes a number of batches, over as many epochs."""
     if run["measure"] == "train":
         return order
-    batches = sum(PEAK if run["measure"] == "peak_throughput" else COMPUTE)
+    number = sum(PEAK if run["measure"] == "peak_throughput" else COMPUTE)
     size = run.derived.batch_size_per_rank
-    whole, left = divmod(batches, math.ceil(order.samples / size))
+    whole, left = divmod(number, math.ceil(order.samples / size))
     blocks = whole * order.blocks_per_epoch + math.ceil(min(left * size, order.samples) / order.block_samples)
     return dataclasses.replace(order, epochs=whole + 1, most_blocks=blocks)
 
@@ -53,25 +53,25 @@ class Taken:
 def take(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     """Take batches as the run's keys ``measure`` and ``compute`` say. run: of the member."""
     if run["measure"] == "peak_throughput":
-        return _peak(stream, run)
+        return _peak(trainer, stream, run)
     if run["measure"] == "compute_throughput":
         return _compute(trainer, stream, run)
-    return _simulate(stream, run, Accelerator(run["simulated_samples_per_s"]))
+    return _simulate(trainer, stream, run, Accelerator(run["simulated_samples_per_s"]))
 
 
-def _endless(stream: Stream, run: RunDefinition) -> Iterator[Any]:
+def _endless(trainer: Trainer, stream: Stream) -> Iterator[Any]:
     """The batches of one epoch after the other."""
-    batches = stream.batches(run.derived.batch_size_per_rank)
+    of_epoch = trainer.batches(stream)
     while True:
-        yield from batches
+        yield from of_epoch
 
 
-def _peak(stream: Stream, run: RunDefinition) -> Taken:
+def _peak(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     """The rate at which samples arrive if nothing is done with them (pittman2018, section V-A)."""
     begun_wall, begun = now()
     traffic = Traffic()
     traffic.begin()
-    batches = _endless(stream, run)
+    batches = _endless(trainer, stream)
     before, timed = PEAK
     for _ in range(before):
         next(batches)
@@ -87,7 +87,7 @@ def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     begun_wall, begun = now()
     traffic = Traffic()
     traffic.begin()
-    batches = _endless(stream, run)
+    batches = _endless(trainer, stream)
     before, timed = COMPUTE
     samples, seconds = 0, 0.0
     for number in range(before + timed):
@@ -120,15 +120,15 @@ def _row(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> p
     return pd.DataFrame([row | traffic.end()])
 
 
-def _simulate(stream: Stream, run: RunDefinition, accelerator: Accelerator) -> Taken:
+def _simulate(trainer: Trainer, stream: Stream, run: RunDefinition, accelerator: Accelerator) -> Taken:
     """All epochs on a simulated accelerator; there is neither loss nor validation."""
     rows, traffic = [], Traffic()
-    batches = stream.batches(run.derived.batch_size_per_rank)
+    of_epoch = trainer.batches(stream)
     for epoch in range(run.derived.epochs_per_rank):
         begun_wall, begun = now()
         traffic.begin()
         idle, steps = accelerator.idle_s, 0
-        for x, *_ in batches:
+        for x, *_ in of_epoch:
             accelerator.compute(int(x.shape[0]))
             steps += 1
         accelerator.finish()

@@ -25,13 +25,9 @@ class Form:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, dataset: Any) -> Form:
-        """The form of a ``tf.data.Dataset`` of blocks."""
-        specs = dataset.element_spec
-        return cls(
-            tuple(np.dtype(spec.dtype.as_numpy_dtype) for spec in specs),
-            tuple(tuple(spec.shape[1:].as_list()) for spec in specs),
-        )
+    def of(cls, arrays: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> Form:
+        """arrays: of each, its type and the shape of one sample; as `study.backends.base.Backend.block_form`."""
+        return cls(tuple(kind for kind, _ in arrays), tuple(shape for _, shape in arrays))
 
     @property
     def sample_bytes(self) -> int:

@@ -174,7 +174,7 @@ def enter(
     folder: the run's directory. data: ``train`` has the samples of this column. The stream begins with the first epoch
     that a member has not trained yet.
     """
-    rows = _rows(run)
+    backend, rows = backends.of_run(run), _rows(run)
     number, column = _place(rows, communicator.rank)
     together, sharing = subset(communicator, rows[number]), subset(communicator, column)
     read, member = dataclasses.replace(data), members_of(run.parameters)[number]
@@ -187,9 +187,9 @@ def enter(
     of_column = [told[row[0]] for row in rows if together.rank < len(row)]
     resumed = [run.derived.epochs_per_rank if stopped else epochs for epochs, stopped in of_column]
     seed = run.derived.seed + together.rank  # as the rank with this number of a single job
-    found = stream(run, sharing, data.train, seed, lambda: workload.reading_errors(read), resumed)
+    found = stream(run, sharing, data.train, seed, lambda: backend.reading_errors(read.train), resumed)
     data.train = found
-    model = backends.of_run(own).workload(own)
+    model = backend.workload(own)
     most = max(epochs for epochs, _ in told)
     ballot = votes.ballot(run, ranks, number, data.test) if together.rank == 0 else None
     return MemberJob(member, own, model, together, found, halving, ranks, communicator.rank, most, ballot)
@@ -288,8 +288,11 @@ def stream(
         first_epoch=first,
     )
     order = consumption.limited(order, run)
-    form = Form.of(order.dataset(samples, 0, 1))
+    backend = backends.of_run(run)
+    form = Form.of(backend.block_form(samples, order))
     readers, waits = preprocessing_ranks(run.parameters, communicator.size), run["on_member_lag"] == "wait"
-    way = WAYS[run["input_sharing"]](Place(communicator, samples, readers, order, form, run["prefetch_blocks"], waits))
+    way = WAYS[run["input_sharing"]](
+        Place(communicator, backend, samples, readers, order, form, run["prefetch_blocks"], waits)
+    )
     passed_over = (resumed[communicator.rank] - first) * order.blocks_per_epoch
     return Stream(way, reading_errors, run["on_member_failure"] == "continue", passed_over)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from study.data.samples import SampleSource
+import numpy as np
+
+from study.data.order import EpochOrder, Positions
 
 
 @dataclass(frozen=True)
@@ -73,35 +74,6 @@ class Order:
         """The number of blocks that a reader makes."""
         return sum(reader < len(blocks) for blocks in self.rounds(readers))
 
-    def positions(self, epoch: Any) -> Any:
-        """The positions of all samples in the order of ``epoch``, tensors; as `study.data.randomness.EpochOrder`."""
-        import tensorflow as tf
-
-        chosen = tf.range(self.samples, dtype=tf.int64)
-        if not self.is_shuffled:
-            return chosen
-        return tf.random.experimental.stateless_shuffle(chosen, tf.stack([tf.cast(self.seed, tf.int64), epoch]))
-
-    def dataset(self, samples: SampleSource, reader: int, readers: int, first: int = 0) -> Any:
-        """A ``tf.data.Dataset`` of the preprocessed blocks of one reader, in their order, without its ``first`` ones.
-
-        It works on threads of its own, so that a training step does not keep it waiting, and one block ahead.
-        """
-        import tensorflow as tf
-
-        with tf.device("/CPU:0"):
-            gather = samples.gatherer_by_epoch()
-
-            def of_epoch(epoch: Any) -> Any:
-                blocks = tf.data.Dataset.from_tensor_slices(self.positions(epoch)).batch(self.block_samples)
-                return blocks.shard(readers, reader).map(lambda positions: (positions, epoch))
-
-            epochs = tf.data.Dataset.range(self.first_epoch, self.first_epoch + self.epochs)
-            positions = epochs.flat_map(of_epoch).take(self.own_blocks(reader, readers))
-            threads = max(1, samples.threads)
-            dataset = positions.skip(first).map(gather, num_parallel_calls=threads, deterministic=True)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.apply_default_optimizations = False
-        options.threading.private_threadpool_size = threads
-        return dataset.prefetch(1).with_options(options)
+    def positions(self, epoch: int) -> Positions:
+        """The positions of all samples in the order of ``epoch``; as `study.data.order.EpochOrder`."""
+        return EpochOrder(self.seed, epoch).positions(self.samples) if self.is_shuffled else np.arange(self.samples)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from study.data.input_measures import InputMeasures
-from study.data.samples import Can, SampleSource
+from study.data.order import Positions
+from study.data.samples import Batch, Can, Changes, SampleSource
 from study.ensembles.buffer import Buffer, Lost, Queue
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.sharing import Way
@@ -77,7 +77,7 @@ class Stream(SampleSource):
         """Refused: a stream gives its samples in its own order only."""
         raise TypeError("a stream has no random access")
 
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
         """Refused: a stream gives its samples in its own order only."""
         raise TypeError("a stream has no random access")
 
@@ -114,47 +114,15 @@ class Stream(SampleSource):
         self.usage.end()
         self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, cpu_time.since_s(library)
 
-    @contextlib.contextmanager
-    def reading_errors(self) -> Iterator[None]:
-        """Within the block, the failure of the sharing thread is raised as it is, not as TensorFlow wraps it."""
-        import tensorflow as tf
+    def failure(self) -> BaseException | None:
+        """The error with which sharing has failed; None if it has not."""
+        return self._error
 
-        try:
-            yield
-        except tf.errors.OpError:
-            if self._error:
-                raise self._error from None
-            raise
-
-    def batches(self, batch_size: int, measures: InputMeasures | None = None) -> Any:
-        """A ``tf.data.Dataset`` of batches, in each of whose iterations the next epoch follows.
-
-        measures: of the input, if it is measured.
-        """
-        import tensorflow as tf
-
-        form, samples = self._way.place.form, len(self)
-        sizes = [min(batch_size, samples - first) for first in range(0, samples, batch_size)]
-
-        def make(number: Any) -> list[np.ndarray]:
-            return list(self._batch(sizes[int(number)]))
-
-        def batch(number: Any) -> tuple[Any, ...]:
-            arrays = tf.numpy_function(make, [number], [tf.as_dtype(kind) for kind in form.types])
-            return tuple(
-                tf.ensure_shape(array, (None, *shape)) for array, shape in zip(arrays, form.shapes, strict=True)
-            )
-
-        with tf.device("/CPU:0"):
-            dataset = tf.data.Dataset.range(len(sizes)).map(tf.autograph.experimental.do_not_convert(batch))
-            if measures:
-                dataset = measures.summed(dataset)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.apply_default_optimizations = False
-        options.threading.private_threadpool_size = 1  # it waits for blocks, while a training step needs TensorFlow's
-        dataset = dataset.prefetch(1)
-        return (measures.timed(dataset) if measures else dataset).with_options(options)
+    @property
+    def taken(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Of each array that `take` gives, its type and the shape of one sample."""
+        form = self._way.place.form
+        return list(zip(form.types, form.shapes, strict=True))
 
     @property
     def is_ready(self) -> bool:
@@ -195,7 +163,7 @@ class Stream(SampleSource):
             "ended_monotonic_ns": self._ended[1],
         }
 
-    def _batch(self, number: int) -> Content:
+    def take(self, number: int) -> Content:
         """The next ``number`` samples; a batch may have parts of several blocks."""
         parts: list[Content] = []
         while self._next < self._passed_over:
@@ -232,15 +200,15 @@ class Stream(SampleSource):
         return block
 
     def _preprocessed(self, reader: int, readers: int, first: int = 0) -> Iterator[Any]:
-        """The blocks of one reader, as `Order.dataset`; counts the threads that make them."""
+        """The blocks of one reader; counts the threads that make them."""
         before = cpu_time.threads()
-        blocks = iter(self._way.place.order.dataset(self._samples, reader, readers, first))
+        blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers, first)
         self._preprocessors |= cpu_time.threads() - before
         return blocks
 
     def _made(self, blocks: Iterator[Any]) -> Content:
         """The next of the blocks that this rank preprocesses."""
-        own = tuple(array.numpy() for array in next(blocks))
+        own = next(blocks)
         with self._counting:  # a member that makes its own blocks may still make others'
             self._samples_preprocessed += len(own[0])
         self._preprocessing_cpu_s = cpu_time.of_threads_s(self._preprocessors)

@@ -23,7 +23,7 @@ from study.core.files import number_or_none, write_json, written_aside
 from study.data.images.source import Images
 from study.data.loaders import check_columns, import_for
 from study.data.samples import part
-from study.experiment import learning_rate
+from study.experiment.augmentation import augmented
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import ReadCounter, Reads
@@ -129,12 +129,12 @@ class _Rank:
         reads = Reads()
         with self.phases("load"):
             files, tables = self._load(reads, staged)
-            opened = self.backend.opened_elsewhere(self.ranks)
+            self.backend.open_elsewhere(self.ranks)
             removable = reads.staged is not None and all(_keep_open(each) for each in tables.values())
         is_table = self.workload.kind == "tables"
         rows = {file: len(each.matrix) if is_table else len(each) for file, each in tables.items()}
         with self.phases("preprocess"):
-            data, workload = self._preprocess(tables, opened)
+            data, workload = self._preprocess(tables)
             del tables
             job = self.enter(self.run, self.folder, self.ranks, self.workload, data)
             kept = job.checkpoints(self.folder)
@@ -148,12 +148,12 @@ class _Rank:
         self._watch(job, trainer)
         every = job.run["checkpoint_epochs"] if job.communicator.rank == 0 else 0
         writer = checkpoints.Writer(kept, every, checkpoints.labels(job.run))
-        with self.phases("train"), _reading(job.workload, data, files.reads):
+        with self.phases("train"), self._reading(data, files.reads):
             history = job.train(
                 trainer,
                 lambda: Loop(trainer, data, job.run, job.communicator, self.phases, writer, resumed, job.goes_on).run(),
             )
-        with self.phases("evaluate"), job.workload.reading_errors(data):
+        with self.phases("evaluate"), self._named_errors(data):
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
         divergence.check_test(test_metrics, trainer.steps_made())
         progress = self.heartbeat.beat if self.heartbeat else lambda: None
@@ -167,7 +167,7 @@ class _Rank:
             "sparse_gradients": trainer.sparse_gradients(),
         }
         # Last: it puts an earlier state into the model.
-        with job.workload.reading_errors(data):
+        with self._named_errors(data):
             cost = checkpoints.cost(
                 kept,
                 checkpoints.labels(job.run),
@@ -216,14 +216,11 @@ class _Rank:
                 files.reads.mapped(path)
         return images
 
-    def _preprocess(self, tables: dict[str, Any], opened: Any) -> tuple[Data, dict[str, Any]]:
-        """The rank's samples, and the record's ``workload``. opened: as of `Backend.source`."""
+    def _preprocess(self, tables: dict[str, Any]) -> tuple[Data, dict[str, Any]]:
+        """The rank's samples, and the record's ``workload``."""
         run, ranks = self.run, self.ranks
         data = self.workload.samples(tables, run.derived.seed)
-        data.train = data.train.augmented(
-            run.parameters.get("augmentation", "light"), learning_rate.first_collapsed_epoch(run)
-        )
-        data.train = self.backend.source(data.train, opened, ranks)
+        data.train = self.backend.source(augmented(data.train, run), ranks)
         workload = {"train_samples": len(data.train), "test_samples": len(data.test), "features": data.features}
         if run["sharding"] == "by_rank" and not self.backend.takes_all_samples(ranks):  # emulated ranks do it later
             data.train = part(data.train, ranks.rank % run.ranks_together, run.ranks_together)
@@ -236,18 +233,20 @@ class _Rank:
             if job.run.emulated_ranks > 1:  # one step, of all of them, may take longer than the limit
                 self.heartbeat.busy_phases |= {"train"}
 
+    @contextlib.contextmanager
+    def _reading(self, data: Data, reads: ReadCounter) -> Iterator[None]:
+        """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
+        counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
+        with self._named_errors(data), counted:
+            yield
+
+    def _named_errors(self, data: Data) -> contextlib.AbstractContextManager[None]:
+        return self.backend.reading_errors(data.train, data.validation, data.test)
+
 
 def _keep_open(loaded: Any) -> bool:
     """Open what training reads of a file, a table or images, for good; returns whether names are needed no longer."""
     return not isinstance(loaded, Images) or loaded.keep_open()
-
-
-@contextlib.contextmanager
-def _reading(workload: Workload, data: Data, reads: ReadCounter) -> Iterator[None]:
-    """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
-    counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
-    with workload.reading_errors(data), data.train.reading_errors(), counted:
-        yield
 
 
 def _check_ranks(run: RunDefinition, ranks: Collectives) -> None:

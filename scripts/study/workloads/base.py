@@ -1,6 +1,5 @@
 """The interface of a workload and of its model in a framework, and code that most workloads share."""
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,10 +130,6 @@ class Workload(ABC):
     ) -> dict[str, Any]:
         """The samples of each file, of a workload whose ``kind`` is images; see `study.workloads.images`."""
         raise TypeError(f"{type(self).__module__} loads tables")
-
-    def reading_errors(self, data: Data) -> contextlib.AbstractContextManager[None]:
-        """A block that trains on ``data``, in which errors of reading become a `StudyError`."""
-        return contextlib.nullcontext()
 
     @abstractmethod
     def arrange(self, tables: Mapping[str, Table], seed: int) -> Data:

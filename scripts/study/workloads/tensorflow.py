@@ -9,7 +9,7 @@ from typing import Any
 def dropout(rate: float) -> Any:
     """A Keras layer that drops ``rate`` of its inputs in training, by masks that a resumed run repeats exactly.
 
-    `study.data.randomness.seed_dropout` must be called on its model.
+    `study.backends.tensorflow.dropout.seed_dropout` must be called on its model.
     """
     import tensorflow as tf
     import tf_keras as keras

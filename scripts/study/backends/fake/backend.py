@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study import workloads
-from study.backends.base import Hooks, State, rank_samples
+from study.backends.base import BlockOrder, Hooks, State, rank_samples
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
-from study.data.samples import SampleSource, part
+from study.data.order import EpochOrder
+from study.data.samples import Can, SampleSource, part
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import scaled
 from study.instruments.heartbeats import Heartbeat
@@ -94,7 +96,7 @@ class Linear:
         number = rank_samples(self._data, self._run)
         if not self._run.benchmark["shuffle"]:
             return np.arange(number)
-        return np.random.default_rng((self._run.derived.seed + rank, epoch)).permutation(number)
+        return EpochOrder(self._run.derived.seed + rank, epoch).positions(number)
 
     def _gradient(self, x: Floats, y: Floats) -> tuple[Floats, float]:
         """The gradient of the mean squared error with its penalty, and the loss."""
@@ -118,6 +120,13 @@ class Linear:
         x, y = (each.reshape(len(each), -1).astype(np.float64) for each in samples.arrays())
         right = (x @ self._state["kernel"]).argmax(axis=1) == y.argmax(axis=1)
         return {"loss": self._gradient(x, y)[1], "accuracy": float(right.mean())}
+
+    def batches(self, samples: SampleSource) -> Iterator[tuple[Any, ...]]:
+        """In their order; of a stream, its next epoch."""
+        for first in range(0, len(samples), self._size):
+            number = min(self._size, len(samples) - first)
+            is_stream = Can.STREAMED in samples.can
+            yield samples.take(number) if is_stream else samples.batch(np.arange(first, first + number))
 
     def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
         """(outputs that are right, outputs of the model), batch by batch."""
@@ -199,12 +208,33 @@ class Fake:
     def own_files(self, run: RunDefinition) -> None:
         """All."""
 
-    def opened_elsewhere(self, ranks: Collectives) -> None:
+    def open_elsewhere(self, ranks: Collectives) -> None:
         """Nothing."""
 
-    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
+    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
         """The samples as they are."""
         return samples
+
+    def reading_errors(self, *sources: SampleSource) -> contextlib.AbstractContextManager[None]:
+        """NumPy raises errors as they are."""
+        return contextlib.nullcontext()
+
+    def blocks(
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """As they are asked for, on the thread that asks."""
+        chosen = []
+        for epoch in range(order.first_epoch, order.first_epoch + order.epochs):
+            positions = order.positions(epoch)
+            starts = range(0, len(positions), order.block_samples)
+            of_epoch = [(positions[start : start + order.block_samples], epoch) for start in starts]
+            chosen += of_epoch[reader::readers]
+        for positions, epoch in chosen[: order.own_blocks(reader, readers)][first:]:
+            yield samples.batch(positions, samples.changes(positions, epoch))
+
+    def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Of no samples."""
+        return [(each.dtype, each.shape[1:]) for each in samples.batch(np.empty(0, np.int64))]
 
     def takes_all_samples(self, ranks: Collectives) -> bool:
         """Each rank takes its own."""

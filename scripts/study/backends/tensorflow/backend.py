@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from study import workloads
 from study.backends.base import Trainer
-from study.backends.tensorflow import devices, parameter_server, shards
+from study.backends.tensorflow import devices, input, parameter_server, shards
 from study.backends.tensorflow.averaging import averaging_of
+from study.backends.tensorflow.blocks import blocks, form
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.mirrored import MultiWorkerMirrored
 from study.backends.tensorflow.parameter_server import Chief
@@ -62,13 +63,20 @@ class TensorFlow:
         """Under a parameter server the workers read the files of training."""
         return run.data.keys() - shards.trained(run) if strategy_of(run) == PARAMETER_SERVER else None
 
-    def opened_elsewhere(self, ranks: Collectives) -> dict[str, str]:
-        """The readers that a parameter server's workers have registered, {file: name}."""
-        return shards.opened(ranks.channel) if isinstance(ranks, Chief) else {}
+    def open_elsewhere(self, ranks: Collectives) -> None:
+        """Have a parameter server's workers open their images."""
+        if isinstance(ranks, Chief):
+            ranks.registered = shards.opened(ranks.channel)
 
-    def source(self, samples: SampleSource, opened: Any, ranks: Collectives) -> SampleSource:
-        """Images are read by the worker that trains on them."""
-        return shards.read_by_workers(samples, opened, ranks.channel) if isinstance(ranks, Chief) else samples
+    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
+        """Under a parameter server, images are read by the worker that trains on them."""
+        if not isinstance(ranks, Chief):
+            return samples
+        return shards.read_by_workers(samples, ranks.registered.readers, ranks.channel)
+
+    reading_errors = staticmethod(input.reading_errors)
+    blocks = staticmethod(blocks)
+    block_form = staticmethod(form)
 
     def takes_all_samples(self, ranks: Collectives) -> bool:
         """Under a strategy."""

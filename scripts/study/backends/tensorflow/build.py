@@ -6,8 +6,8 @@ from typing import Any
 
 from study.backends.tensorflow import data_format, lars, layer_settings, metrics, own_models, precision
 from study.backends.tensorflow.averaging import averaging_of
+from study.backends.tensorflow.dropout import seed_dropout
 from study.communication.collectives import Collectives
-from study.data.randomness import seed_dropout
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark

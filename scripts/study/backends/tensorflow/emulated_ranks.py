@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from study.backends.tensorflow.dropout import seeds_by_rank, use_seeds
+from study.backends.tensorflow.gathering import gatherer
+from study.backends.tensorflow.input import epoch_in_order, pipeline
 from study.backends.tensorflow.step_measures import StepMeasures, squared_norm
-from study.data.randomness import OrdersByRank, seed_dropout
-from study.data.samples import SampleSource, position_batches
+from study.data.order import OrdersByRank, Positions
+from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 
 
@@ -31,52 +36,53 @@ class EmulatedRanks:
         self._model, self._run, self._measures = model, run, measures
         self._ranks = run.emulated_ranks
         self._samples = samples
+        self._seeds = seeds_by_rank(run.derived.seed, self._ranks)
         self._state, self._states = state, [_of_ranks(variable, self._ranks) for variable in state]
         with tf.device("/CPU:0"):
-            self._gather = samples.gatherer()
+            self._gather = gatherer(samples)
         model.train_step = self._train_step
 
-    def batches(self, samples_per_rank: int, epochs: int) -> tuple[Any, OrdersByRank | None]:
+    def batches(self, samples_per_rank: int, first_epoch: int) -> tuple[Any, OrdersByRank | None]:
         """The training input for Keras, and the orders of its samples.
 
-        An element has the positions of each rank's batch, shape (ranks, batch size): a batch is gathered when its rank
-        has its turn, so that memory does not grow with the ranks. epochs: the number of epochs already trained.
+        An element has the positions of each rank's batch, shape (batch size, ranks), and their random changes: a batch
+        is gathered when its rank has its turn, so that memory does not grow with the ranks. first_epoch: the
+        number of epochs already trained.
         """
         import tensorflow as tf
 
         seeds = range(self._run.derived.seed, self._run.derived.seed + self._ranks)
         buffer = self._run.parameters.get("shuffle_buffer_samples", 0)
-        order = OrdersByRank(seeds, epochs, buffer) if self._run.benchmark["shuffle"] else None
-        if order:
-            with tf.device("/CPU:0"):
-                self._gather = self._samples.gatherer_in(order)
-        batch_size = self._run.derived.batch_size_per_rank
-        return position_batches(samples_per_rank, batch_size, order, self._positions), order
+        order = OrdersByRank(seeds, first_epoch, buffer) if self._run.benchmark["shuffle"] else None
+        batch_size, shape = self._run.derived.batch_size_per_rank, (self._ranks,)
+        with tf.device("/CPU:0"):
+            if order:
+                chosen = epoch_in_order(self._samples, samples_per_rank, batch_size, order, self._in_samples, shape)
+            else:
+                positions = self._in_samples(np.repeat(np.arange(samples_per_rank)[:, None], self._ranks, axis=1))
+                chosen = tf.data.Dataset.from_tensor_slices((positions,)).batch(batch_size)
+        return pipeline(chosen, None), order
 
-    def _positions(self, chosen: Any) -> Any:
-        """Positions in all samples, (ranks, batch size). chosen: in each rank's, (batch size, ranks) if shuffled."""
-        import tensorflow as tf
-
-        if not self._run.benchmark["shuffle"]:
-            chosen = tf.repeat(chosen[:, None], self._ranks, axis=1)
+    def _in_samples(self, chosen: Positions) -> Positions:
+        """Positions in all samples. chosen: in each rank's, (samples, ranks)."""
         if self._run["sharding"] == "by_rank":  # as in `study.data.samples.part`
-            chosen = chosen * self._ranks + tf.range(self._ranks, dtype=tf.int64)
-        return tf.transpose(chosen)
+            return chosen * self._ranks + np.arange(self._ranks)
+        return chosen
 
-    def _train_step(self, positions: Any) -> Any:
+    def _train_step(self, element: tuple[Any, ...]) -> Any:
         """One step of all ranks; returns the metrics of rank 0, as a run on real ranks does."""
         import tensorflow as tf
 
-        model = self._model
-        is_sampled = self._measures.is_sampled(model.optimizer.iterations, tf.shape(positions)[1])
-        x, y = self._batch(positions[0])
+        model, positions = self._model, element[0]
+        is_sampled = self._measures.is_sampled(model.optimizer.iterations, tf.shape(positions)[0])
+        x, y = self._batch(element, 0)
         gradients, predicted = self._gradients(0, x, y)
         self._keep_state(tf.constant(0, tf.int64))
         counted = [(each, each.read_value()) for metric in model.metrics for each in metric.variables]
 
         def add_next(rank: Any, sums: list[Any], squares: Any) -> tuple[Any, list[Any], Any]:
             self._take_state(rank)
-            found, _ = self._gradients(rank, *self._batch(positions[rank]))
+            found, _ = self._gradients(rank, *self._batch(element, rank))
             self._keep_state(rank)
             sums = [one + other for one, other in zip(sums, found, strict=True)]
             return rank + 1, sums, squares + _squares(is_sampled, found)
@@ -91,11 +97,11 @@ class EmulatedRanks:
         model.optimizer.apply_gradients(zip(averages, model.trainable_variables, strict=True))
         return model.compute_metrics(x, y, predicted, None)
 
-    def _batch(self, positions: Any) -> tuple[Any, Any]:
+    def _batch(self, element: tuple[Any, ...], rank: Any) -> tuple[Any, Any]:
         import tensorflow as tf
 
         with tf.device("/CPU:0"):  # where the samples are
-            return self._gather(positions)
+            return self._gather(*(of_ranks[:, rank] for of_ranks in element))
 
     def _take_state(self, rank: Any) -> None:
         """Give the layers the state of a rank."""
@@ -113,7 +119,7 @@ class EmulatedRanks:
         """Gradients and predictions of one rank on its batch."""
         import tensorflow as tf
 
-        seed_dropout(self._model, self._run.derived.seed + rank)
+        use_seeds(self._model, tf.gather(self._seeds, rank))
         with tf.GradientTape() as tape:
             predicted = self._model(x, training=True)
             total = self._model.compute_loss(x, y, predicted, None)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from study.backends.tensorflow import metrics, model_state, own_models
-from study.data.randomness import seed_dropout
-from study.data.samples import SampleSource, batches
+from study.backends.tensorflow.dropout import seed_dropout
+from study.backends.tensorflow.input import batches
+from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from study.backends.tensorflow import own_models
+from study.backends.tensorflow.input import batches
 from study.communication.roles import strategy_of
 from study.core.errors import StudyError
-from study.data.samples import Can, SampleSource, batches
+from study.data.samples import Can, SampleSource
 from study.experiment.definition import RunDefinition
 from study.machines.process_roles import HOROVOD
 

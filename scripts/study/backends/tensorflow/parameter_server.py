@@ -50,6 +50,7 @@ class Chief(OfStrategy):
     rank = 0
     own_threads: frozenset[int] = frozenset()
     name = PARAMETER_SERVER
+    registered: shards.Registered  # once the workers have opened their images
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """Wait for workers and servers, then connect to them."""
@@ -166,8 +167,8 @@ def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, 
         while (question := channel.asked()) != FINISH:
             if question == shards.OPEN:
                 with phases("load"):
-                    opened = shards.Shards(run, reads.shared) if role.kind == WORKER else None
-                channel.answer(opened.readers if opened else None)
+                    opened = shards.Shards(run, role.index, reads.shared) if role.kind == WORKER else None
+                channel.answer(opened.registered if opened else None)
             elif question == shards.UNREADABLE:
                 channel.answer(opened.unreadable() if opened else None)
             else:

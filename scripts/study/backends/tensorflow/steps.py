@@ -9,12 +9,12 @@ from study.backends.base import rank_samples
 from study.backends.tensorflow import model_state, own_models, strategy_input
 from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.emulated_ranks import EmulatedRanks
+from study.backends.tensorflow.input import batches
+from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.communication.collectives import Collectives
 from study.communication.roles import strategy_of
-from study.data.input_measures import InputMeasures
-from study.data.randomness import EpochOrder, OrdersByRank
-from study.data.samples import batches
+from study.data.order import EpochOrder, OrdersByRank
 from study.experiment.definition import RunDefinition
 from study.machines.process_roles import PARAMETER_SERVER
 from study.workloads.base import Data
@@ -69,8 +69,10 @@ def of_strategy(model: Any, data: Data, run: RunDefinition, ranks: Collectives, 
     number = rank_samples(data, run)
     steps = -(-number // run.derived.batch_size_per_rank)
     if strategy_of(run) == PARAMETER_SERVER:
+        chief: Any = ranks
         strategy_input.seed_dropout_by_worker(model, run)
-        return Inputs({"x": strategy_input.creator(data.train, number, run), "steps_per_epoch": steps * run.ranks})
+        train = strategy_input.creator(data.train, number, run, chief.registered.drawing)
+        return Inputs({"x": train, "steps_per_epoch": steps * run.ranks})
     own = strategy_input.batches(data.train, number, run, ranks.rank)
     return Inputs({"x": strategy.distribute_datasets_from_function(lambda _: own), "steps_per_epoch": steps})
 

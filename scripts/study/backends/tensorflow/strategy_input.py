@@ -7,10 +7,14 @@ Horovod rank with the worker's number, epoch by epoch, whichever worker is faste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
-from study.data.randomness import seed_dropout
+import numpy as np
+
+from study.backends.tensorflow import input
+from study.backends.tensorflow.dropout import seeds_by_rank, use_seeds
+from study.backends.tensorflow.gathering import Gather, gatherer
+from study.data.order import EpochOrder, Positions
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 
@@ -35,65 +39,62 @@ def number_of_worker() -> Any:
     return tf.strings.to_number(tf.io.read_file(NUMBER_FILE), tf.int64)
 
 
-def batches(samples: SampleSource, number: int, run: RunDefinition, worker: Any) -> Any:
+def batches(samples: SampleSource, number: int, run: RunDefinition, worker: int) -> Any:
     """A ``tf.data.Dataset`` of a worker's batches.
 
-    samples: of all workers. number: how many of them a worker trains on in an epoch. worker: its number, an integer
-    or a tensor.
+    samples: of all workers. number: how many of them a worker trains on in an epoch. worker: its number.
     """
     import tensorflow as tf
 
     with tf.device("/CPU:0"):
-        gather = samples.gatherer_by_epoch()
-    return _dataset(gather, samples.threads, number, run, worker)
+        gather = gatherer(samples)
+    drawn = input.drawn(samples, lambda epoch: (positions(run, worker, number, epoch), epoch))
+    return _dataset(gather, drawn, samples.threads, run)
 
 
-def creator(samples: SampleSource, number: int, run: RunDefinition) -> Any:
-    """The same for Keras and a parameter server: each worker makes its own batches. The samples are sent to it once."""
+def creator(samples: SampleSource, number: int, run: RunDefinition, drawing: str) -> Any:
+    """The same for Keras and a parameter server: each worker makes its own batches. The samples are sent to it once.
+
+    drawing: the name by which TensorFlow knows a worker's own function from (number, epoch) to `positions` and random
+    changes, the same on all workers.
+    """
     import tensorflow as tf
     import tf_keras as keras
 
     with tf.device("/CPU:0"):
-        gather = samples.gatherer_by_epoch()
-    return keras.utils.experimental.DatasetCreator(
-        lambda _: _dataset(gather, samples.threads, number, run, number_of_worker())
-    )
+        gather = gatherer(samples)
+
+    def draw(epoch: Any) -> Any:
+        given = [tf.constant(number, tf.int64), epoch]
+        return tf.raw_ops.PyFunc(input=given, token=drawing, Tout=[tf.int64, tf.int64])
+
+    drawn = input.shaped(samples, draw)
+    return keras.utils.experimental.DatasetCreator(lambda _: _dataset(gather, drawn, samples.threads, run))
 
 
-def _dataset(gather: Callable[[Any, Any], Any], threads: int, number: int, run: RunDefinition, worker: Any) -> Any:
-    """threads: as for `study.data.samples.position_batches`."""
+def positions(run: RunDefinition, worker: int, number: int, epoch: int) -> Positions:
+    """The positions, in all samples, on which a worker trains in an epoch: those of the Horovod rank of its number."""
+    order = EpochOrder(run.derived.seed + worker, epoch)
+    chosen = order.positions(number) if run.benchmark["shuffle"] else np.arange(number)
+    return chosen * run.ranks + worker if run["sharding"] == "by_rank" else chosen  # as `study.data.samples.part`
+
+
+def _dataset(gather: Gather, drawn: input.Drawn, threads: int, run: RunDefinition) -> Any:
+    """threads: as for `study.backends.tensorflow.input.pipeline`."""
     import tensorflow as tf
 
-    batch_size, seed = run.derived.batch_size_per_rank, run.derived.seed
-    worker = tf.cast(worker, tf.int64)
-
-    def of_epoch(epoch: Any) -> Any:
-        chosen = tf.range(number, dtype=tf.int64)
-        if run.benchmark["shuffle"]:  # as `study.data.randomness.EpochOrder` does
-            chosen = tf.random.experimental.stateless_shuffle(chosen, tf.stack([seed + worker, epoch]))
-        if run["sharding"] == "by_rank":  # as in `study.data.samples.part`
-            chosen = chosen * run.ranks + worker
-        return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size).map(lambda positions: (positions, epoch))
-
+    chosen = input.epochs(tf.data.Dataset.range(MOST_EPOCHS), drawn, run.derived.batch_size_per_rank)
     options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    if threads:
-        options.threading.private_threadpool_size = threads
-    chosen = tf.data.Dataset.range(MOST_EPOCHS).flat_map(of_epoch)
-    found = chosen.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
-    return found.prefetch(1).with_options(options)
+    return input.pipeline(chosen, gather, threads).with_options(options)
 
 
 def seed_dropout_by_worker(model: Any, run: RunDefinition) -> None:
     """Give each worker of a parameter server the dropout masks of the rank with its number."""
     import tensorflow as tf
 
-    train = model.train_step
-    seeded = tf.autograph.experimental.do_not_convert(
-        lambda: seed_dropout(model, run.derived.seed + number_of_worker())
-    )
+    train, seeds = model.train_step, seeds_by_rank(run.derived.seed, run.ranks)
+    seeded = tf.autograph.experimental.do_not_convert(lambda: use_seeds(model, tf.gather(seeds, number_of_worker())))
 
     def train_step(data: Any) -> Any:
         seeded()

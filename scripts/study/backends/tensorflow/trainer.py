@@ -14,12 +14,13 @@ from study.backends.tensorflow import keras_fit, layer_settings, steps
 from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.finite_steps import FiniteSteps
+from study.backends.tensorflow.input import batches
+from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.local_replica import LocalReplica
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.communication.collectives import Collectives
 from study.communication.roles import strategy_of
-from study.data.input_measures import InputMeasures
-from study.data.samples import SampleSource, batches
+from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import first_collapsed_epoch
 from study.machines.process_roles import PARAMETER_SERVER
@@ -122,6 +123,10 @@ class KerasTrainer:
         if id(samples) not in self._evaluated:
             self._evaluated[id(samples)] = batches(samples, self._run.derived.batch_size_per_rank)
         return self.model.evaluate(self._evaluated[id(samples)], verbose=0, return_dict=True)
+
+    def batches(self, samples: SampleSource) -> Any:
+        """A ``tf.data.Dataset``; each iteration over a stream gives its next epoch."""
+        return batches(samples, self._run.derived.batch_size_per_rank)
 
     def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
         """(outputs that are right, outputs of the model), batch by batch."""

@@ -5,9 +5,10 @@ Each change follows from the run's seed, the epoch and the image's position alon
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from study.core.registry import Registry
 
@@ -57,84 +58,25 @@ ORDERS = (
     ("contrast", "hue", "brightness", "saturation"),
     ("hue", "saturation", "contrast", "brightness"),
 )
+MIRRORED, WHOLE = 1, 2  # the last column of changes; 0 of a light change that does not mirror
+HALF = np.uint64(32)  # bits of a word
 
 
-def changed(pixels: Any, kind: str, side: int, flip: bool, seed: Any) -> Any:
-    """A changed image, float32 (side, side, channels) from -1 to 1.
+def drawn(words: NDArray[np.uint64], room: int, flip: bool) -> NDArray[np.int64]:
+    """Light changes, (..., 3): the first row and the first column of the square that is cut out, `MIRRORED` or not.
 
     Args:
-        pixels: the whole image, a uint8 tensor (height, width, channels).
-        kind: a name in `OF_WHOLE_IMAGES`.
-        side: of the result, in pixels.
+        words: two for each image, (..., 2), of `study.data.order.change_words`.
+        room: rows, and columns, that an image has more than the square.
         flip: whether half of the images are mirrored, left to right.
-        seed: two int64 in a tensor, of this image in this epoch; see `study.data.images.codec.seed_of`.
     """
-    import tensorflow as tf
-
-    how, channels = OF_WHOLE_IMAGES[kind], pixels.shape[-1]
-    mirror, method, order, *colours = tf.unstack(
-        tf.random.stateless_uniform([7], tf.random.experimental.stateless_fold_in(seed, 1))
-    )
-    box = tf.cast(_cut(pixels, how.boxes, seed), tf.float32) / 255
-    found = _one_of(method, [_scaling(box, side, name) for name in how.boxes.methods])
-    if flip:
-        found = tf.cond(mirror < 0.5, lambda: tf.reverse(found, [1]), lambda: found)
-    if how.colours:
-        found = _one_of(order, [_recolouring(found, names, colours) for names in ORDERS])
-    return tf.ensure_shape(2 * tf.clip_by_value(found, 0, 1) - 1, (side, side, channels))
+    places = np.uint64(room + 1)
+    corner = words[..., 0] >> HALF, words[..., 0] & np.uint64(0xFFFFFFFF)
+    rows, columns = ((each * places) >> HALF for each in corner)
+    mirrored = words[..., 1] >> np.uint64(63) if flip else np.zeros_like(rows)
+    return np.stack([rows, columns, mirrored], axis=-1).astype(np.int64)
 
 
-def _cut(pixels: Any, boxes: Boxes, seed: Any) -> Any:
-    """A random box of the image, uint8; the whole image if a hundred boxes do not fit."""
-    import tensorflow as tf
-
-    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.shape(pixels),
-        tf.zeros([1, 0, 4]),
-        seed,
-        min_object_covered=boxes.least_covered,
-        aspect_ratio_range=boxes.aspect,
-        area_range=boxes.area,
-        max_attempts=100,
-        use_image_if_no_bounding_boxes=True,
-    )
-    return tf.slice(pixels, begin, size)
-
-
-def _scaling(box: Any, side: int, method: str) -> Callable[[], Any]:
-    import tensorflow as tf
-
-    return lambda: tf.image.resize(box, (side, side), method=method)
-
-
-def _recolouring(image: Any, order: tuple[str, ...], drawn: list[Any]) -> Callable[[], Any]:
-    """A function that changes the colours of an image in this order. drawn: four numbers from 0 to 1."""
-    import tensorflow as tf
-
-    changes: dict[str, tuple[Callable[[Any, Any], Any], tuple[float, float]]] = {
-        "brightness": (tf.image.adjust_brightness, BRIGHTNESS),
-        "saturation": (tf.image.adjust_saturation, SATURATION),
-        "hue": (tf.image.adjust_hue, HUE),
-        "contrast": (tf.image.adjust_contrast, CONTRAST),
-    }
-    amounts = {
-        name: low + number * (high - low)
-        for (name, (_, (low, high))), number in zip(changes.items(), drawn, strict=True)
-    }
-
-    def recoloured() -> Any:
-        found = image
-        for name in order:
-            found = changes[name][0](found, amounts[name])
-        return found
-
-    return recoloured
-
-
-def _one_of(number: Any, branches: list[Callable[[], Any]]) -> Any:
-    """The result of one branch. number: from 0 to 1, below 1."""
-    import tensorflow as tf
-
-    if len(branches) == 1:
-        return branches[0]()
-    return tf.switch_case(tf.cast(number * len(branches), tf.int32), branches)
+def seeds(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Seeds of changes of whole images, (..., 3): two words, from which a framework draws, and `WHOLE`."""
+    return np.concatenate([words.view(np.int64), np.full((*words.shape[:-1], 1), WHOLE)], axis=-1)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 DEPTH = 24  # position of a PNG's bits per channel
-EPOCHS_APART = 1 << 32  # in the seeds of augmentation; more than a file has images
 Pixels = NDArray[np.uint8]  # (height, width, channels)
 
 
@@ -75,40 +74,6 @@ def centre(pixels: Any, side: int) -> Any:
     """The central squares of ``side`` pixels. pixels: uint8 (images, height, width, channels)."""
     first = (pixels.shape[1] - side) // 2
     return pixels[:, first : first + side, first : first + side, :]
-
-
-def augmented(pixels: Any, side: int, flip: bool, seed: int, epoch: Any, positions: Any) -> Any:
-    """Random squares of ``side`` pixels, each mirrored or not; they follow from seed, epoch and position alone.
-
-    Args:
-        pixels: uint8 (images, height, width, channels); squares.
-        side: of the result.
-        flip: whether half of the images are mirrored, left to right.
-        seed: of the run, the same on all its ranks.
-        epoch: a scalar tensor.
-        positions: of the images in their file, an int64 tensor.
-    """
-    import tensorflow as tf
-
-    room, channels = pixels.shape[1] - side, pixels.shape[-1]
-    if not room and not flip:
-        return pixels
-
-    def changed(image: Any, position: Any) -> Any:
-        drawn = tf.random.stateless_uniform([3], seed_of(seed, epoch, position))
-        corner = tf.cast(drawn[:2] * (room + 1), tf.int32)
-        square = tf.slice(image, tf.concat([corner, [0]], 0), [side, side, channels])
-        return tf.cond(drawn[2] < 0.5, lambda: tf.reverse(square, [1]), lambda: square) if flip else square
-
-    found = tf.TensorSpec((side, side, channels), tf.uint8)
-    return tf.map_fn(lambda pair: changed(*pair), (pixels, positions), fn_output_signature=found)
-
-
-def seed_of(seed: int, epoch: Any, position: Any) -> Any:
-    """Two int64 in a tensor, from which the random changes of an image in an epoch follow."""
-    import tensorflow as tf
-
-    return tf.stack([tf.constant(seed, tf.int64), epoch * EPOCHS_APART + position])
 
 
 def as_input(pixels: Any) -> Any:

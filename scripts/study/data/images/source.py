@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import itertools
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.data.images import augmentation, codec
-from study.data.images.conversion import decoded
+from study.data.images import augmentation
 from study.data.images.formats import Format
-from study.data.samples import Can, SampleSource, tensor
+from study.data.order import Positions, change_words
+from study.data.samples import Batch, Can, Changes, SampleSource
 
 REMEMBERED = 64  # batches, among which an image that cannot be decoded is looked for
 
@@ -39,10 +36,9 @@ class Shape:
 
 
 class Reader:
-    """Reads from one format; keeps the error that TensorFlow would wrap into one of its own.
+    """Reads from one format; keeps the error that a framework would wrap into one of its own.
 
-    remote: the name of a reader that is registered with TensorFlow where the samples are used, if that is in another
-    process; None for this object itself.
+    remote: the name of the reader that a framework uses instead, in another process; None for this object itself.
     """
 
     remote: str | None = None
@@ -61,18 +57,9 @@ class Reader:
             self.error = error
             raise
 
-    def undecodable(self, channels: int) -> StudyError | None:
-        """The error of the first image among those read last that cannot be decoded."""
-        for position in itertools.chain.from_iterable(self.recent):
-            where = self.images.where(int(position))
-            try:
-                (content,) = np.asarray(self.images.encoded(self.images.read(np.array([position]))))
-                decoded(content, where, channels)
-            except StudyError as error:
-                return error
-            except wrapped():
-                return StudyError(f"{where}: is no tf.train.Example with an image; restore it, or convert it again")
-        return None
+    def failure(self) -> StudyError | None:
+        """Why an image could not be read; None if all could."""
+        return self.error
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class Images(SampleSource):
     light_from: int | None = None
     caches: bool = False
     can = Can.RANDOM_ACCESS
-    _pixels: list[Any] = field(default_factory=list, compare=False)  # of a format in memory, once it is loaded
+    loaded: list[NDArray[np.uint8]] = field(default_factory=list, compare=False)  # pixels of all images, or nothing yet
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,8 +108,8 @@ class Images(SampleSource):
 
     def load(self) -> None:
         """Read the pixels of a format in memory; nothing for others."""
-        if self.reader.images.has_pixels and not self._pixels:
-            self._pixels.append(self.reader.images.pixels())
+        if self.reader.images.has_pixels and not self.loaded:
+            self.loaded.append(self.reader.images.pixels())
 
     def rows(self, chosen: np.ndarray | slice) -> Images:
         """The samples at the positions or slice ``chosen``."""
@@ -132,27 +119,6 @@ class Images(SampleSource):
     def read_by(self, reader: Reader) -> Images:
         """The same images, read by another reader of their format."""
         return replace(self, reader=reader)
-
-    def reading(self) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
-        """(a function from positions in the file to what is read there, TensorFlow's type of that).
-
-        Encoded images, or pixels of a format in memory.
-        """
-        import tensorflow as tf
-
-        if not self.reader.images.has_pixels:
-            return self.reader.read, tf.string
-        self.load()
-        return lambda positions: self._pixels[0][positions], tf.uint8
-
-    def _read(self, positions: Any) -> Any:
-        """What is read at these positions, by this process or by the one in which TensorFlow runs it; a tensor."""
-        import tensorflow as tf
-
-        if self.reader.remote is None:
-            return tf.numpy_function(self.reader.read, [positions], tf.string)
-        kind = tf.uint8 if self.reader.images.has_pixels else tf.string
-        return tf.raw_ops.PyFunc(input=[positions], token=self.reader.remote, Tout=[kind])[0]
 
     def cached(self) -> Images:
         """The same images, each of which is read and decoded once; random changes are made anew."""
@@ -166,138 +132,26 @@ class Images(SampleSource):
         """The same images with another augmentation in training."""
         return replace(self, augmentation=kind, light_from=light_from)
 
-    def gatherer(self) -> Callable[[Any], tuple[Any, Any]]:
-        """A function from positions, a tensor, to a batch (x, y) of tensors; without augmentation."""
-        gather = self._gatherer(is_training=False)
-        return lambda chosen: gather(chosen, None)
+    @property
+    def changes_whole(self) -> bool:
+        """Whether whole images change at random in training, at least at first."""
+        return self.augmentation in augmentation.OF_WHOLE_IMAGES
 
-    def gatherer_by_epoch(self) -> Callable[[Any, Any], tuple[Any, Any]]:
-        """The same from positions and the epoch, with the augmentation of that epoch."""
-        return self._gatherer(is_training=self.seed is not None and self.augmentation != augmentation.NONE)
+    def changes(self, chosen: Positions, epoch: int) -> Changes:
+        """See `study.data.images.augmentation`; they follow from seed, epoch and the positions in the file alone."""
+        room = self.target.resize - self.target.side
+        is_whole = self.changes_whole and (self.light_from is None or epoch < self.light_from)
+        is_light = self.augmentation != augmentation.NONE and (room > 0 or self.flip or self.changes_whole)
+        if self.seed is None or not (is_whole or is_light):
+            return super().changes(chosen, epoch)
+        words = change_words(self.seed, epoch, len(self.reader.images.index["label"]))
+        words = words[chosen if self.order is None else self.order[chosen]]
+        return augmentation.seeds(words) if is_whole else augmentation.drawn(words, room, self.flip)
 
-    def _gatherer(self, is_training: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
-        import tensorflow as tf
+    def failure(self) -> StudyError | None:
+        """Of its reader."""
+        return self.reader.failure()
 
-        shape, labels = self.target, tf.convert_to_tensor(self.reader.images.index["label"])
-        order = None if self.order is None else tf.convert_to_tensor(self.order)
-        inputs = self._inputs(is_training)
-
-        def gather(chosen: Any, epoch: Any) -> tuple[Any, Any]:
-            positions = chosen if order is None else tf.gather(order, chosen)
-            pixels = tf.ensure_shape(inputs(positions, epoch), (None, *self.shape))
-            return pixels, tf.one_hot(tf.gather(labels, positions), shape.classes)
-
-        return tf.autograph.experimental.do_not_convert(gather)
-
-    def _inputs(self, is_training: bool) -> Callable[[Any, Any], Any]:
-        """A function from positions in the file and the epoch to what the model gets, float32."""
-        import tensorflow as tf
-
-        side, stored = self.target.side, self.stored()
-
-        def light(positions: Any, epoch: Any) -> Any:
-            cut = codec.augmented(stored(positions), side, self.flip, self.seed or 0, epoch, positions)
-            return codec.as_input(cut)
-
-        if not is_training:
-            return lambda positions, epoch: codec.as_input(codec.centre(stored(positions), side))
-        if self.augmentation == augmentation.LIGHT:
-            return light
-        until = self.light_from
-        if until is None:
-            return self._changed
-        return lambda positions, epoch: tf.cond(
-            epoch < until, lambda: self._changed(positions, epoch), lambda: light(positions, epoch)
-        )
-
-    def _changed(self, positions: Any, epoch: Any) -> Any:
-        """The images at these positions, changed as a whole; see `study.data.images.augmentation`."""
-        import tensorflow as tf
-
-        def change(pair: Any) -> Any:
-            content, position = pair
-            pixels = codec.decode(content, self.target.channels)
-            seed = codec.seed_of(self.seed or 0, epoch, position)
-            return augmentation.changed(pixels, self.augmentation, self.target.side, self.flip, seed)
-
-        return tf.map_fn(
-            change, (self._encoded(positions), positions), fn_output_signature=tf.TensorSpec(self.shape, tf.float32)
-        )
-
-    def _encoded(self, positions: Any) -> Any:
-        """The encoded images at these positions, a string tensor."""
-        import tensorflow as tf
-
-        records = tf.ensure_shape(self._read(positions), (None,))
-        return self.reader.images.encoded(records)
-
-    def stored(self) -> Callable[[Any], Any]:
-        """A function from positions in the file to pixels, uint8 (images, resize, resize, channels)."""
-        import tensorflow as tf
-
-        shape, images = self.target, self.reader.images
-        if images.has_pixels and self.reader.remote is not None:
-            whole = (None, shape.resize, shape.resize, shape.channels)
-            return lambda positions: tf.ensure_shape(self._read(positions), whole)
-        if images.has_pixels:
-            self.load()
-            pixels = tensor(self._pixels[0])
-            return lambda positions: tf.gather(pixels, positions)
-
-        def pixels_of(content: Any) -> Any:
-            return codec.fit(codec.decode(content, shape.channels), shape.resize)
-
-        def read(positions: Any) -> Any:
-            found = tf.TensorSpec((shape.resize, shape.resize, shape.channels), tf.uint8)
-            return tf.map_fn(pixels_of, self._encoded(positions), fn_output_signature=found)
-
-        return self._remembering(read) if self.caches else read
-
-    def _remembering(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """``read``, which is not called again for a batch whose images have all been read."""
-        import tensorflow as tf
-
-        shape, number = self.target, len(self.reader.images.index["label"])
-        # Pages of memory that nothing has been written to are not taken.
-        kept = np.empty((number, shape.resize, shape.resize, shape.channels), np.uint8)
-        known = np.zeros(number, bool)
-
-        def remember(positions: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-            kept[positions], known[positions] = pixels, True
-            return pixels
-
-        def first(positions: Any) -> Any:
-            return tf.numpy_function(remember, [positions, read(positions)], tf.uint8)
-
-        def again(positions: Any) -> Any:
-            return tf.numpy_function(lambda chosen: kept[chosen], [positions], tf.uint8)
-
-        def pixels(positions: Any) -> Any:
-            are_known = tf.numpy_function(lambda chosen: known[chosen].all(), [positions], tf.bool)
-            found = tf.cond(are_known, lambda: again(positions), lambda: first(positions))
-            return tf.ensure_shape(found, (None, *kept.shape[1:]))
-
-        return pixels
-
-
-def wrapped() -> tuple[type[Exception], ...]:
-    """What TensorFlow raises for a record that it cannot read; the second if its message has bytes of the record."""
-    import tensorflow as tf
-
-    return tf.errors.OpError, UnicodeDecodeError
-
-
-@contextlib.contextmanager
-def errors_named(sources: list[Images]) -> Iterator[None]:
-    """Within the block an image that cannot be read or decoded is a `StudyError` with its file and record.
-
-    TensorFlow's own message has only the operation.
-    """
-    try:
-        yield
-    except wrapped():
-        for source in sources:
-            found = source.reader.error or source.reader.undecodable(source.target.channels)
-            if found:
-                raise found from None
-        raise
+    def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
+        """Refused: a framework decodes images with its own decoder."""
+        raise TypeError("images are decoded by the framework that trains on them")

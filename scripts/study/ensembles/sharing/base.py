@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from study.backends.base import Backend
 from study.communication.collectives import Collectives, Members
 from study.core.registry import Registry
 from study.data.samples import SampleSource
@@ -27,6 +28,7 @@ class Place:
 
     Args:
         communicator: of the ranks that share, one of each member.
+        backend: that preprocesses.
         samples: of an epoch.
         preprocessing_ranks: p, of the run or, where ranks share memory, of each node.
         order: of the samples.
@@ -36,6 +38,7 @@ class Place:
     """
 
     communicator: Collectives
+    backend: Backend
     samples: SampleSource
     preprocessing_ranks: int
     order: Order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +13,7 @@ import numpy as np
 from study.core.errors import StudyError
 from study.data.images import synthetic
 from study.data.images.formats import open_format
-from study.data.images.source import Images, Reader, Shape, errors_named
+from study.data.images.source import Images, Reader, Shape
 from study.data.key_matching import check_classes
 from study.data.loaders import read_sidecar
 from study.data.samples import Can
@@ -121,10 +120,6 @@ class ImageWorkload(base.Workload):
         height, width, channels = train.shape
         changing = train.changing(seed, self.spec["model"]["flip"])
         return base.Data(changing, test, test, features=height * width * channels)
-
-    def reading_errors(self, data: base.Data) -> contextlib.AbstractContextManager[None]:
-        """A block in which an unreadable image is named by file and record."""
-        return errors_named([each for each in (data.train, data.test) if isinstance(each, Images)])
 
 
 def _name(label: int, names: list[str] | None) -> str:

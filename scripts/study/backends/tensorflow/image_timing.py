@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from study.backends.tensorflow.images import stored
+from study.backends.tensorflow.input import pipeline
 from study.core.errors import StudyError
 from study.data import page_cache
 from study.data.images import codec
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
-from study.data.samples import position_batches
 from study.instruments.memory import peak_memory_mb
 
 BATCH = 128  # images; the batch size of han2019
@@ -53,7 +54,7 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
     begun = time.perf_counter()
     images.load()
     loaded_s = time.perf_counter() - begun
-    dataset = position_batches(samples, BATCH, None, images.stored(), threads=1)
+    dataset = pipeline(tf.data.Dataset.range(samples).batch(BATCH), stored(images), threads=1)
     for _ in itertools.islice(dataset, 1):  # the graph is built
         pass
     _prepare(images.reader.images, cache)

@@ -1,0 +1,102 @@
+"""The order of samples, and the seeds of random changes and of dropout: functions of a seed and an epoch alone.
+
+All come from one counter-based generator, Philox (Salmon et al., SC 2011): a number of it follows from a key and a
+counter. So every framework sees the same samples in the same order, and a run that goes on in a later epoch needs none
+of the earlier ones. NumPy promises the words of Philox for all versions, but not what its `Generator` makes of them, so
+that only the words are used.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAYERS = 64  # with dropout; more than any model has
+Positions = NDArray[np.int64]
+
+
+class Purpose(enum.IntEnum):
+    """What numbers are for: each purpose has a stream of its own. A value is never used for anything else."""
+
+    ORDER = 0
+    BUFFER = 1
+    CHANGES = 2
+    DROPOUT = 3
+
+
+def words(seed: int, purpose: Purpose, epoch: int, number: int) -> NDArray[np.uint64]:
+    """The first ``number`` words of 64 bits. seed: from 0. epoch: from 0; of no epoch 0."""
+    return np.random.Philox(key=seed, counter=[0, 0, epoch, purpose]).random_raw(number)
+
+
+def dropout_seeds(seed: int) -> NDArray[np.int64]:
+    """A seed for each of `LAYERS` layers with dropout; the optimizer's step is the other part of a mask's seed."""
+    return words(seed, Purpose.DROPOUT, 0, LAYERS).view(np.int64)
+
+
+def change_words(seed: int, epoch: int, samples: int) -> NDArray[np.uint64]:
+    """Two words for each sample of a file, (samples, 2), from which its random changes in an epoch follow."""
+    return words(seed, Purpose.CHANGES, epoch, 2 * samples).reshape(samples, 2)
+
+
+class EpochOrder:
+    """The order of the training samples, different in each epoch."""
+
+    def __init__(self, seed: int, epoch: int = 0, buffer: int = 0) -> None:
+        """epoch: the first epoch, from 0. buffer: samples among which the next one is drawn; 0 for all of them."""
+        self._seed, self._buffer = seed, buffer
+        self.epoch = epoch
+
+    def set(self, epoch: int) -> None:
+        """Set the next epoch."""
+        self.epoch = epoch
+
+    def positions(self, number: int) -> Positions:
+        """The positions 0 to ``number`` - 1 in the order of the current epoch."""
+        if not self._buffer:
+            return np.argsort(words(self._seed, Purpose.ORDER, self.epoch, number), kind="stable")
+        drawn = words(self._seed, Purpose.BUFFER, self.epoch, number) >> np.uint64(11)  # 53 bits, as float64 has
+        return buffered(drawn * 2.0**-53, self._buffer)
+
+
+class OrdersByRank:
+    """The `EpochOrder` of each of several ranks, for one rank that emulates them."""
+
+    def __init__(self, seeds: Iterable[int], epoch: int = 0, buffer: int = 0) -> None:
+        """seeds: of the ranks. epoch, buffer: as of `EpochOrder`."""
+        self._orders = [EpochOrder(seed, epoch, buffer) for seed in seeds]
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0."""
+        return self._orders[0].epoch
+
+    def set(self, epoch: int) -> None:
+        """Set the next epoch."""
+        for order in self._orders:
+            order.set(epoch)
+
+    def positions(self, number: int) -> Positions:
+        """The positions 0 to ``number`` - 1 in each rank's order, (number, ranks)."""
+        return np.stack([order.positions(number) for order in self._orders], axis=1)
+
+
+def buffered(drawn: NDArray[np.float64], size: int) -> Positions:
+    """The positions 0 to len(drawn) - 1 as they leave a buffer of ``size`` that is refilled in their order.
+
+    drawn: numbers from 0 to 1, each of which chooses the next position among those in the buffer.
+    """
+    number = len(drawn)
+    kept, order = list(range(min(size, number))), np.empty(number, np.int64)
+    for place, share in enumerate(drawn):
+        index, following = int(share * len(kept)), place + size
+        order[place] = kept[index]
+        if following < number:
+            kept[index] = following
+        else:
+            kept[index] = kept[-1]
+            kept.pop()
+    return order
