@@ -27,6 +27,7 @@ from study.records import comparable, pairing
 from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
 from study.records.tidy import QUALITY
+from study.report.papers import formulas
 from study.report.papers.values import selected, values
 from study.report.tables.summary import IDENTITY, NOT_STATED, WORKLOAD, not_stated, published
 
@@ -35,13 +36,6 @@ Range = tuple[float, float, float]  # a value, or the lowest and the highest one
 FOLLOWS = {
     "benchmark": ("dataset", "train_samples", "test_samples", "features"),
     "input_sharing": ("preprocessing_ranks",),  # of which each way of sharing has its own number
-}
-# From the ratio one / other, and the number of times as many ranks, to the claim's number.
-OF_RATIO: dict[str, Callable[[float, float], float]] = {
-    "ratio": lambda ratio, ranks: ratio,
-    "change_pct": lambda ratio, ranks: 100 * (ratio - 1),
-    "loss_pct": lambda ratio, ranks: 100 * (1 - ratio),
-    "efficiency": lambda ratio, ranks: ratio / ranks,
 }
 SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
@@ -236,7 +230,7 @@ def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -
     if not ratio.blocks:
         return None
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    value, low, high = (OF_RATIO[form](each, ranks) for each in (ratio.ratio, ratio.low, ratio.high))
+    value, low, high = (formulas.of_ratio(form, each, ranks) for each in (ratio.ratio, ratio.low, ratio.high))
     return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
 
 

@@ -12,7 +12,6 @@ only in ``one`` and ``other``:
 ``at`` restricts the points. ``stated`` is what the text says, ``contradiction`` where the paper contradicts itself.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -22,8 +21,11 @@ import study.report.tables.kinds as kinds
 from study.records import pairing
 from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
+from study.report.papers import formulas
+from study.report.papers.claims import remarks
 from study.report.papers.sc18.points import SOURCES, Source
 from study.report.papers.sc18.workload import PAPER, is_the_papers_method, workload_difference
+from study.report.papers.values import selected, values
 from study.report.tables.layout import Table
 from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, not_stated, notes, published
 
@@ -66,11 +68,9 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "node counter's from load to evaluate, and its rest is that over mean power x the same time; "
         "machine: of the runs; source: where the numbers are from; published: sc18."
     )
-    differences = frame["workload_difference"].dropna().unique()
-    remarks = [f"not the paper's workload, so no like for like: {each}" for each in differences]
     optional = ("machine", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats",
                 "repeats_failed", NOT_STATED, "contradiction")  # fmt: skip
-    return Table("sc18_claims", caption, frame, SHOWN, optional, remarks + notes(frame, "values"))
+    return Table("sc18_claims", caption, frame, SHOWN, optional, remarks(frame) + notes(frame, "values"))
 
 
 def _in_the_papers_way(points: pd.DataFrame) -> pd.DataFrame:
@@ -103,8 +103,8 @@ def _row(claim: pd.Series, ours: dict[str, pd.DataFrame], runs: pd.DataFrame) ->
 
 def _theirs(claim: pd.Series) -> dict[str, float]:
     """The number from the published tables; all NaN if they do not have it."""
-    values = _number(claim, _pairs(claim, SOURCES[claim["table"]].theirs()))
-    return dict(zip(("published_value", "published_lowest", "published_highest"), values, strict=True))
+    numbers = _number(claim, _pairs(claim, SOURCES[claim["table"]].theirs()))
+    return dict(zip(("published_value", "published_lowest", "published_highest"), numbers, strict=True))
 
 
 def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.DataFrame) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def _of_runs(claim: pd.Series, points: pd.DataFrame, source: Source, runs: pd.Da
 
 def _pairs(claim: pd.Series, points: pd.DataFrame) -> pd.DataFrame:
     """The points that a claim is of, in pairs if it compares two; the column of the other is ``<measure>_other``."""
-    measure, one, other = claim["measure"], _values(claim["one"]), _values(claim["other"])
-    known = _where(points, _values(claim["at"]))
+    measure, one, other = claim["measure"], values(claim["one"]), values(claim["other"])
+    known = selected(points, values(claim["at"]))
     known = known[known[measure].notna()]
     if not one:
         return _of_one_workload(known)
     axes = {name for axis in one for name in (axis, *FOLLOWS.get(axis, []))}
     same = [name for name in (*POINT, *WORKLOAD) if name in known and name not in axes]
-    pairs = _where(known, one).merge(_where(known, other), on=same, suffixes=("", "_other"))
+    pairs = selected(known, one).merge(selected(known, other), on=same, suffixes=("", "_other"))
     of_power = SOURCES[claim["table"]].columns.get(measure) in OF_POWER
     if of_power and {"power_source", "power_source_other"} <= {*pairs}:  # measured and modelled are not compared
         sources = pairs[["power_source", "power_source_other"]]
@@ -190,13 +190,7 @@ def _number(claim: pd.Series, pairs: pd.DataFrame) -> tuple[float, float, float]
         return math.nan, math.nan, math.nan
     one = pairs[claim["measure"]].astype(float)
     other = pairs[f"{claim['measure']}_other"].astype(float) if claim["one"] else one
-    each = {
-        "ratio": one / other,
-        "change_pct": 100 * (one / other - 1),
-        "difference": one - other,
-        "difference_pct": 100 * (one / other - 1),
-        "value": one,
-    }[claim["form"]]
+    each = formulas.of_two(claim["form"], one, other)
     value = 100 * (one - other).sum() / other.sum() if claim["form"] == "difference_pct" else each.mean()
     several = len(each) > 1
     return float(value), float(each.min()) if several else math.nan, float(each.max()) if several else math.nan
@@ -210,8 +204,7 @@ def _interval(claim: pd.Series, pairs: pd.DataFrame, source: Source, runs: pd.Da
     pair = pairs.iloc[0]
     found = pairing.between(runs, pair["records"], pair["records_other"], column, judged=True)
     low, high = found.low, found.high
-    if claim["form"] != "ratio":
-        low, high = 100 * (low - 1), 100 * (high - 1)
+    low, high = (formulas.of_ratio(claim["form"], each) for each in (low, high))
     return {"interval_low": low, "interval_high": high, "pairing": found.pairing}
 
 
@@ -231,16 +224,3 @@ def _missing(claim: pd.Series, points: pd.DataFrame) -> str:
         reasons = "; ".join(points["power_reason"].dropna().unique())
         return f"{claim['measure']} of these runs: {reasons or 'not measured'}"
     return f"runs of {SOURCES[claim['table']].what}{' with ' if needed else ''}{' and '.join(needed)}{at}"
-
-
-@functools.cache
-def _values(text: str | None) -> dict[str, Any]:
-    """``gpus=400;memory_mode=flat`` as a dict."""
-    parts = [part.split("=") for part in (text or "").split(";") if part]
-    return {name: int(value) if value.isdigit() else value for name, value in parts}
-
-
-def _where(points: pd.DataFrame, values: dict[str, Any]) -> pd.DataFrame:
-    for name, value in values.items():
-        points = points[points[name] == value]
-    return points
