@@ -162,6 +162,16 @@ def test_no_wildcard_holds_a_comma(name):
     assert not [each.directory for each in (*found.runs, *found.loading) if "," in each.directory]
 
 
+def test_every_grid_key_is_used_by_a_study():
+    """By a grid, an arm or an axis; a key that no study gives is one that nobody has planned with."""
+    used = set()
+    for path in (configuration.CONFIG / "studies").glob("*.yaml"):
+        for grid in checked.read(path)[0].get("runs", []):
+            used |= {*grid, *(key for arm in grid.get("tuning", {}).values() for key in arm)}
+    derived = {"repeat", "framework"}  # the repeats are counted, and there is one framework
+    assert sorted({*PARAMETERS} - used - derived) == []
+
+
 def test_a_long_name_is_shortened_and_stays_unique():
     """With the longest value of each key that has names for values, and numbers of eight digits."""
     names = set()
