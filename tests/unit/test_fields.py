@@ -11,7 +11,7 @@ from study.core import fields
 from study.core.checked import VALIDATOR
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.ensembles import results as results_of_members
+from study.ensembles import members_table
 from study.records import record, tidy
 from study.records.record import make_record, read_record
 from study.report import reference
@@ -87,6 +87,18 @@ def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path)
     assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
 
 
+def test_a_record_that_is_older_than_all_optional_fields_is_read(finished):
+    run, path, results = finished
+    older, left_out = json.loads(path.read_text()), 0
+    for group in fields.record_fields():
+        for each in group.fields:
+            if each.older != fields.REQUIRED and isinstance(older.get(group.name), dict):
+                left_out += older[group.name].pop(each.name, fields.ABSENT) != fields.ABSENT
+    assert left_out > 10
+    write_json(path, older)
+    assert table(run, results).iloc[0]["status"] == "ok"
+
+
 def test_a_record_without_a_required_field_is_refused(finished):
     _, path, _ = finished
     changed = json.loads(path.read_text())
@@ -143,7 +155,7 @@ def test_a_row_of_members_has_the_declared_columns():
               "quality": {"accuracy": 0.9}, "samples_preprocessed": 4, "received_bytes": 0, "alone_from_block": None,
               "failure": None}  # fmt: skip
     rank = {"rank": 0, "host": "a", "member": member, "final_weights_crc32": 7, "initial_weights_crc32": 8}
-    assert set(results_of_members._row([rank], [(2.0, None)])) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
+    assert set(members_table._row([rank], [(2.0, None)])) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
 
 
 def test_every_column_has_a_meaning():

@@ -69,7 +69,7 @@ def _is_current(record: Mapping[str, Any], code: Mapping[str, str]) -> bool:
     used = record["provenance"]
     own = {
         trained(record["parameters"]): used["training_code"],
-        loaded(record["parameters"]): used["loader_sensor_code"],
+        loaded(record["parameters"]): used.get("loader_sensor_code"),  # which older runs lack
     }
     return own == {name: code.get(name, digest) for name, digest in own.items()}
 
