@@ -6,7 +6,7 @@ import contextlib
 import socket
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,26 +89,25 @@ def run_rank(
 
 @dataclass(frozen=True)
 class _Results:
-    """Results of a rank. resumed_after: epochs that an earlier attempt had trained, 0 for none.
+    """Results of a rank.
 
-    job: what the rank trained. evidence: for `study.records.checks`. unmatched: rows of the files that were left out,
-    see `study.Data`.
+    job: what the rank trained. resumed_after: epochs that an earlier attempt had trained, 0 for none. evidence: for
+    `study.records.checks`.
     """
 
     job: Job
     trainer: Trainer
-    initial_checksum: int
-    final_checksum: int
+    data: Data
     history: pd.DataFrame
-    step_times: dict[str, float] | None
-    resumed_after: int
-    test_metrics: dict
-    workload: dict
+    test_metrics: dict[str, float]
+    workload: dict[str, Any]
     reads: Reads
-    swept: list | None
-    checkpoints: dict[str, Any] | None
+    initial_checksum: int
+    resumed_after: int
+    final_checksum: int = 0
+    swept: list[dict[str, Any]] | None = None
+    checkpoints: dict[str, Any] | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
-    unmatched: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,10 +155,19 @@ class _Rank:
         with self.phases("evaluate"), self._named_errors(data):
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
         divergence.check_test(test_metrics, trainer.steps_made())
+        found = _Results(job, trainer, data, history, test_metrics, workload, reads, initial, len(resumed))
+        return self._checked(found, rows, kept, writer)
+
+    def _checked(self, found: _Results, rows: dict[str, int], kept: Path, writer: checkpoints.Writer) -> _Results:
+        """``found`` with what is measured after training, and the evidence for the record's checks.
+
+        rows: loaded, by file. kept: the folder of the checkpoints that ``writer`` wrote.
+        """
+        job, trainer = found.job, found.trainer
         progress = self.heartbeat.beat if self.heartbeat else lambda: None
         swept = allreduce_sweep.sweep(job.communicator, progress) if job.run["allreduce_sweep"] else None
         final = checksum(trainer)
-        has_trained = len(history) > len(resumed) and job.run.parameters.get("measure", "train") == "train"
+        has_trained = len(found.history) > found.resumed_after and job.run.parameters.get("measure", "train") == "train"
         evidence = {
             "rows_loaded": rows,
             "weights_finite": is_finite(trainer.weights()),
@@ -167,31 +175,16 @@ class _Rank:
             "sparse_gradients": trainer.sparse_gradients(),
         }
         # Last: it puts an earlier state into the model.
-        with self._named_errors(data):
+        with self._named_errors(found.data):
             cost = checkpoints.cost(
                 kept,
                 checkpoints.labels(job.run),
                 trainer,
                 writer.writes,
-                lambda: trainer.evaluate(data.validation)["loss"],
+                lambda: trainer.evaluate(found.data.validation)["loss"],
             )
         progress()
-        return _Results(
-            job,
-            trainer,
-            initial,
-            final,
-            history,
-            trainer.step_times(),
-            len(resumed),
-            test_metrics,
-            workload,
-            reads,
-            swept,
-            cost,
-            evidence,
-            data.unmatched,
-        )
+        return replace(found, final_checksum=final, swept=swept, checkpoints=cost, evidence=evidence)
 
     def _load(self, reads: Reads, staged: contextlib.ExitStack) -> tuple[staging.Files, dict[str, Any]]:
         """The run's files, and what the benchmark takes: loaded tables, or images that are read in training."""
@@ -303,7 +296,7 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
     """What the steps showed on this rank, as far as they were measured, since the run began or resumed.
 
     ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
-    ``step_times``: see `study.backends.tensorflow.step_measures.StepMeasures.step_times`.
+    ``step_times``: see `study.backends.base.Trainer`.
     ``input_wait_per_step_s``: such a median, of samples that are read in training. ``input_crc32``: a value per epoch.
     """
     epochs = results.history[results.resumed_after :]
@@ -315,8 +308,8 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
         if column in epochs
     }
     found: dict[str, Any] = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
-    if results.step_times:
-        found["step_times"] = {name: float(value) for name, value in results.step_times.items()}
+    if step_times := results.trainer.step_times():
+        found["step_times"] = {name: float(value) for name, value in step_times.items()}
     if "input_wait_per_step_s" in epochs:
         found["input_wait_per_step_s"] = number_or_none(later["input_wait_per_step_s"].median())
     if "input_crc32" in epochs:
@@ -369,7 +362,7 @@ def _metrics(ranks: Collectives, found: _Results, everyone: list[dict[str, Any]]
     """The content of ``metrics.json``. everyone: what each rank tells."""
     return {
         "workload": found.workload,
-        "unmatched": found.unmatched,
+        "unmatched": found.data.unmatched,
         "resumed_after_epoch": found.job.resumed_after(found.resumed_after) or None,
         "test": {name: number_or_none(value) for name, value in found.test_metrics.items()},
         "parameters": found.trainer.parameters,
