@@ -232,7 +232,7 @@ NOT_FUZZED = {
             "study.data.loader_timing:_described",
             "study.data.loaders:check_columns",
             "study.launch.launch:_data",
-            "study.workloads.images:ImageWorkload.open",
+            "study.workloads.images.__init__:ImageWorkload.open",
             "study.plan:check_downloads",
             "study.plan:check_read",
             "study.training.staging:_empty",

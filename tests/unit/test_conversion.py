@@ -372,7 +372,8 @@ def test_texts_that_look_like_long_numbers_only_cost_time(tmp_path):
     assert not converted(tmp_path, "t,a\nTCGA-0e12,1.5\n", Form.of(spec))[1]["has_plain_numbers"]
 
 
-TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='",'), min_size=1, max_size=6)
+# A file that begins with a bracket is refused as JSON.
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='",[{'), min_size=1, max_size=6)
 WORDS = ["NA", "null", "None", "nan", "NaN", "inf", "True", "1.0", "01", "1e5", "#x", "a b", " a", "a ", "N/A", "-"]
 
 
