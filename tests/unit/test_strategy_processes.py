@@ -19,7 +19,7 @@ from study.data.images.source import Reader
 from study.experiment.parameters import strategy
 from study.instruments import traffic
 from study.launch import failure, processes
-from study.launch.spots import Spot
+from study.launch.spots import Process, Spot
 from study.machines import held_ports, remote
 from study.machines.process_roles import Role, roles
 from study.report.tables import checkpoint_cost
@@ -149,6 +149,21 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
 def test_nothing_goes_on_without_any_worker(tmp_path):
     code, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(600)")
     assert (code != 0, sorted(told["lost"])) == (True, [1, 2])
+
+
+def test_workers_that_end_at_the_same_moment_are_all_noticed(tmp_path, monkeypatch):
+    """Reading the exit codes of the others takes the end of a second worker before the loop has waited for it."""
+    workers, read = [], Process.code.fget
+
+    def code(process):
+        workers.append(process)
+        time.sleep(0.5)  # meanwhile both have ended
+        return read(process)
+
+    monkeypatch.setattr(Process, "code", property(code))
+    ended, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(60)")
+    assert workers
+    assert (ended != 0, sorted(told["lost"])) == (True, [1, 2])
 
 
 def test_workers_in_step_end_together(tmp_path):

@@ -135,12 +135,16 @@ def _wait(roles: list[Role], started: list[Process]) -> list[int]:
     numbers = {process.popen.pid: number for number, process in enumerate(started)}
     running = set(numbers.values())
     while running:
-        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the first to end, in the order in which they end
-        if ended and ended.si_pid not in numbers:  # it held ports of a host that is lost now, as its processes are
-            os.waitpid(ended.si_pid, 0)
-            continue
-        number = numbers[ended.si_pid] if ended else -1
-        started[number].popen.wait()
+        # Reading the codes below also takes the ends of processes that ended at the same time; waitid has them no more.
+        number = next((n for n in sorted(running) if started[n].popen.returncode is not None), None)
+        if number is None:
+            # The first to end, in the order in which they end.
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            if ended and ended.si_pid not in numbers:  # it held ports of a host that is lost now, as its processes are
+                os.waitpid(ended.si_pid, 0)
+                continue
+            number = numbers[ended.si_pid] if ended else -1
+            started[number].popen.wait()
         code = _code(started[number])
         running.discard(number)
         if code == 0 and roles[number].kind == CHIEF:
@@ -152,11 +156,12 @@ def _wait(roles: list[Role], started: list[Process]) -> list[int]:
             time.sleep(TOLD_S)
         gone = [n for n in sorted(running) if started[n].code not in (None, CHIEF_ENDED)]
         servers = [n for n in gone if roles[n].kind == SERVER]
+        running.difference_update(servers)
         lost += [*servers, number]
         for each in lost[-1 - len(servers) :]:
             print(f"{roles[each]} (process {each}) ended: {how(_code(started[each]))}", file=sys.stderr, flush=True)
         workers = [n for n, role in enumerate(roles) if role.kind == WORKER]
-        if is_fatal(roles, number) or not running & set(workers):
+        if any(is_fatal(roles, n) for n in (*servers, number)) or not running & set(workers):
             break
     return lost
 
