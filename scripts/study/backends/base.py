@@ -85,10 +85,10 @@ class Trainer(Protocol):
     def load(self, state: State) -> None:
         """Put a `state` into the model and its optimizer."""
 
-    def weights(self) -> list[NDArray[Any]]:
+    def weights(self) -> Iterable[NDArray[Any]]:
         """All variables of the model, also those that are not trained."""
 
-    def trained_weights(self) -> list[NDArray[Any]]:
+    def trained_weights(self) -> Iterable[NDArray[Any]]:
         """The weights that the optimizer changes."""
 
     def broadcast_state(self) -> None:
@@ -224,6 +224,11 @@ def rank_samples(data: Data, run: RunDefinition) -> int:
     return samples_per_rank(len(data.train), ranks) if is_shared else len(data.train)
 
 
-def is_finite(weights: Sequence[NDArray[Any]]) -> bool:
+def rank_steps(data: Data, run: RunDefinition) -> int:
+    """The number of steps of a rank in an epoch; the last one may have fewer samples. data: as of `rank_samples`."""
+    return -(-rank_samples(data, run) // run.derived.batch_size_per_rank)
+
+
+def is_finite(weights: Iterable[NDArray[Any]]) -> bool:
     """Whether all values of all arrays of floating-point numbers are finite."""
     return all(bool(np.isfinite(each).all()) for each in weights if np.issubdtype(each.dtype, np.inexact))

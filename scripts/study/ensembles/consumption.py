@@ -79,7 +79,7 @@ def _peak(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
     for _ in range(timed):
         samples += int(next(batches)[0].shape[0])
     rate = samples / (time.monotonic() - first)
-    return Taken(_row(run, begun_wall, begun, traffic), {"peak_samples_per_s": rate})
+    return Taken(_history(run, begun_wall, begun, traffic), {"peak_samples_per_s": rate})
 
 
 def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
@@ -98,7 +98,7 @@ def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
         if number >= before:
             seconds += time.monotonic() - first
             samples += int(x.shape[0])
-    return Taken(_row(run, begun_wall, begun, traffic), {"compute_samples_per_s": samples / seconds})
+    return Taken(_history(run, begun_wall, begun, traffic), {"compute_samples_per_s": samples / seconds})
 
 
 def _await(stream: Stream) -> None:
@@ -107,17 +107,21 @@ def _await(stream: Stream) -> None:
         time.sleep(READY_POLL_S)
 
 
-def _row(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> pd.DataFrame:
+def _history(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> pd.DataFrame:
     """The history of a measured throughput: one row, as of an epoch, for the time that it took."""
     seconds = (time.monotonic_ns() - begun) / 1e9
-    row: dict[str, Any] = {
-        "epoch": 1,
+    return pd.DataFrame([_row(run, 1, seconds, begun_wall, begun) | traffic.end()])
+
+
+def _row(run: RunDefinition, epoch: int, seconds: float, begun_wall: int, begun: int) -> dict[str, Any]:
+    """The columns of every row of a history. epoch: from 1."""
+    return {
+        "epoch": epoch,
         "time_s": seconds,
         "learning_rate": run.learning_rate,
         "begin_wall_ns": begun_wall,
         "begin_monotonic_ns": begun,
     }
-    return pd.DataFrame([row | traffic.end()])
 
 
 def _simulate(trainer: Trainer, stream: Stream, run: RunDefinition, accelerator: Accelerator) -> Taken:
@@ -134,12 +138,6 @@ def _simulate(trainer: Trainer, stream: Stream, run: RunDefinition, accelerator:
         accelerator.finish()
         seconds = (time.monotonic_ns() - begun) / 1e9
         waited = (accelerator.idle_s - idle) / steps
-        row: dict[str, Any] = {
-            "epoch": epoch + 1,
-            "time_s": seconds,
-            "learning_rate": run.learning_rate,
-            "begin_wall_ns": begun_wall,
-            "begin_monotonic_ns": begun,
-        }
+        row = _row(run, epoch + 1, seconds, begun_wall, begun)
         rows.append(row | {"steps_s": seconds, "input_wait_per_step_s": waited} | traffic.end())
     return Taken(pd.DataFrame(rows), {})

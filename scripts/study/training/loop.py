@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.backends.base import Trainer, rank_samples
+from study.backends.base import Trainer, rank_samples, rank_steps
 from study.communication.collectives import Collectives
 from study.core.errors import StudyError
 from study.experiment import metric_names
@@ -54,8 +54,7 @@ class Loop:
         number, batch_size = rank_samples(data, run), run.derived.batch_size_per_rank
         if batch_size > number:
             raise StudyError(f"batch_size: {batch_size} is larger than the {number} training samples of a rank")
-        steps = -(-number // batch_size)
-        self._schedule = Schedule(trainer, run, ranks, steps, [row["val_loss"] for row in rows])
+        self._schedule = Schedule(trainer, run, ranks, rank_steps(data, run), [row["val_loss"] for row in rows])
         self._delay_s = run.parameters.get("step_delay_ms", 0) / 1e3
         self.acts_before_steps = self._schedule.changes or self._delay_s > 0
         self._is_ended = False  # by the run: after its last epoch, or as `goes_on` says

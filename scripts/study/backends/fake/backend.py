@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study import workloads
-from study.backends.base import BlockOrder, Hooks, State, rank_samples
+from study.backends.base import BlockOrder, Hooks, State, rank_samples, rank_steps
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
@@ -35,7 +35,7 @@ class Linear:
     def __init__(self, run: RunDefinition, ranks: Collectives, data: Data) -> None:
         self._run, self._ranks, self._data = run, ranks, data
         self._size = run.derived.batch_size_per_rank
-        self.steps_per_epoch = -(-rank_samples(data, run) // self._size)
+        self.steps_per_epoch = rank_steps(data, run)
         features, outputs = (int(np.prod(each.shape[1:])) for each in data.train.arrays())
         first = np.random.default_rng(run.derived.seed + ranks.rank).normal(0, 0.1, (features, outputs))
         self._state: State = {"kernel": first, "velocity": np.zeros_like(first), "step": np.asarray(0)}

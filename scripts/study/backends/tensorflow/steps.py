@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from study.backends.base import rank_samples
+from study.backends.base import rank_samples, rank_steps
 from study.backends.tensorflow import model_state, own_models, strategy_input
 from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.emulated_ranks import EmulatedRanks
@@ -66,8 +66,7 @@ def prepared(
 
 def of_strategy(model: Any, data: Data, run: RunDefinition, ranks: Collectives, strategy: Any) -> Inputs:
     """The same under one of TensorFlow's strategies, without validation: that is the local replica's."""
-    number = rank_samples(data, run)
-    steps = -(-number // run.derived.batch_size_per_rank)
+    number, steps = rank_samples(data, run), rank_steps(data, run)
     if strategy_of(run) == PARAMETER_SERVER:
         chief: Any = ranks
         strategy_input.seed_dropout_by_worker(model, run)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.backends.base import Hooks, State, rank_samples
+from study.backends.base import Hooks, State, rank_steps
 from study.backends.tensorflow import keras_fit, layer_settings, steps
 from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.build import compile_model
@@ -41,7 +41,7 @@ class KerasTrainer:
         self.trainable_parameters = sum(int(np.prod(each.shape)) for each in self.model.trainable_variables)
         self.makes_steps = strategy_of(run) != PARAMETER_SERVER  # whose workers make them
         self.runs_epochs = bool(strategy) or run.parameters.get("training_loop", "keras") == "keras"
-        self._steps = -(-rank_samples(data, run) // run.derived.batch_size_per_rank)
+        self._steps = rank_steps(data, run)
         self.steps_per_epoch = self._steps if self.makes_steps else self._steps * run.ranks
         self._measures = StepMeasures(run, ranks.size * run.emulated_ranks, self._steps)
         self._input_measures: InputMeasures | None = None
@@ -69,13 +69,13 @@ class KerasTrainer:
         for name, variable in self._variables().items():
             variable.assign(state[name])
 
-    def weights(self) -> list[NDArray[Any]]:
-        """All variables of the model."""
-        return [each.numpy() for each in self.model.variables]
+    def weights(self) -> Iterator[NDArray[Any]]:
+        """All variables of the model, one copy at a time."""
+        return (each.numpy() for each in self.model.variables)
 
-    def trained_weights(self) -> list[NDArray[Any]]:
-        """Without moving statistics of batch normalisation, which differ between ranks, as their data."""
-        return [each.numpy() for each in self.model.trainable_variables]
+    def trained_weights(self) -> Iterator[NDArray[Any]]:
+        """The same without moving statistics of batch normalisation, which differ between ranks, as their data."""
+        return (each.numpy() for each in self.model.trainable_variables)
 
     def broadcast_state(self) -> None:
         """Give all ranks the first one's state; under a strategy, the local replica's weights."""
