@@ -349,7 +349,8 @@ def _refuse_unclear(node: yaml.Node | None, path: Path, place: tuple[str | int, 
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
-            _refuse_as_key(key, seen, f"{shown(path)}: line {key.start_mark.line + 1}: ")
+            if why := _fault_as_key(key, seen):
+                raise StudyError(f"{shown(path)}: line {key.start_mark.line + 1}: {why}")
             seen.add(key.value)
             _refuse_unclear(value, path, (*place, key.value), done)
     elif isinstance(node, yaml.SequenceNode):
@@ -357,12 +358,14 @@ def _refuse_unclear(node: yaml.Node | None, path: Path, place: tuple[str | int, 
             _refuse_unclear(item, path, (*place, index), done)
 
 
-def _refuse_as_key(key: yaml.Node, seen: set[str], where: str) -> None:
+def _fault_as_key(key: yaml.Node, seen: set[str]) -> str | None:
+    """Why a node cannot be a key, or None. seen: the mapping's keys before it."""
     if not isinstance(key, yaml.ScalarNode):
-        raise StudyError(f"{where}a key must be a plain name")
+        return "a key must be a plain name"
     if not key.style and (found := core_schema.MISPLACED.search(key.value)):
-        raise StudyError(f"{where}{core_schema.invisible(found[0], key.value)}")
+        return core_schema.invisible(found[0], key.value)
     if key.tag not in (core_schema.TEXT, core_schema.MERGE):
-        raise StudyError(f"{where}the key {core_schema.short(key.value)} is not a text; put it in quotes")
+        return f"the key {core_schema.short(key.value)} is not a text; put it in quotes"
     if key.value in seen:
-        raise StudyError(f"{where}the key '{core_schema.short(key.value)}' is given twice")
+        return f"the key '{core_schema.short(key.value)}' is given twice"
+    return None
