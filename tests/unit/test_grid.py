@@ -168,7 +168,8 @@ def test_every_grid_key_is_used_by_a_study():
     for path in (configuration.CONFIG / "studies").glob("*.yaml"):
         for grid in checked.read(path)[0].get("runs", []):
             used |= {*grid, *(key for arm in grid.get("tuning", {}).values() for key in arm)}
-    derived = {"repeat", "framework"}  # the repeats are counted, and there is one framework
+    # The repeats are counted, there is one framework, and a command's file says what its ranks divide.
+    derived = {"repeat", "framework", "work", "program_parameters"}
     assert sorted({*PARAMETERS} - used - derived) == []
 
 

@@ -17,6 +17,9 @@ from study.core.paths import SCRIPTS
 # Code that can change a run's numbers: the training process, the sampler process, and what starts and times the ranks.
 RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.launch.supervision",
        "study.launch.variables", "study.machines.guard", "study.machines.remote")  # fmt: skip
+# The same of a program that is given by a command.
+OF_COMMAND = ("run_command.py", "run_processes.py", "sample_power.py", "study.training.program_results",
+              "study.launch.supervision", "study.machines.guard", "study.machines.remote")  # fmt: skip
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
 DECLARATIONS = "study/experiment/parameters/"
@@ -39,6 +42,12 @@ def training_code(*benchmarks: str, framework: str) -> str:
     models = [f"{workload}.{framework}" for workload in workloads]
     backend = (f"study.backends.{framework}", f"study.backends.{framework}.backend")
     return digest(*RUN, *backend, *workloads, *models, used=frozenset())
+
+
+def command_code(content: str) -> str:
+    """The digest of the code of a run that is given by a command. content: digest of the program's own code."""
+    ours = digest(*OF_COMMAND, used=frozenset())
+    return hashlib.sha256(f"{ours} {content}".encode()).hexdigest()[:12]
 
 
 def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ SCRIPTS = ROOT / "scripts"
 CONFIG = ROOT / "config"
 ENDED = "ended"  # in a run's folder: copies of its outcome and log, for another attempt of its batch job
 TIMED_OUT = "timed_out.json"  # in a run's folder: the outcome of an attempt that reached an estimated time limit
+CHECKPOINTS = "checkpoints"  # in a run's folder, until the run has ended
 VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
 
 

@@ -11,7 +11,7 @@ from study.data.images import synthetic
 from study.data.images.layouts import FIRST_LABEL
 from study.experiment.study import Dataset
 from study.experiment.target import Target
-from study.workloads import base, images
+from study.workloads import base, command, images
 
 TARGET = "target_quality"  # no part of a dataset's definition, so that it never makes a run train again
 IMAGE_SOURCES = ("image_files", "synthetic_images")
@@ -31,6 +31,8 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
         spec = configuration.load_named("benchmarks", name)
     except StudyError as error:
         raise StudyError(f"{place}.benchmark: {error}") from None
+    if command.is_command(spec):
+        raise StudyError(f"{place}: {name} is a command, which loads its own data; leave this dataset out")
     try:
         target = Target.of(definition.get(TARGET, spec.get(TARGET)))
     except StudyError as error:

@@ -15,7 +15,7 @@ from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
-from study.experiment import ensemble, feasibility, schemas, tuning
+from study.experiment import ensemble, feasibility, programs, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import EpochList, FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
@@ -28,8 +28,17 @@ Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the n
 
 def load_study(name: str) -> Study:
     """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run."""
-    content = configuration.load_named("studies", name, schemas.studies())
+    configuration.check_name("studies", name)
+    grids = _grids(checked.read(configuration.files("studies")[name])[0])
+    own = programs.specs(grids)
+    content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
     return expand(name, content, f"config/studies/{name}.yaml")
+
+
+def _grids(content: Any) -> list[Any]:
+    """The grids of a study that need not satisfy the schema."""
+    grids = content.get("runs") if isinstance(content, dict) else None
+    return grids if isinstance(grids, list) else []
 
 
 def load_planned(name: str) -> Study:
@@ -52,7 +61,8 @@ def digest(study: Study) -> str:
 
 def expand(name: str, content: dict[str, Any], where: str) -> Study:
     """Expand a study that satisfies the schema. where: the file named in messages."""
-    datasets = {key: dataset(key, value, where) for key, value in content["datasets"].items()}
+    datasets = {key: dataset(key, value, where) for key, value in content.get("datasets", {}).items()}
+    datasets |= {name: programs.dataset(name, spec) for name, spec in programs.specs(content["runs"]).items()}
     runs, parts = _runs(content["runs"], datasets, content.get("members", {}), where)
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
@@ -91,7 +101,7 @@ def _refuse_two_targets(used: list[Dataset], where: str) -> None:
 def _refuse_unused(content: dict[str, Any], runs: tuple[PlannedRun, ...], used: list[Dataset], where: str) -> None:
     """Raise `StudyError` for a dataset or a list of members that nothing uses: a grid may mean it and use another."""
     keys = {each.key for each in used}
-    for name in content["datasets"]:
+    for name in content.get("datasets", {}):
         if used and name not in keys:
             why = f"no grid or loading measurement uses it; give one dataset: {name}, or leave it out"
             raise StudyError(f"{where}: datasets.{name}: {why}")
@@ -143,7 +153,7 @@ def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
 def _grid_runs(
     grid: dict[str, Any], datasets: dict[str, Dataset], members: Members, place: str
 ) -> Iterator[PlannedRun]:
-    axes = {name: _values(name, grid[name]) for name in PARAMETERS if name in grid}
+    axes = {name: _values(name, grid[name]) for name in (*PARAMETERS, *programs.own_names(grid)) if name in grid}
     repeats = range(1, grid.get("repeats", 1) + 1)
     declared = tuning.declared(grid, place)
     number = math.prod(map(len, axes.values())) * len(repeats) * (1 + len(declared))
@@ -168,7 +178,7 @@ def _planned(
 ) -> PlannedRun:
     """One run. changes: what an arm sets instead of the grid."""
     set_by_arm = {name: _values(name, value)[0] for name, value in changes.items()}
-    values = {**given, **set_by_arm, "dataset": found.id}
+    values = programs.folded({**given, **set_by_arm}, found.spec, place) | {"dataset": found.id}
     values |= _listed_members(values, members, place)
     run = PlannedRun(
         _complete(values, found, place), found, grid.get("may_fail"), walltime_minutes=grid.get("walltime_minutes")
@@ -180,6 +190,7 @@ def _planned(
 def _complete(given: dict[str, Any], found: Dataset, place: str) -> dict[str, Any]:
     """All parameters in the declared order; missing ones get their default."""
     values = {}
+    given = {**programs.defaults(found.spec), **given}
     for name, parameter in PARAMETERS.items():
         if name in given:
             values[name] = given[name]
@@ -237,7 +248,7 @@ def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
 
 def _values(name: str, given: Any) -> list:
     """The values of a key; 1 and 1.0 are one number, and 1 and '1' one list of epochs, so that they name one run."""
-    kind = PARAMETERS[name].kind
+    kind = PARAMETERS[name].kind if name in PARAMETERS else None
     as_held: Any = float if isinstance(kind, Number) else str if isinstance(kind, EpochList) else lambda value: value
     return [as_held(value) for value in _several(given)]
 

@@ -6,15 +6,21 @@ from collections.abc import Iterable
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.wording import counted
+from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
+from study.workloads import command
 
 
 def check(run: PlannedRun, place: str) -> None:
     """Raise `StudyError` with the key and the reason if a point cannot run. place: its grid, for messages."""
     _check_epochs(run, place)
     _check_batch(run, place)
+    if run.kind == command.KIND:
+        programs.check(run, place)
     for name, parameter in PARAMETERS.items():
+        if run.kind == command.KIND and name not in programs.OBEYED:
+            continue
         reason = parameter.refuse(run) if parameter.refuse else None
         if reason:
             raise StudyError(f"{place}.{name}: {reason}")
@@ -29,7 +35,7 @@ def refuse_idle(runs: Iterable[PlannedRun], keys: Iterable[str], place: str) -> 
         place: of it, for messages.
     """
     runs = list(runs)
-    for parameter in (PARAMETERS[name] for name in keys):
+    for parameter in (PARAMETERS[name] for name in keys if name in PARAMETERS):
         changed = [run for run in runs if run[parameter.name] != parameter.default]
         if parameter.idle is None or not changed:
             continue
@@ -42,7 +48,7 @@ def refuse_idle(runs: Iterable[PlannedRun], keys: Iterable[str], place: str) -> 
 def _check_epochs(run: PlannedRun, place: str) -> None:
     epochs, ranks, minimum = run["epochs"], run.trained_ranks, run.spec["epochs"]["minimum_per_rank"]
     key = "gpus" if run["emulated_ranks"] == 1 else "emulated_ranks"
-    if run["scaling"] == "strong" and epochs % ranks:
+    if run.divides_epochs and epochs % ranks:
         near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / ranks)))[:2]
         raise StudyError(
             f"{place}.{key}: {ranks}: {epochs} epochs cannot be divided evenly among {ranks} ranks "

@@ -14,6 +14,7 @@ from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
 from study.machines import hosts, launchers, process_roles, storage
+from study.workloads import command
 
 # Only keys that change a run's result: other keys can change without training again.
 BENCHMARK_KEYS = ("files", "learning_rate", "optimizer", "loss", "shuffle", "validation_share", "model")
@@ -21,6 +22,9 @@ OPTIONAL_BENCHMARK_KEYS = (
     "momentum",
     "unmatched_at_most",
 )  # only if given, so that runs of other benchmarks stay the same
+COMMAND_KEYS = ("kind", "command", "starts", "environment", "parameters", "metrics", "resume", "workload")
+# Of a command: what its code is made of decides whether its runs are current, not whether they train again.
+UNIDENTIFYING = ("folder", "code")
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
 SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: unique up to that many ranks
@@ -58,7 +62,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         fingerprint=identity.fingerprint(content),
         parameters=run.parameters,
         derived=derived,
-        benchmark=content["benchmark"],
+        benchmark={**content["benchmark"], **_unidentifying(run.spec)},
         dataset=content["dataset"],
         data={file: _paths(run, _data_dir(run, machine, data_dir), file) for file in run.dataset.files},
         machine={**settings, **content["machine"]},
@@ -66,8 +70,13 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
 
 
 def _benchmark(spec: dict[str, Any]) -> dict[str, Any]:
-    optional = {key: spec[key] for key in OPTIONAL_BENCHMARK_KEYS if key in spec}
+    keys = OPTIONAL_BENCHMARK_KEYS + (COMMAND_KEYS if command.is_command(spec) else ())
+    optional = {key: spec[key] for key in keys if key in spec}
     return {**{key: spec[key] for key in BENCHMARK_KEYS}, **optional}
+
+
+def _unidentifying(spec: dict[str, Any]) -> dict[str, Any]:
+    return {key: spec[key] for key in UNIDENTIFYING} if command.is_command(spec) else {}
 
 
 def _networks(run: PlannedRun) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _known(run: PlannedRun, machine: dict[str, Any]) -> _Times | None:
 def _has_the_paper_s_epochs(run: PlannedRun) -> bool:
     """Whether an epoch of the run is one of the benchmark as published: the same samples and features on each rank."""
     workload, shape = run.spec["workload"], run.dataset.shape or {}
-    same = (run.samples_per_rank, shape.get("features")) == (workload["train_samples"], workload["features"])
+    same = (run.samples_per_rank, shape.get("features")) == (workload["train_samples"], workload.get("features", 0))
     return same and run["emulated_ranks"] == 1
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from study.core import checked
@@ -9,6 +10,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment.parameter import REQUIRED, Choice
 from study.experiment.parameters import PARAMETERS
+from study.workloads.command import own_parameters
 
 
 @functools.cache
@@ -28,6 +30,22 @@ def studies() -> dict[str, Any]:
     grid["required"] = [name for name, parameter in PARAMETERS.items() if _is_asked_for(name)]
     schema["$defs"]["measured_loader"] = Choice((*LOADERS, *(name for name in FORMATS if name not in LOADERS))).schema()
     schema["$defs"]["target_quality"] = checked.named_schema("benchmarks")["$defs"]["target_quality"]
+    return schema
+
+
+def with_own_parameters(specs: Mapping[str, Any]) -> dict[str, Any]:
+    """`studies`, where grids and arms may also give the parameters of programs. specs: {benchmark: its YAML}."""
+    own: dict[str, list[Any]] = {}
+    for spec in specs.values():
+        for name, declared in spec["parameters"].items():
+            own.setdefault(name, []).append(own_parameters.schema(declared))
+    if not own:
+        return studies()
+    schema = copy.deepcopy(studies())
+    for name, each in own.items():  # of several benchmarks, each checks its own when the grid is expanded
+        value = each[0] if len(each) == 1 else {"anyOf": each}
+        schema["$defs"]["grid"]["properties"][name] = several(value)
+        schema["$defs"]["arm"]["properties"][name] = value
     return schema
 
 

@@ -16,6 +16,7 @@ from study.data.tabular import Form
 from study.experiment import ensemble, identity
 from study.experiment.target import Target
 from study.machines import launchers
+from study.workloads import command
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,16 @@ class PlannedRun:
 
     @property
     def epochs_per_rank(self) -> int:
-        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (ICPP 2019, 2.3.1)."""
-        return self["epochs"] // self.trained_ranks if self["scaling"] == "strong" else self["epochs"]
+        """Epochs that each rank trains: E / N under strong scaling, E under weak and batch (ICPP 2019, 2.3.1).
+
+        A program may divide something else than its epochs.
+        """
+        return self["epochs"] // self.trained_ranks if self.divides_epochs else self["epochs"]
+
+    @property
+    def divides_epochs(self) -> bool:
+        """Whether its epochs are divided among the ranks."""
+        return self["scaling"] == "strong" and self["work"] == command.EPOCHS
 
     @property
     def batch_size_per_rank(self) -> int:
@@ -181,6 +190,8 @@ class PlannedRun:
     def samples_per_rank(self) -> int | None:
         """Samples that a rank trains on in an epoch; None if known only from the files."""
         samples = self.dataset.train_samples
+        if self.kind == command.KIND and samples is not None:
+            return command.samples_of_rank(samples, self["scaling"], self["work"], self.gpus)
         if samples is None or self["sharding"] == "none":
             return samples
         return samples_per_rank(samples, self.trained_ranks)
@@ -315,7 +326,7 @@ def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
 
     Under weak scaling each rank trains all epochs, under strong scaling its share of them. With sharding by_rank each
     epoch of a rank has its share of the samples. Batch scaling solves one problem with larger batches (ICPP 2019,
-    2.3.1).
+    2.3.1). Of a program the same holds, whatever it divides: under strong scaling the work of the job is fixed.
     """
     if scaling == "batch":
         return ranks**0

@@ -8,6 +8,7 @@ from study.core.errors import StudyError
 from study.experiment.ensemble import NEVER
 from study.experiment.parameters import observing
 from study.experiment.study import BASELINE, Arm, PlannedRun
+from study.workloads.command.own_parameters import NAME as PROGRAM_PARAMETERS
 
 # Keys that an arm cannot set: its runs would train something else than the baseline's.
 WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "member_ranks", "members", "halving_epochs")
@@ -56,5 +57,6 @@ def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms
         if run.key in names:
             raise StudyError(f"{where}.{next(iter(changes))}: this arm is the same run as {names[run.key]}")
         names[run.key] = f"arm '{name}'"
-        switches = {key: (run[key], baseline[key]) for key in changes}
+        changed = dict.fromkeys(key if key in run.parameters else PROGRAM_PARAMETERS for key in changes)
+        switches = {key: (run[key], baseline[key]) for key in changed}
         yield dataclasses.replace(run, arms=(Arm(name, baseline.point, switches),))

@@ -17,12 +17,14 @@ from study.core.files import AnyPath, naming, parsed_json, write_text
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
 # checkpoint, in train: copying checkpoints, and waiting for the last one.
-PARTS = ("stage", "checkpoint")
+# program, of a command: from the start of the user's program to its end, over the phases that it tells.
+PARTS = ("stage", "checkpoint", "program")
 # A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
 KEYS = {"phase": str, "edge": str, "rank": int, "host": str, "wall_ns": int, "monotonic_ns": int}
 STEP_NS = 1_000_000  # by less, the offset of two clocks that are read one after the other may differ by chance
 CLOCK_S, CLOCK_SHARE = 1.0, 1e-3  # a clock that is only slowed or sped up is off by less: by 0.5 ms a second at most
-ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate")
+ORDER = ("startup", "load", "stage", "preprocess", "broadcast", "checkpoint", "train", "evaluate",
+         "program")  # fmt: skip
 
 
 def now() -> tuple[int, int]:

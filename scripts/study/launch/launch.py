@@ -21,13 +21,16 @@ from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
 from study.data import unchanged
 from study.data.loaders import read_sidecar
 from study.ensembles import members_table, results, votes
+from study.experiment.code import training_code
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
-from study.training import checkpoints
+from study.training import checkpoints, program_results
+from study.workloads import command
+from study.workloads.command import content
 
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
@@ -171,13 +174,12 @@ def _launch(
     calibrated: bool,
 ) -> None:
     unchanged.check_data(run.data)
-    program = [sys.executable, str(SCRIPTS / "train.py"), str(folder)]
+    of_command = command.is_command(run.benchmark)
+    program = [sys.executable, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
-    code = code_version.training_code(
-        run.benchmark["name"], *run.benchmark.get("networks", ()), framework=run.framework
-    )
+    code = training_code([run.benchmark["name"], *run.benchmark.get("networks", ())], run.framework, run.benchmark)
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,
@@ -191,6 +193,7 @@ def _launch(
         "hosts": [host.as_dict() for host in hosts],
         "timed_alone": place.as_dict(),
         **provenance.collect(of_ranks),
+        **(_of_program(run) if of_command else {}),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
     (folder / "ranks").mkdir()
@@ -209,6 +212,8 @@ def _launch(
     unchanged.check_data(run.data)
     if links and (ended.stopped or failure.lost_host(ended.last_lines)):
         _outlast_guards(stall_limit_s)
+    if of_command:
+        program_results.assemble(folder, run)
     if results.left_alone(run):
         results.assemble(folder, run["ensemble"])
     votes.join(folder, run)  # it reads what the ranks left, which is removed then
@@ -306,7 +311,11 @@ def _outlast_guards(stall_limit_s: float) -> None:
 
 def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: list[str]) -> list[str]:
     """The command line that starts the run's processes: the machine's launcher, or ours for TensorFlow's strategies."""
-    strategy = roles.strategy_of(run)
+    strategy, starts = roles.strategy_of(run), run.benchmark.get("starts", command.RANK)
+    if starts == command.JOB:
+        return program
+    if starts == command.NODE:
+        return launchers.command(run.derived.nodes, launchers.with_one_process_a_node(machine), program)
     if strategy == process_roles.HOROVOD:
         return launchers.command(run.ranks, machine, program)
     if _is_by_rank(run):
@@ -387,6 +396,12 @@ def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
     except StudyError:
         return False
     return all(before.get(name) == facts[name] for name in ("training_code", "loader_sensor_code", "data"))
+
+
+def _of_program(run: RunDefinition) -> dict[str, Any]:
+    """What the provenance has of a command instead of our own: its folder's commit, and its environment's packages."""
+    found = content.packages(run.benchmark)
+    return {"git": provenance.git_state(run.benchmark["folder"]), "packages": found}
 
 
 def _data(run: RunDefinition) -> dict[str, Any]:

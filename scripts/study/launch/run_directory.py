@@ -21,13 +21,15 @@ from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
 from study.training import checkpoints
+from study.training.program import PROGRAM
 
 LOG = "train.log"
 LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", ENDED, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
-             LOG, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE, usage.FILE}  # fmt: skip
+             LOG, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE, usage.FILE,
+             PROGRAM}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -68,7 +70,7 @@ def _at_work_in(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        is_ours = any(word.endswith((b"train.py", b"launch_training.py")) for word in words)
+        is_ours = any(word.endswith((b"train.py", b"run_command.py", b"launch_training.py")) for word in words)
         if is_ours and any(is_same(word.decode("utf-8", "replace"), folder) for word in words if b"/" in word):
             found.append(int(path.parent.name))
     return sorted(found)

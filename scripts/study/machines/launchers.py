@@ -16,6 +16,7 @@ from study.machines import hosts, process_roles, remote
 from study.machines.hosts import Links
 
 HOROVODRUN = str(SCRIPTS / "horovodrun.py")
+PROCESSES = str(SCRIPTS / "run_processes.py")
 # Prefix that launchers put before each line of a rank: ``[1]<stdout>:``, mpirun ``[1,0]<stdout>:``, srun ``1: ``.
 TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 
@@ -33,8 +34,10 @@ class Launcher(ABC):
     places_itself = False  # whether several in one batch job use different nodes
     unanswered: re.Pattern[str] | None = None  # what it says if the batch system did not let it start the ranks
     in_part: re.Pattern[str] | None = None  # what it says if it could not start all ranks, and ended the others
-    # The variables, one of which tells a process its rank; of launchers that start ranks on a job's nodes.
-    rank_variables: tuple[str, ...] = ()
+    rank_variables: tuple[str, ...] = ()  # the variables, one of which tells a process its rank
+    is_ours = False  # whether it is a script of this project, which need not be on PATH
+    of_one_host = False  # whether it cannot start ranks on other hosts
+    starts_horovod = True  # whether Horovod's ranks find each other under it
     ends_together: tuple[str, ...] = ()  # options with which it ends all ranks if one fails, as others do without
 
     @abstractmethod
@@ -62,6 +65,8 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     own = of(machine).on_own_hosts
     if machine.get("hosts"):
         slots = sum(machine["hosts"].values())
+        if of(machine).of_one_host:
+            return f"{machine['launcher']} starts ranks on this host only; leave hosts out, or use another launcher"
         if not own:
             return f"{machine['launcher']} places ranks itself; hosts are for {' and '.join(_own())}"
         return None if ranks <= slots else f"{ranks} ranks are more than the {slots} slots of the machine's hosts"
@@ -92,11 +97,13 @@ def started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) ->
 
 def _own() -> list[str]:
     """The launchers that start ranks on listed hosts."""
-    return sorted(name for name, launcher in LAUNCHERS.items() if launcher.on_own_hosts)
+    return sorted(name for name, each in LAUNCHERS.items() if each.on_own_hosts and not each.of_one_host)
 
 
 def is_installed(program: str) -> bool:
-    """Whether a program is on PATH here."""
+    """Whether a program is on PATH here, or is a launcher of ours."""
+    if program in LAUNCHERS and LAUNCHERS[program].is_ours:
+        return True
     return shutil.which(program, path=environment.search_path()) is not None
 
 
@@ -115,6 +122,14 @@ def command(ranks: int, machine: dict[str, Any], program: list[str], ends_togeth
     return [*of(machine).line(ranks, machine), *options, *program]
 
 
+def with_one_process_a_node(machine: dict[str, Any]) -> dict[str, Any]:
+    """The machine's file as for ranks that each have a whole node: for programs that start the node's ranks."""
+    most = machine["ranks_per_node"]
+    hosts = {"hosts": dict.fromkeys(dict(machine["hosts"]), 1)} if machine.get("hosts") else {}
+    each = {name: machine[name] * most for name in ("cores_per_rank", "gpus_per_rank")}
+    return {**machine, **each, **hosts, "ranks_per_node": 1}
+
+
 def onto_a_node(machine: dict[str, Any]) -> str:
     """The arguments before a command that must run on a node; none if the job's script itself runs on a node."""
     launcher = of(machine)
@@ -126,6 +141,7 @@ class Horovodrun(Launcher):
     """Horovod's own launcher, over Gloo, without MPI."""
 
     on_own_hosts = True
+    rank_variables = ("HOROVOD_RANK",)
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """All ranks on this host, or host by host over ssh."""
@@ -142,6 +158,7 @@ class Mpirun(Launcher):
     """Open MPI."""
 
     on_own_hosts = True
+    rank_variables = ("OMPI_COMM_WORLD_RANK",)
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """All ranks on this host, or host by host over ssh; then each host's daemon gets the run's variables."""
@@ -158,6 +175,21 @@ class Mpirun(Launcher):
         }
         options = [part for name, value in settings.items() for part in ("--mca", name, value)]
         return [*line, "--leave-session-attached", *options, "-H", _slots(ranks, machine)]
+
+
+@LAUNCHERS.register("processes")
+class Processes(Launcher):
+    """Processes on this host, for programs that need neither Horovod nor MPI."""
+
+    on_own_hosts = True
+    rank_variables = ("RANK",)
+    is_ours = True
+    starts_horovod = False
+    of_one_host = True
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """Our own script starts them."""
+        return [sys.executable, PROCESSES, str(ranks)]
 
 
 @LAUNCHERS.register("jsrun")

@@ -28,6 +28,7 @@ from study.instruments.power import summary
 from study.machines import launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
+from study.workloads import command
 
 SCHEMA_VERSION = 7
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
@@ -109,7 +110,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
         "phases": _phase_times(edges),
-        "training": _training(run, history, metrics) if ok and _has_epochs(run) else None,
+        "training": _training_or_told(run, history, metrics) if ok else None,
         "quality": _quality(history, metrics) if ok else None,
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
@@ -121,7 +122,8 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "power": summary.summarize(folder, run.machine, run.ranks, edges),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
-        "model": _model(metrics) if ok else None,
+        "model": _model(metrics) if ok and metrics["parameters"] else None,
+        "program": _program(run, metrics) if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
             "loader_sensor_code": provenance.get("loader_sensor_code"),
@@ -204,20 +206,20 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
             raise StudyError(f"{path}: was changed after the run; restore it or {again}")
 
 
-def _has_epochs(run: RunDefinition) -> bool:
-    """Whether a run went through its epochs: not one that measured a throughput only."""
-    return run.parameters.get("measure", "train") == "train"
+def _has_epochs(run: RunDefinition, metrics: dict[str, Any]) -> bool:
+    """Whether a run told its epochs: not one that measured a throughput only, nor a program that tells none."""
+    return run.parameters.get("measure", "train") == "train" and metrics.get("program", {}).get("has_epochs", True)
 
 
 def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> pd.DataFrame:
     """``history.csv`` of a run that came to its end."""
     measured = [name for tested in metrics["test"] for name in (tested, f"val_{tested}")]
-    kinds = (EPOCHS if _has_epochs(run) else {}) | dict.fromkeys(measured, NUMBER)
+    kinds = (EPOCHS if _has_epochs(run, metrics) else {}) | dict.fromkeys(measured, NUMBER)
     path, again = folder / "history.csv", f"delete {folder} to run again"
     history = read_csv(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
-    if _has_epochs(run):
+    if _has_epochs(run, metrics):
         _check_epochs(history, run, path, again)
-    if measured and history.empty:
+    if measured and history.empty and _has_epochs(run, metrics):
         raise StudyError(f"{path}: has no epoch; {again}")
     return history
 
@@ -227,7 +229,8 @@ def _check_epochs(history: pd.DataFrame, run: RunDefinition, path: Path, again: 
     if list(history["epoch"]) != expected:
         raise StudyError(f"{path}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; {again}")
     times = history[[name for name in ("time_s", "steps_s") if name in history]]
-    if not (times > 0).all(axis=None) or history["learning_rate"].isna().any():
+    no_rate = history["learning_rate"].isna().any() and not command.is_command(run.benchmark)  # it need not tell it
+    if not (times > 0).all(axis=None) or no_rate:
         raise StudyError(f"{path}: an epoch has no time or no learning rate; {again}")
 
 
@@ -265,6 +268,18 @@ def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | Non
     }
 
 
+def _training_or_told(
+    run: RunDefinition, history: pd.DataFrame | None, metrics: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The record's ``training``, or what a program's output has of it; None without epochs and such values."""
+    patterns = metrics.get("program", {}).get("metrics", {})
+    told = {name: value for name, value in patterns.items() if name in command.OF_TRAINING and value is not None}
+    if history is not None and _has_epochs(run, metrics):
+        return _training(run, history, metrics) | told
+    nothing = {each.name: None for each in fields.section("training").fields if not each.derived}
+    return nothing | told if told else None
+
+
 def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, Any]:
     """Time per epoch and throughput, from rank 0's epochs.
 
@@ -276,7 +291,7 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
         "throughput_samples_per_s": _throughput(run, times, metrics),
-        "learning_rate_used": history["learning_rate"].iloc[-1],
+        "learning_rate_used": number_or_none(history["learning_rate"].iloc[-1]),
         "time_per_step_s": _time_per_step(run, history, metrics),
         "steps_per_epoch": _steps(run, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
@@ -383,10 +398,16 @@ def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float 
 
     A value that is not finite becomes None.
     """
-    last = history.iloc[-1]
     values: dict[str, float] = {}
     for name, tested in metrics["test"].items():
-        values |= {name: last[name], f"validation_{name}": last[f"val_{name}"], f"test_{name}": tested}
+        own = (
+            {}
+            if history.empty
+            else {name: history[name].iloc[-1], f"validation_{name}": history[f"val_{name}"].iloc[-1]}
+        )
+        values |= {**own, f"test_{name}": tested}
+    patterns = metrics.get("program", {}).get("metrics", {})
+    values |= {name: value for name, value in patterns.items() if name not in command.OF_TRAINING}
     return _with_r2({name: number_or_none(value) for name, value in values.items()})
 
 
@@ -491,6 +512,14 @@ def _sweep(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]] 
 
 def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
+
+
+def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """What is of a command only; None for our own training."""
+    if not command.is_command(run.benchmark):
+        return None
+    told = metrics["program"]
+    return {"cpu_time_s": told["cpu_s"], "events": told["events"], "reason": told["reason"]}
 
 
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:

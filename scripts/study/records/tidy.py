@@ -17,6 +17,7 @@ from study.core.csv_files import FINITE, NAME
 from study.core.errors import StudyError
 from study.core.files import last_change_ns
 from study.data.tabular import paper_size
+from study.experiment.code import training_code
 from study.experiment.ensemble import networks_of
 from study.experiment.parameter import Count, Flag, Number
 from study.experiment.parameters import PARAMETERS
@@ -56,10 +57,11 @@ def runs_frame(
 
 def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
     """{`trained` and `loaded` of each run: digest of the current code}. machine: that runs them, with its sensors."""
-    points = {(trained(run.parameters), loaded(run.parameters)): run.parameters for run in runs}
+    points = {(trained(run.parameters), loaded(run.parameters)): run for run in runs}
     found = {}
-    for (training, loading), each in points.items():
-        found[training] = code_version.training_code(*_networks(each), framework=_framework(each))
+    for (training, loading), run in points.items():
+        each = run.parameters
+        found[training] = training_code(_networks(each), _framework(each), run.spec)
         found[loading] = code_version.loader_sensor_code(each["loader"], machine["power_sensors"])
     return found
 

@@ -18,10 +18,11 @@ from study.backends.base import State, Trainer
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import parsed_json, written_aside
+from study.core.paths import CHECKPOINTS
 from study.data import matrix_file
 from study.experiment.definition import RunDefinition
 
-FOLDER = "checkpoints"  # in the run's directory
+FOLDER = CHECKPOINTS  # in the run's directory
 KEPT = 2
 # Of what a checkpoint tells besides its arrays; the labels are compared.
 CONTENT = {

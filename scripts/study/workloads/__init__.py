@@ -25,6 +25,8 @@ def get(name: str, spec: dict[str, Any]) -> "Workload":
     Raises:
         StudyError: there is none.
     """
+    if spec.get("kind") == "command":
+        return _class(importlib.import_module(f"{__name__}.command.workload"), name, "Workload")(spec)
     module = _module(name)
     return _class(module, name, "Benchmark" if _is_single(module) else "Workload")(spec)
 

@@ -8,19 +8,25 @@ from study.data.images.augmentation import LIGHT, NONE, OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
-from study.experiment.parameter import Choice, Count, Flag, Name, Parameter, Refusal
+from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter, Refusal
 from study.experiment.parameters.registry import at_default, declare
+from study.workloads import command
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 IMAGE_LOADERS = tuple(FORMATS)
 COLOURS = 3  # channels
+NO_LOADER = "none"  # of a command, which loads its own data
 BROADCASTS = ("node_broadcast", "job_broadcast")
 
 
 def _loader(run: PlannedRun) -> str | None:
     of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
+    if (run["loader"] == NO_LOADER) != (run.kind == command.KIND):
+        return f"{run['loader']}: {name} is no command" if run.kind != command.KIND else f"{name} loads its own data; leave it out"  # noqa: E501  # fmt: skip
+    if run.kind == command.KIND:
+        return None
     if of_images != (run.kind == "images"):
         fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
         return f"{run['loader']}: {name} trains on {run.kind}; use {_or(list(fitting))}"
@@ -122,10 +128,11 @@ def _or(names: list[str]) -> str:
 declare(
     Parameter(
         "loader",
-        Choice((*TRAINING_LOADERS, *IMAGE_LOADERS)),
+        Choice((*TRAINING_LOADERS, *IMAGE_LOADERS, NO_LOADER)),
         "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
         "which they are read while the model trains; with memory they are decoded beforehand. lines: lines stay text "
-        "in memory, and each batch's are decoded when the batch is made.",
+        "in memory, and each batch's are decoded when the batch is made. none: of a command.",
+        default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
         refuse=_loader,
     )
 )

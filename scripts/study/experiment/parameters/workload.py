@@ -9,6 +9,8 @@ from study import workloads
 from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
 from study.experiment.parameters.registry import declare, idle_in_one_rank
+from study.workloads import command
+from study.workloads.command import own_parameters
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -20,6 +22,12 @@ def _batch_scaling(run: PlannedRun) -> str | None:
             "scaling: batch needs one of linear, square_root, cubic_root; "
             "a batch size that does not grow with the ranks is scaling: weak"
         )
+    return None
+
+
+def _work(run: PlannedRun) -> str | None:
+    if run["work"] != run.spec.get("work", command.EPOCHS):
+        return f"is given in config/benchmarks/{run['benchmark']}.yaml, if it is a command; leave it out"
     return None
 
 
@@ -48,6 +56,31 @@ declare(
         Choice(("strong", "weak", "batch")),
         "What happens as ranks are added. strong: the epochs are divided among the ranks. weak: each rank trains all "
         "epochs. batch: the batch size of a rank grows too, see batch_scaling.",
+    )
+)
+
+declare(
+    Parameter(
+        "work",
+        Choice(command.WORK),
+        "What the ranks divide under strong scaling. epochs: each trains its share of them. samples: each has its "
+        "share of every epoch's samples, as in data parallel training. steps: of the job's steps. fixed: what the "
+        "program divides by itself. Benchmarks of a command set it in their file; ours divide epochs.",
+        default=command.EPOCHS,
+        default_in_papers=True,
+        label="divided work",
+        refuse=_work,
+    )
+)
+
+declare(
+    Parameter(
+        own_parameters.NAME,
+        Name(),
+        "The parameters of a command that differ from their defaults, such as `hidden~64+rate~0.1`. Grids and arms "
+        "give each by its own name, as the benchmark's file declares it.",
+        default=own_parameters.NONE,
+        default_in_papers=True,
     )
 )
 

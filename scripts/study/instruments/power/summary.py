@@ -1,6 +1,7 @@
 """A run's power and energy for the run record, computed from its telemetry and its phases.
 
-The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``. A further window is
+The run's window begins with the first rank's ``load`` and ends with the last rank's ``evaluate``; of a command, it is
+from the start of the user's program to its end. A further window is
 that of the run's processes (`PROCESSES`), start-up included. All windows are by each node's own monotonic clock.
 """
 
@@ -22,6 +23,7 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
 
 RUN = "run"
+PROGRAM = "program"  # phase of a command
 ONE_BOOT_NS = 10_000  # machines that were booted within so short a time are one, see `telemetry`
 PROCESSES = "processes"  # of a node: from its first process's start, with its sampler running, to its last one's end
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
@@ -173,8 +175,9 @@ def _whole_run(
 def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, int] | None) -> Windows:
     """{(host, `RUN`): (begin of its first ``load``, ``wall_ns``)}, in monotonic seconds of each host; as above."""
     found: Windows = {}
-    for (host, name), (begin, _) in _windows(edges).items():
-        if name == "load":
+    windows = _windows(edges)
+    for (host, name), (begin, _) in windows.items():
+        if name == (PROGRAM if (host, PROGRAM) in windows else "load"):
             edge = next(each for each in edges if each["host"] == host)
             until_ns = wall_ns - edge["wall_ns"] + edge["monotonic_ns"]
             found[host, RUN] = begin, (ended[1] if ended and ended[0] == host else until_ns) / 1e9
@@ -305,7 +308,9 @@ def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
         begun[key] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
     windows: Windows = {key: (begin, end) for key, (begin, end) in begun.items() if end is not None}
     for host in {host for host, _ in windows}:
-        if (host, "load") in windows and (host, "evaluate") in windows:
+        if (host, PROGRAM) in windows:  # it may tell no phases, or on one host only
+            windows[host, RUN] = windows[host, PROGRAM]
+        elif (host, "load") in windows and (host, "evaluate") in windows:
             windows[host, RUN] = windows[host, "load"][0], windows[host, "evaluate"][1]
     return windows
 

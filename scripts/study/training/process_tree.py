@@ -1,0 +1,73 @@
+"""The processes below one, wherever their sessions and groups are: their time, their memory, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+LOOK_S = 0.02
+
+
+def _stat(process: str) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on; None for a process that is gone."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as handle:
+            return handle.read().decode(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def below(root: int) -> set[int]:
+    """The ids of all processes below ``root``, without those that have ended."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  a Path of each of thousands of processes takes longer
+        if name.isdigit() and (fields := _stat(name)) and fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found: set[int] = set()
+    left = list(children.get(root, []))
+    while left:
+        process = left.pop()
+        found.add(process)
+        left += children.get(process, [])
+    return found
+
+
+def cpu_s(processes: Iterable[int]) -> float:
+    """Processor seconds of these and of their children that have ended."""
+    stats = filter(None, (_stat(str(process)) for process in processes))
+    return sum(sum(map(int, fields[11:15])) for fields in stats) / TICKS
+
+
+def peak_mb(processes: Iterable[int]) -> float:
+    """The largest memory (10^6 bytes) that one of them has had; 0 without one."""
+    found = [0.0]
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    found.append(int(line.split()[1]) * 1024 / 1e6)
+    return max(found)
+
+
+def kill(processes: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Send a signal to each."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+
+
+def end(root: int, grace_s: float) -> None:
+    """End a process and all below it: SIGTERM, and SIGKILL for what is left after ``grace_s`` seconds."""
+    processes = {root, *below(root)}
+    kill(processes, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline:
+        if not any((fields := _stat(str(process))) and fields[0] != "Z" for process in processes):
+            return
+        time.sleep(LOOK_S)
+    kill(processes | below(root))

@@ -1,0 +1,449 @@
+"""One process of a run that is given by a command: it starts the user's program, reads what it tells, and ends it.
+
+It writes the same phases as our own ranks. What else the program told is left for `study.training.program_results`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from study.core.errors import StudyError
+from study.core.files import number_or_none, read_json, write_json
+from study.core.paths import CHECKPOINTS
+from study.experiment.definition import RunDefinition
+from study.instruments import heartbeats
+from study.instruments.memory import peak_memory_mb
+from study.instruments.phases import PhaseLog, now
+from study.machines import held_ports, launchers, probe
+from study.training import divergence, process_tree
+from study.workloads import command
+from study.workloads.command import content, events, own_parameters, placeholders
+from study.workloads.command.output import Copied
+
+PROGRAM = "program"  # phase, and folder of the program's own files in the run's directory
+MEETING = "master.json"  # in the folder of the ranks' files: where the processes meet
+LOOK_S = 0.2  # between two looks at the file of events
+GRACE_S = 5.0  # for a program that gets SIGTERM
+TOLD_LINES = 5  # of the program's last lines, in the message of a failure
+SET_CHILD_SUBREAPER, SET_DEATH_SIGNAL = 36, 1  # of prctl
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which ranks of the run a process starts. ranks: their numbers, the first one's first; all on one node."""
+
+    ranks: tuple[int, ...]
+    local_rank: int
+    node: int
+    ranks_on_node: int
+
+    @property
+    def first(self) -> int:
+        """Its first rank."""
+        return self.ranks[0]
+
+
+def ranks_by_node(run: RunDefinition) -> list[range]:
+    """The ranks of each node, in their order."""
+    if hosts := run.machine.get("hosts"):
+        sizes = [ranks for _, ranks in hosts if ranks]
+    else:
+        most = run.machine["ranks_per_node"]
+        sizes = [min(most, run.ranks - first) for first in range(0, run.ranks, most)]
+    firsts = [sum(sizes[:node]) for node in range(len(sizes))]
+    return [range(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+
+
+def place_of(run: RunDefinition, variables: dict[str, str]) -> Place:
+    """The place of this process, by the variables of its launcher.
+
+    Raises:
+        StudyError: the launcher tells no rank, or one that the run does not have.
+    """
+    nodes = ranks_by_node(run)
+    starts = run.benchmark["starts"]
+    if starts == command.JOB:
+        return Place(tuple(range(run.ranks)), 0, 0, len(nodes[0]))
+    names = launchers.of(run.machine).rank_variables
+    told = next((variables[name] for name in names if name in variables), "")
+    number = int(told) if told.isdigit() else -1
+    if not 0 <= number < (run.ranks if starts == command.RANK else len(nodes)):
+        raise StudyError(
+            f"{run.machine['launcher']} tells this process no rank of the run: {', '.join(names)} = {told!r}"
+        )
+    if starts == command.NODE:
+        return Place(tuple(nodes[number]), 0, number, len(nodes[number]))
+    node = next(node for node, ranks in enumerate(nodes) if number in ranks)
+    return Place((number,), number - nodes[node][0], node, len(nodes[node]))
+
+
+class Program:
+    """The user's program, from its start to its end.
+
+    Args:
+        run: the run's definition.
+        folder: the run's directory.
+        started: (wall, monotonic) ns at the start of this process.
+    """
+
+    def __init__(self, run: RunDefinition, folder: Path, started: events.Moment) -> None:
+        self._run, self._folder, self._started = run, folder.resolve(), started
+        self._spec, self._ranks = run.benchmark, self._folder / "ranks"
+        self._place = place_of(run, dict(os.environ))
+        self._lock = threading.Lock()
+        self._fault: StudyError | None = None
+        self._progress: dict[int, events.Progress] = {}
+        self._phases: dict[int, PhaseLog] = {}
+        self._patterns = {name: re.compile(each.encode()) for name, each in self._spec.get("metrics", {}).items()}
+        self._found: dict[str, float] = {}
+        self._earlier: dict[int, list[Any]] = {}  # epochs that earlier attempts told
+        self._stop: int | None = None
+        self._pid = 0
+        for rank in self._place.ranks:
+            self._of_rank(rank)
+
+    def run(self) -> int:
+        """Run it; returns its exit code, 128 plus the number of a signal that ended it.
+
+        Raises:
+            StudyError: it cannot be started, failed, or told what cannot be.
+        """
+        with self._meeting() as (address, port):
+            words, variables = self._line(address, port)
+            with self._started_program(words, variables) as (process, streams, others):
+                self._follow(process, streams, others)
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                ended = now()
+                process_tree.kill(process_tree.below(os.getpid()) - others)
+                for stream in streams:
+                    stream.join(GRACE_S)
+            self._done = True
+            self._read_events()
+            self._check(process.returncode, streams, words)
+            self._finish(ended)
+            own = {"cpu_s": used.ru_utime + used.ru_stime, "peak_memory_mb": self._peak_mb(used.ru_maxrss)}
+            self._write(words, variables, streams, own)
+        return 0
+
+    # Before the program
+
+    def _of_rank(self, rank: int) -> events.Progress:
+        if rank not in self._progress:
+            log = PhaseLog(self._ranks / f"phases-{rank:05d}.jsonl", rank, socket.gethostname())
+            log.edge("startup", "begin", self._started)
+            self._phases[rank] = log
+            self._progress[rank] = events.Progress(log, self._started, lambda *each: self._epoch_ended(rank, *each))
+        return self._progress[rank]
+
+    @contextlib.contextmanager
+    def _meeting(self) -> Iterator[tuple[str, int]]:
+        """The address and the port at which the processes meet; the run's first process reserves it."""
+        path, is_alone = self._ranks / MEETING, self._run.derived.nodes == 1
+        if self._place.first == 0:
+            (held,) = held_ports.hold(1)
+            with held:
+                address = "127.0.0.1" if is_alone else _own_address(self._run.machine)
+                write_json(path, {"address": address, "port": held_ports.ports([held])[0]})
+                yield address, held_ports.ports([held])[0]
+            return
+        deadline = time.monotonic() + heartbeats.limit_s() / 2
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise StudyError("waited for rank 0 to tell its address; do all nodes see the run's directory?")
+            time.sleep(LOOK_S / 10)
+        told = read_json(path)
+        yield told["address"], told["port"]
+
+    def _line(self, address: str, port: int) -> tuple[list[str], dict[str, str]]:
+        """The words to execute, and the variables that are set for them."""
+        run, place, spec = self._run, self._place, self._spec
+        own, stored = self._folder / PROGRAM, self._folder / CHECKPOINTS / PROGRAM
+        own.mkdir(exist_ok=True)
+        values = placeholder_values(run) | {
+            "rank": place.first,
+            "local_rank": place.local_rank,
+            "node_rank": place.node,
+            "ranks_on_node": place.ranks_on_node,
+            "master_addr": address,
+            "master_port": port,
+            "run_folder": own,
+            placeholders.CHECKPOINT: stored,
+        }
+        if "resume" in spec:
+            stored.parent.mkdir(exist_ok=True)
+        self._is_resumed = "resume" in spec and stored.exists()
+        if self._is_resumed:
+            files = {rank: earlier_epochs(self._folder, rank) for rank in place.ranks}
+            self._earlier = {rank: read_json(path) for rank, path in files.items() if path.exists()}
+        words = placeholders.filled([*spec["command"], *(spec["resume"] if self._is_resumed else [])], values)
+        told = {
+            "RANK": place.first,
+            "WORLD_SIZE": run.ranks,
+            "LOCAL_RANK": place.local_rank,
+            "LOCAL_WORLD_SIZE": place.ranks_on_node,
+            "NODE_RANK": place.node,
+            "MASTER_ADDR": address,
+            "MASTER_PORT": port,
+            "STUDY_RUN_FOLDER": own,
+            "STUDY_EVENTS": self._events_file,
+        }
+        variables = {name: str(value) for name, value in told.items()} | content.variables(spec, os.environ)
+        return content.line(spec, words, [str(self._folder)]), variables
+
+    @property
+    def _events_file(self) -> Path:
+        return self._ranks / f"events-{self._place.first:05d}.jsonl"
+
+    @contextlib.contextmanager
+    def _started_program(
+        self, words: list[str], variables: dict[str, str]
+    ) -> Iterator[tuple[subprocess.Popen[bytes], list[Copied], set[int]]]:
+        """The program, its standard output and error, and the processes that this one had before; it ends with us."""
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        others = process_tree.below(os.getpid())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._forward)
+        for log in self._phases.values():
+            log.edge(PROGRAM, "begin")
+        self._begun_mb = peak_memory_mb()
+        pipes = [os.pipe() for _ in range(2)]
+        try:
+            process = subprocess.Popen(
+                words, cwd=self._spec["folder"], env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+                stdout=pipes[0][1], stderr=pipes[1][1], preexec_fn=_end_with_parent,
+            )  # fmt: skip
+        except OSError as error:
+            raise StudyError(
+                f"command: {words[0]} cannot be started in {self._spec['folder']}: {error.strerror}"
+            ) from None
+        finally:
+            for _, written in pipes:
+                os.close(written)
+        self._pid = process.pid
+        targets = (sys.stdout.buffer, sys.stderr.buffer)
+        streams = [Copied(pipe[0], target, self._line_came) for pipe, target in zip(pipes, targets, strict=True)]
+        try:
+            yield process, streams, others
+        finally:
+            self._pid = 0
+            process_tree.kill(process_tree.below(os.getpid()) - others)
+
+    # While it runs
+
+    def _forward(self, number: int, _: Any) -> None:
+        """Hand a signal to the program, and end it if it does not go."""
+        if self._stop is None and self._pid:
+            threading.Thread(target=process_tree.end, args=(self._pid, GRACE_S), daemon=True).start()
+        self._stop = number
+
+    def _follow(self, process: subprocess.Popen[bytes], streams: list[Copied], others: set[int]) -> None:
+        """Read the file of events and send heartbeats, in a thread."""
+        self._done, self._event_bytes, self._sampled_mb = False, 0, 0.0
+        beat = _Beat(self._ranks, heartbeats.limit_s())
+
+        def watch() -> None:
+            while not self._done:
+                self._read_events()
+                told = sum(each.number for each in self._progress.values())
+                trains = any(each.is_training for each in self._progress.values())
+                tree = {process.pid}
+                if beat.is_due():
+                    tree |= process_tree.below(os.getpid()) - others
+                    beat.look((told, sum(each.bytes for each in streams)), process_tree.cpu_s(tree), not trains)
+                self._sampled_mb = max(self._sampled_mb, process_tree.peak_mb(tree))
+                time.sleep(LOOK_S)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def _line_came(self, line: bytes) -> None:
+        if event := events.parsed(line):
+            self._take(event)
+        for name, pattern in self._patterns.items():
+            if found := pattern.search(line):
+                with contextlib.suppress(ValueError):
+                    self._found[name] = float(found[1])
+
+    def _read_events(self) -> None:
+        """Take what was written to the file of events since the last time, whole lines only."""
+        try:
+            with open(self._events_file, "rb") as handle:
+                handle.seek(self._event_bytes)
+                whole, _, _ = handle.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return
+        if whole:
+            self._event_bytes += len(whole) + 1
+            for line in whole.split(b"\n"):
+                if event := events.parsed(line, is_marked=events.MARK in line):
+                    self._take(event)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            if self._fault:
+                return
+            try:
+                rank = events.rank_of(event, self._place.first)
+                if rank not in self._place.ranks:
+                    ours = ", ".join(map(str, self._place.ranks[:8]))
+                    raise StudyError(f"event {event['key']}: is of rank {rank}, but this process started rank {ours}")
+                progress = self._of_rank(rank)
+                progress.take(event, events.moment(event))
+                if not events.is_finite(progress.losses):
+                    told = ", ".join(f"{name} {value}" for name, value in progress.losses.items())
+                    raise StudyError(f"{divergence.WORDS} in epoch {len(progress.epochs) + 1} ({told})")
+            except StudyError as error:
+                self._fault = error
+                if self._pid:
+                    threading.Thread(target=process_tree.end, args=(self._pid, GRACE_S), daemon=True).start()
+
+    def _epoch_ended(self, rank: int, number: int, epoch: events.Epoch) -> None:
+        told = "".join(f", {name} {value:.4g}" for name, value in epoch.metrics.items())
+        if rank == 0:
+            print(f"epoch {number}/{self._run.derived.epochs_per_rank}: {epoch.seconds:.2f} s{told}", flush=True)
+        if "resume" in self._spec:
+            kept = _finite([asdict(each) for each in self._progress[rank].epochs])
+            write_json(earlier_epochs(self._folder, rank), [*self._earlier.get(rank, []), *kept])
+
+    # After its end
+
+    def _check(self, code: int, streams: list[Copied], words: list[str]) -> None:
+        """Raise for a program that failed; a signal that we handed over, or a fault in an event, is told instead."""
+        if self._fault:
+            raise self._fault
+        if self._stop is not None:
+            sys.exit(128 + self._stop)
+        if code == 0:
+            return
+        said = [each.last for each in reversed(streams) if each.last]
+        last = " | ".join(line.strip()[:200] for line in list(said[0])[-TOLD_LINES:]) if said else "it printed nothing"
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise StudyError(f"the program was ended by signal {-code} ({name}); its last lines: {last}")
+        raise StudyError(f"the program ended with exit code {code}; its last lines: {last}")
+
+    def _finish(self, ended: events.Moment) -> None:
+        expected = self._run.derived.epochs_per_rank
+        for rank, progress in self._progress.items():
+            progress.end(ended)
+            self._phases[rank].edge(PROGRAM, "end", ended)
+            number = len(progress.epochs)
+            if number and number != expected and not (number < expected and self._is_resumed):
+                raise StudyError(
+                    f"the program told {number} epochs, but a rank of this run trains {expected}; hand it "
+                    "{epochs_per_rank}, or correct epochs in the benchmark's file"
+                )
+
+    def _peak_mb(self, largest_kb: int) -> float:
+        """Of the largest process: wait4's, which begins with our own peak, or what was sampled."""
+        ended_mb = largest_kb * 1024 / 1e6
+        return ended_mb if ended_mb > self._begun_mb * 1.01 else self._sampled_mb or ended_mb
+
+    def _write(self, words: list[str], variables: dict[str, str], streams: list[Copied], own: dict[str, float]) -> None:
+        """Leave what was measured for `study.training.program_results`."""
+        host = socket.gethostname()
+        told = {
+            rank: {
+                "epochs": _finite([asdict(each) for each in progress.epochs]),
+                "test": _finite(progress.test),
+                "sizes": progress.sizes,
+                "events": progress.number,
+            }
+            for rank, progress in self._progress.items()
+        }
+        write_json(
+            self._ranks / f"program-{self._place.first:05d}.json",
+            {
+                "ranks": [{"rank": rank, "local_rank": self._place.local_rank + place, "host": host, "gpu": None,
+                           "peak_memory_mb": own["peak_memory_mb"]} for place, rank in enumerate(self._place.ranks)],
+                "cpu_s": own["cpu_s"],
+                "told": told,
+                "patterns": {name: number_or_none(self._found.get(name)) for name in self._patterns},
+                "words": words,
+                "variables": variables,
+                "output_bytes": sum(each.bytes for each in streams),
+                "is_resumed": self._is_resumed,
+            },
+        )  # fmt: skip
+
+
+class _Beat:
+    """Heartbeats of a program: what it tells or prints; else the time that its processes compute."""
+
+    def __init__(self, folder: Path, limit_s: float) -> None:
+        self._path = folder / f"heartbeat-{socket.gethostname()}-{os.getpid()}"
+        self._interval = min(heartbeats.LONGEST_INTERVAL_S, limit_s / 6)
+        self._due = time.monotonic()
+        self._before: tuple[Any, float, float] | None = None
+
+    def is_due(self) -> bool:
+        """Whether it is time to look."""
+        return time.monotonic() >= self._due
+
+    def look(self, told: Any, cpu_s: float, computes: bool) -> None:
+        """Send one if there was progress. computes: whether processor time is progress."""
+        at = time.monotonic()
+        before, self._before, self._due = self._before, (told, cpu_s, at), at + self._interval
+        is_busy = before is not None and cpu_s - before[1] > heartbeats.BUSY_SHARE * (at - before[2])
+        if before is None or told != before[0] or (computes and is_busy):
+            with contextlib.suppress(OSError):
+                self._path.touch()
+
+
+def earlier_epochs(folder: Path, rank: int) -> Path:
+    """The file with the epochs that a rank has told, in all attempts; it is kept as long as the checkpoints are."""
+    return folder / CHECKPOINTS / f"epochs-{rank:05d}.json"
+
+
+def placeholder_values(run: RunDefinition) -> dict[str, Any]:
+    """The values of placeholders that are the same for all processes of a run."""
+    spec, derived = run.benchmark, run.derived
+    samples = spec["workload"]["train_samples"]
+    of_rank = command.samples_of_rank(samples, run["scaling"], run["work"], run.ranks)
+    return {
+        **run.parameters,
+        **own_parameters.values(run[own_parameters.NAME], spec["parameters"]),
+        "epochs_per_rank": derived.epochs_per_rank,
+        "batch_size_per_rank": derived.batch_size_per_rank,
+        "samples_per_rank": of_rank,
+        "steps_per_rank": derived.epochs_per_rank * math.ceil(of_rank / derived.batch_size_per_rank),
+        "train_samples": samples,
+        "seed": derived.seed,
+        "ranks": run.ranks,
+        "nodes": derived.nodes,
+    }
+
+
+def _own_address(machine: dict[str, Any]) -> str:
+    """The address at which other hosts reach this one: of the machine's interface, else of its name."""
+    interface = machine.get("interface")
+    names = list(interface.values()) if isinstance(interface, dict) else [interface]
+    found = [address[0] for name, address in probe.interfaces() if name in names]
+    return found[0] if found else socket.gethostbyname(socket.gethostname())
+
+
+def _finite(value: Any) -> Any:
+    """A value for JSON, in which a number that is not finite is null."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)

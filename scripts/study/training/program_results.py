@@ -1,0 +1,109 @@
+"""The files of a run that is given by a command, from what its processes have left: history.csv and metrics.json."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from study.core.files import read_json, write_json, written_aside
+from study.experiment.definition import RunDefinition
+from study.training import program
+from study.workloads import command
+from study.workloads.command.events import LEARNING_RATES
+
+NO_EVENTS = "the program wrote no events (docs/commands.md)"
+NOT_COUNTED = dict.fromkeys(("shared_read_mb", "storage_read_mb", "staged_mb"))  # by us, of a program of others
+NO_EPOCHS = "the program told no epochs (docs/commands.md)"
+
+
+def assemble(folder: Path, run: RunDefinition) -> None:
+    """Write the run's files; nothing if a process has left none, because it failed or was killed."""
+    ranks = folder / "ranks"
+    paths = sorted(ranks.glob("program-*.json"))
+    found = [read_json(path) for path in paths]
+    if sum(len(each["ranks"]) for each in found) != run.ranks:
+        return
+    told = {int(rank): each for part in found for rank, each in part["told"].items()}
+    own = min((rank for rank, each in told.items() if each["epochs"]), default=0)
+    epochs, resumed_after = _with_earlier(folder, run, own, told[own]["epochs"])
+    tested = {name: value for each in told.values() for name, value in each["test"].items()}
+    names = _names(epochs, tested)
+    _write_history(folder / "history.csv", epochs, names)
+    write_json(
+        folder / "metrics.json",
+        {
+            "workload": _workload(run, told),
+            "resumed_after_epoch": resumed_after,
+            "test": {name: tested.get(name) for name in names},
+            "parameters": _size("model_parameters", told),
+            "program": _program(found, told, epochs),
+            "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
+        },
+    )
+
+
+def _program(found: list[dict[str, Any]], told: dict[int, Any], epochs: list[Any]) -> dict[str, Any]:
+    """What is of a command only. reason: why the results of training are empty, or a pattern's value is."""
+    patterns = found[0]["patterns"]
+    events = sum(each["events"] for each in told.values())
+    reasons = [] if epochs else [NO_EPOCHS if events else NO_EVENTS]
+    reasons += [f"metrics.{name}: its pattern found no number" for name, value in patterns.items() if value is None]
+    return {
+        "has_epochs": bool(epochs),
+        "cpu_s": sum(each["cpu_s"] for each in found),
+        "events": events,
+        "reason": "; ".join(reasons) or None,
+        "metrics": patterns,
+        "output_bytes": sum(each["output_bytes"] for each in found),
+        "words": found[0]["words"],
+        "variables": found[0]["variables"],
+    }
+
+
+def _workload(run: RunDefinition, told: dict[int, Any]) -> dict[str, Any]:
+    samples = _size("train_samples", told) or run.benchmark["workload"]["train_samples"]
+    return {
+        "train_samples": samples,
+        "test_samples": _size("eval_samples", told),
+        "features": None,
+        "samples_per_rank": command.samples_of_rank(samples, run["scaling"], run["work"], run.ranks),
+    }
+
+
+def _size(name: str, told: dict[int, Any]) -> int | None:
+    return next((each["sizes"][name] for each in told.values() if each["sizes"].get(name)), None)
+
+
+def _with_earlier(
+    folder: Path, run: RunDefinition, rank: int, epochs: list[Any]
+) -> tuple[list[dict[str, Any]], int | None]:
+    """(the epochs of a rank with those of earlier attempts, after which epoch it resumed; None if it did not)."""
+    before = run.derived.epochs_per_rank - len(epochs)
+    if not epochs or not before:
+        return epochs, None
+    path = program.earlier_epochs(folder, rank)
+    earlier = read_json(path) if path.exists() else []
+    return [*earlier[:before], *epochs], before
+
+
+def _names(epochs: list[dict[str, Any]], tested: dict[str, Any]) -> list[str]:
+    """The metrics, of whatever set, in the order in which they were told."""
+    told = [name.removeprefix("val_") for each in epochs for name in each["metrics"]]
+    return [name for name in dict.fromkeys([*told, *tested]) if name not in LEARNING_RATES]
+
+
+def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -> None:
+    columns = ["epoch", *names, *(f"val_{name}" for name in names), "time_s", "learning_rate", "steps_s",
+               "begin_wall_ns", "begin_monotonic_ns"]  # fmt: skip
+    with written_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as handle:
+        table = csv.DictWriter(handle, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        for number, each in enumerate(epochs, 1):
+            metrics, (wall, monotonic) = each["metrics"], each["begin"]
+            seconds = (each["end"][1] - monotonic) / 1e9
+            rate = next((metrics[name] for name in LEARNING_RATES if name in metrics), None)
+            row = metrics | {"epoch": number, "time_s": seconds, "learning_rate": rate,
+                             "steps_s": seconds - each["eval_ns"] / 1e9,
+                             "begin_wall_ns": wall, "begin_monotonic_ns": monotonic}  # fmt: skip
+            table.writerow({name: "" if value is None else value for name, value in row.items()})

@@ -1,0 +1,234 @@
+"""Events of a program: lines in MLPerf's logging format, and how they become phases and epochs.
+
+``:::MLLOG {json}`` on standard output, or JSON lines in the file that ``STUDY_EVENTS`` names. The JSON has ``key``,
+``time_ms`` (wall clock) or ``time_ns``, perhaps ``value``, ``metadata`` and ``rank``.
+
+    init_start, init_stop               phase load; load_*, preprocess_* and broadcast_* are phases of their own
+    run_start, run_stop                 phase train
+    epoch_start, epoch_stop             an epoch
+    eval_start, eval_stop               validation within the run, phase evaluate after it
+    eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run
+    tracked_stats                       {loss: 0.1, learning_rate: 0.01}: metrics of the epoch
+    train_samples, eval_samples         sizes of the sets
+    model_parameters                    number of the model's parameters
+
+Others are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from study.core.errors import StudyError
+from study.instruments.phases import PhaseLog
+
+MARK = b":::MLLOG "
+PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
+EARLIER_NS = 1_000_000_000  # before the start of the process: a clock of milliseconds may be a little behind
+OF_SETS = ("train_samples", "eval_samples", "model_parameters")
+LEARNING_RATES = ("learning_rate", "lr")
+Moment = tuple[int, int]  # wall and monotonic ns
+
+
+@dataclass
+class Epoch:
+    """An epoch that has ended. metrics: of training; validation's begin with ``val_``."""
+
+    begin: Moment
+    end: Moment
+    eval_ns: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """With validation."""
+        return (self.end[1] - self.begin[1]) / 1e9
+
+    @property
+    def steps_s(self) -> float:
+        """Without validation."""
+        return self.seconds - self.eval_ns / 1e9
+
+
+class Progress:
+    """The phases and epochs of one rank, from its events in their order.
+
+    Args:
+        phases: the rank's log, with ``startup`` begun.
+        started: the start of the process.
+        told: called with each epoch that has ended, and its number.
+    """
+
+    def __init__(self, phases: PhaseLog, started: Moment, told: Callable[[int, Epoch], None] = lambda *_: None) -> None:
+        self.epochs: list[Epoch] = []
+        self.test: dict[str, float] = {}
+        self.sizes: dict[str, int] = {}
+        self.number = 0  # of events that were read
+        self._phases, self._started, self._told = phases, started, told
+        self._phase: str | None = "startup"
+        self._epoch: Epoch | None = None
+        self._eval: Moment | None = None
+        self._has_run = self._last_was_told = False
+
+    def take(self, event: dict[str, Any], at: Moment) -> None:
+        """Take one event.
+
+        Raises:
+            StudyError: it cannot be, after those before it.
+        """
+        if at[0] < self._started[0] - EARLIER_NS:
+            late = (self._started[0] - at[0]) / 1e9
+            raise StudyError(f"event {event['key']}: its time is {late:.1f} s before the start of its process")
+        self.number += 1
+        key, value = event["key"], event.get("value")
+        name, _, edge = key.rpartition("_")
+        if edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
+            of_name = {"epoch": self._of_epoch, "eval": self._of_eval}.get(name)
+            of_name(edge, at) if of_name else self._of_phase(name, edge, at)
+        elif key == "tracked_stats" and isinstance(value, dict):
+            self._stats({name: each for name, each in value.items() if _is_number(each)})
+        elif key in OF_SETS and _is_number(value):
+            self.sizes[key] = int(value)
+        elif key.startswith("eval_") and _is_number(value):
+            self._metrics({key.removeprefix("eval_"): value}, is_validation=True)
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The losses that were told last, by their names."""
+        found = {**(self.epochs[-1].metrics if self.epochs else {}), **(self._epoch.metrics if self._epoch else {})}
+        return {name: value for name, value in {**found, **self.test}.items() if name in ("loss", "val_loss")}
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the rank is in phase train and told it."""
+        return self._phase == "train"
+
+    def end(self, at: Moment) -> None:
+        """The process ended well.
+
+        Raises:
+            StudyError: within an epoch.
+        """
+        if self._epoch:
+            raise StudyError(f"epoch {len(self.epochs) + 1} has an epoch_start and no epoch_stop")
+        if self.number and self._phase:
+            self._phases.edge(self._phase, "end", at)
+            self._phase = None
+        self._tell_last()
+
+    def _of_phase(self, name: str, edge: str, at: Moment) -> None:
+        phase = PHASES[name]
+        if edge == "start":
+            self._enter(phase, at)
+        elif phase == self._phase:
+            self._phases.edge(phase, "end", at)
+            self._phase = None
+        elif name == "run":
+            raise StudyError("event run_stop: there was no run_start")
+        self._has_run |= phase == "train" and edge == "stop"
+
+    def _enter(self, phase: str, at: Moment) -> None:
+        if phase == self._phase:
+            return
+        if self._phase:
+            self._phases.edge(self._phase, "end", at)
+        self._phases.edge(phase, "begin", at)
+        self._phase = phase
+
+    def _of_epoch(self, edge: str, at: Moment) -> None:
+        if edge == "start":
+            if self._epoch:
+                raise StudyError(f"event epoch_start: epoch {len(self.epochs) + 1} has not ended: no epoch_stop")
+            self._tell_last()
+            self._enter("train", at)
+            self._epoch = Epoch(at, at)
+            return
+        if not self._epoch:
+            raise StudyError("event epoch_stop: there was no epoch_start, or it has had its epoch_stop")
+        self._epoch.end = at
+        if self._epoch.seconds <= 0:
+            raise StudyError(f"event epoch_stop: epoch {len(self.epochs) + 1} took no time by its clock")
+        self.epochs.append(self._epoch)
+        self._epoch, self._last_was_told = None, False
+
+    def _of_eval(self, edge: str, at: Moment) -> None:
+        if edge == "start":
+            self._eval = at
+            if self._phase != "train":
+                self._enter("evaluate", at)
+        elif self._eval is None:
+            raise StudyError("event eval_stop: there was no eval_start")
+        else:
+            if self._phase == "evaluate":
+                self._phases.edge("evaluate", "end", at)
+                self._phase = None
+            elif self._epoch:
+                self._epoch.eval_ns += at[1] - self._eval[1]
+            elif self.epochs:  # validation after the epoch's end belongs to it, as it does in ours
+                last = self.epochs[-1]
+                last.eval_ns, last.end = last.eval_ns + at[1] - last.end[1], at
+            self._eval = None
+
+    def _stats(self, stats: dict[str, float]) -> None:
+        validation = {name.split("_", 1)[1]: value for name, value in stats.items()
+                      if name.startswith(("val_", "validation_"))}  # fmt: skip
+        tested = {name.removeprefix("test_"): value for name, value in stats.items() if name.startswith("test_")}
+        own = {name: value for name, value in stats.items() if not name.startswith(("val_", "validation_", "test_"))}
+        self._metrics(own, is_validation=False)
+        self._metrics(validation, is_validation=True, is_test=False)
+        self.test |= tested
+
+    def _metrics(self, metrics: dict[str, float], is_validation: bool, is_test: bool | None = None) -> None:
+        is_test = self._has_run if is_test is None else is_test
+        epoch = self._epoch or (self.epochs[-1] if self.epochs else None)
+        if is_validation and (is_test or epoch is None):
+            self.test |= metrics
+        elif epoch:
+            prefix = "val_" if is_validation else ""
+            epoch.metrics |= {f"{prefix}{name}": value for name, value in metrics.items()}
+
+    def _tell_last(self) -> None:
+        if self.epochs and not self._last_was_told:
+            self._told(len(self.epochs), self.epochs[-1])
+            self._last_was_told = True
+
+
+def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
+    """The event in a line; None if it is none. is_marked: whether events begin with `MARK`."""
+    if is_marked:
+        _, mark, line = line.partition(MARK)
+        if not mark:
+            return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    has_time = isinstance(event, dict) and any(_is_number(event.get(name)) for name in ("time_ms", "time_ns"))
+    return event if has_time and isinstance(event.get("key"), str) else None
+
+
+def moment(event: dict[str, Any]) -> Moment:
+    """When it happened, by this host's clocks."""
+    wall = int(event["time_ns"] if _is_number(event.get("time_ns")) else event["time_ms"] * 1_000_000)
+    own = event.get("monotonic_ns")
+    return wall, int(own) if _is_number(own) else wall - time.time_ns() + time.monotonic_ns()
+
+
+def rank_of(event: dict[str, Any], default: int) -> int:
+    """The rank that wrote it."""
+    told = event.get("rank", (event.get("metadata") or {}).get("rank"))
+    return told if isinstance(told, int) else default
+
+
+def is_finite(values: dict[str, float]) -> bool:
+    """Whether all are finite."""
+    return all(map(math.isfinite, values.values()))
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
