@@ -93,10 +93,10 @@ def answers(
         of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
         observations = settings.observations(group)
         observations = observations.assign(
-            **{name: workload[name] for name in ("sharding", "learning_rate_scaling")},
+            **{name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")},
             train_samples=group["train_samples"].iloc[0],
         )
-        least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"]["minimum_per_rank"]
+        least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"].get("minimum_per_rank", 1)
         candidates = {
             tuple(series): settings.at(
                 rows.iloc[0], _counts(rows, observations, planned, workload, machine), per_node, least

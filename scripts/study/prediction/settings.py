@@ -18,6 +18,7 @@ from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
 from study.records.names import join_records
+from study.workloads import command
 
 # Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
 VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit_per_s", "repeat")
@@ -58,7 +59,7 @@ class Selection:
 def select(runs: pd.DataFrame) -> Selection:
     """Choose the usable runs of a tidy table (`study.records.tidy`)."""
     left_out: dict[str, int] = {}
-    rest = runs
+    rest = _with_program_times(runs)
     for reason, is_out in _reasons():
         out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
         if out.any():
@@ -82,6 +83,23 @@ def select(runs: pd.DataFrame) -> Selection:
     told = [*problems.dropna(), *_contradictory(good), *_crowded(good)]
     counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
     return Selection(good, left_out, told, counted_as_failed)
+
+
+def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs, where a command that told no epochs or no loading has the time of its program instead.
+
+    The program's time is then that of its epochs, and what it did before them is none of its own.
+    """
+    if "program_s" not in runs or runs["program_s"].isna().all():
+        return runs
+    of_command = runs["program_s"].notna()
+    no_epochs = of_command & runs["time_per_epoch_s"].isna()
+    found = {
+        "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, runs["program_s"] / runs["epochs_per_rank"]),
+        "load_s": runs["load_s"].where(~of_command | runs["load_s"].notna(), 0.0),
+    }
+    numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate", "learning_rate_used") if name in runs}
+    return runs.assign(**found, **numbers)
 
 
 def _of_another_version(runs: pd.DataFrame) -> pd.Series:
@@ -276,8 +294,8 @@ def _energy_per_rank(run: pd.Series) -> float:
 def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epochs: int = 1) -> pd.DataFrame:
     """The settings of a series at other rank counts, one row per count that a study would accept.
 
-    Under strong scaling a count must divide the epochs and leave each rank ``least_epochs``; a batch must not be larger
-    than a rank's samples (`study.experiment.feasibility`).
+    Where strong scaling divides the epochs, a count must divide them and leave each rank ``least_epochs``; a batch must
+    not be larger than a rank's samples (`study.experiment.feasibility`).
 
     Args:
         series: a row of `observations`, for what does not depend on the ranks.
@@ -285,7 +303,7 @@ def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epoc
         ranks_per_node: of the machine.
         least_epochs: of a rank, ``minimum_per_rank`` of the benchmark.
     """
-    strong = series["scaling"] == "strong"
+    strong = series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS
     chosen = [
         count
         for count in counts
@@ -300,6 +318,9 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
     samples = series["samples"]
     if series.get("sharding", "none") != "none":
         samples = samples_per_rank(int(series["train_samples"]), ranks)
+    work = series.get("work", command.EPOCHS)
+    if work != command.EPOCHS:
+        samples = command.samples_of_rank(int(series["train_samples"]), series["scaling"], work, ranks)
     batch = scaled_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
     nodes = rounded_up(ranks, ranks_per_node)
     return {
@@ -308,7 +329,7 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
         "ranks": ranks,
         "nodes": nodes,
         "ranks_per_node": rounded_up(ranks, nodes),
-        "epochs_per_rank": total // ranks if series["scaling"] == "strong" else total,
+        "epochs_per_rank": total // ranks if series["scaling"] == "strong" and work == command.EPOCHS else total,
         "batch": batch,
         "steps": rounded_up(samples, batch),
         "samples": samples,

@@ -24,7 +24,8 @@ BROADCASTS = ("node_broadcast", "job_broadcast")
 def _loader(run: PlannedRun) -> str | None:
     of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
     if (run["loader"] == NO_LOADER) != (run.kind == command.KIND):
-        return f"{run['loader']}: {name} is no command" if run.kind != command.KIND else f"{name} loads its own data; leave it out"  # noqa: E501  # fmt: skip
+        of_command = f"{name} loads its own data; leave it out"
+        return of_command if run.kind == command.KIND else f"{run['loader']}: is for commands, {name} is none"
     if run.kind == command.KIND:
         return None
     if of_images != (run.kind == "images"):

@@ -75,7 +75,8 @@ def packages(spec: Mapping[str, Any]) -> dict[str, str]:
         every = [[each.metadata["Name"] or "", each.version or ""] for each in importlib.metadata.distributions()]
         version = platform.python_version()
     else:
-        program = str(Path(spec["folder"]) / environment["python"] / "bin" / "python") if "python" in environment else "python"  # noqa: E501  # fmt: skip
+        prefix = f"{Path(spec['folder']) / environment['python'] / 'bin'}/" if "python" in environment else ""
+        program = f"{prefix}python"
         version, every = _asked(line(spec, [program, "-c", TELL], []))
     chosen = {name.lower().replace("_", "-"): told for name, told in every}
     known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}

@@ -16,7 +16,7 @@ BETWEEN, GIVES = "+", "~"
 
 
 def as_text(given: Mapping[str, Any], declared: Mapping[str, Any], place: str) -> str:
-    """The text of the parameters that differ from their defaults, in the declared order.
+    """The text of the parameters that differ from their defaults, sorted by name.
 
     Raises:
         StudyError: a value that a parameter cannot have. place: of the grid, for messages.
@@ -25,7 +25,7 @@ def as_text(given: Mapping[str, Any], declared: Mapping[str, Any], place: str) -
         if not fits(declared[name], value):
             kinds = declared[name].get("choices") or declared[name]["type"]
             raise StudyError(f"{place}.{name}: {value} is not valid; expected {_expected(kinds)}")
-    differing = [f"{name}{GIVES}{_word(given[name])}" for name in declared
+    differing = [f"{name}{GIVES}{_word(given[name])}" for name in sorted(declared)
                  if name in given and given[name] != declared[name]["default"]]  # fmt: skip
     return BETWEEN.join(differing) or NONE
 

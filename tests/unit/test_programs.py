@@ -1,0 +1,504 @@
+"""Benchmarks that are given by a command: what is started, what is read from it, how it fails, and what is refused."""
+
+import json
+import math
+import shutil
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from study.core.errors import StudyError
+from study.core.paths import ROOT
+from study.experiment import expansion, inputs
+from study.experiment.definition import RunDefinition
+from study.instruments import phases
+from study.launch import launch
+from study.machines import launchers, machine
+from study.records.record import make_record
+from study.training import process_tree, program
+from study.workloads import command
+from study.workloads.command import content, events, own_parameters, placeholders
+from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, Copied
+
+HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
+BENCHMARK = {
+    "title": "a test", "kind": "command", "command": [sys.executable, "program.py"], "work": "samples",
+    "workload": {"train_samples": 100}, "epochs": {"strong": 2, "weak": 2},
+}  # fmt: skip
+EPOCHS = """
+    import study_events as events
+    with events.phase("init"):
+        pass
+    with events.phase("run"):
+        for epoch in range(2):
+            with events.phase("epoch"):
+                time.sleep(0.01)
+                events.metrics(loss=1 / (epoch + 1), learning_rate=0.1)
+            with events.phase("eval"):
+                time.sleep(0.01)
+                events.event("eval_accuracy", 0.5 + 0.1 * epoch)
+    events.event("eval_accuracy", 0.9)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder of one's own, with a program and its benchmark."""
+
+    def make(source="", grid=None, **changes):
+        (tmp_path / "config" / "benchmarks").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "config" / "benchmarks" / "mine.yaml").write_text(yaml.safe_dump(BENCHMARK | changes))
+        (tmp_path / "program.py").write_text("import json, os, sys, time\n" + textwrap.dedent(source))
+        shutil.copy(HELPER, tmp_path)
+        monkeypatch.chdir(tmp_path)
+        study = {"description": "a test", "tables": ["scaling"],
+                 "runs": [{"benchmark": "mine", "scaling": "strong", "gpus": 1, **(grid or {})}]}  # fmt: skip
+        return expansion.expand("test", study, "test.yaml").runs
+
+    return make
+
+
+def launched(run, folder="run", on="local_processes", limit_s=60.0, stall_s=60.0):
+    definition = inputs.define(run, machine.load(on), "data")
+    launch.launch(definition, folder, limit_s, None, stall_s)
+    return make_record(folder)
+
+
+def log_of(folder="run"):
+    return (Path(folder) / "train.log").read_text()
+
+
+# What is started
+
+
+def test_each_rank_gets_torchruns_variables_and_the_values_of_placeholders(project):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+    words = [sys.executable, "program.py", "{batch_size_per_rank}", "{samples_per_rank}", "{steps_per_rank}", "{seed}",
+             "{hidden}", "{{kept}}", "{run_folder}"]  # fmt: skip
+    (run,) = project(
+        f"open(f'{{os.environ[\"STUDY_RUN_FOLDER\"]}}/{{os.environ[\"RANK\"]}}', 'w').write("
+        f"json.dumps([sys.argv[1:], {{n: os.environ[n] for n in {names}}}, os.getcwd()]))",
+        {"gpus": 2, "hidden": 64},
+        command=words,
+        batch_size=20,
+        parameters={"hidden": {"type": "integer", "default": 128, "meaning": "width"}},
+    )
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    told = [json.loads((Path("run/program") / str(rank)).read_text()) for rank in (0, 1)]
+    assert told[0][0] == ["20", "50", "6", "100003", "64", "{kept}", str(Path("run/program").resolve())]
+    assert [each[1]["RANK"] for each in told] == [each[1]["LOCAL_RANK"] for each in told] == ["0", "1"]
+    same = [{name: each[1][name] for name in names if "RANK" not in name} for each in told]
+    assert same[0] == same[1]
+    assert int(same[0].pop("MASTER_PORT")) > 1024
+    assert same[0] == {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    assert told[0][2] == str(Path.cwd())
+
+
+@pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])
+def test_it_is_started_for_each_rank_each_node_or_the_job(project, starts, processes):
+    (run,) = project(
+        "open(os.environ['STUDY_RUN_FOLDER'] + f'/{os.getpid()}', 'w').write(os.environ['WORLD_SIZE'])",
+        {"gpus": 2},
+        starts=starts,
+    )
+    assert launched(run)["status"] == "ok"
+    assert [each.read_text() for each in Path("run/program").iterdir()] == ["2"] * processes
+    assert len(json.loads(Path("run/metrics.json").read_text())["ranks"]) == 2
+
+
+@pytest.mark.parametrize("name", ["summit", "theta", "perlmutter", "polaris", "local", "local_mpi", "local_processes"])
+def test_every_launcher_tells_a_process_its_rank(monkeypatch, name):
+    """And starts one process per node, which has the cores and the GPUs of all its ranks."""
+    monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
+    found = machine.load(name)
+    assert launchers.of(found).rank_variables
+    whole = launchers.with_one_process_a_node(found)
+    assert (
+        launchers.nodes(2, whole) == 2 and whole["cores_per_rank"] == found["cores_per_rank"] * found["ranks_per_node"]
+    )
+    assert launchers.command(2, whole, ["PROGRAM"])[-1] == "PROGRAM"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "expected"),
+    [
+        ("PMIX_RANK", 7, program.Place((7,), 1, 1, 6)),
+        ("JSM_NAMESPACE_RANK", 12, program.Place((12,), 0, 2, 1)),
+    ],
+)
+def test_a_rank_knows_its_place_on_several_nodes(project, name, number, expected):
+    (run,) = project(grid={"gpus": 13})
+    definition = inputs.define(run, machine.load("summit"), "data")
+    assert [len(each) for each in program.ranks_by_node(definition)] == [6, 6, 1]
+    assert program.place_of(definition, {name: str(number)}) == expected
+    with pytest.raises(StudyError, match="tells this process no rank"):
+        program.place_of(definition, {name: "13"})
+
+
+def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
+    (run,) = project(grid={"gpus": 13}, starts="node")
+    definition = inputs.define(run, machine.load("summit"), "data")
+    assert program.place_of(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("where", ["file", "output"])
+def test_events_become_phases_epochs_and_metrics(project, where):
+    source = textwrap.dedent(EPOCHS)
+    if where == "output":
+        printed = "\nfor line in open('told'): print(':::MLLOG', line, end='')"
+        source = f"os.environ['STUDY_EVENTS'] = 'told'\n{source}{printed}"
+    (run,) = project(source)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert {"startup", "load", "train", "program"} <= record["phases"].keys()
+    assert record["quality"] == {"loss": 0.5, "validation_loss": None, "test_loss": None, "accuracy": None,
+                                 "validation_accuracy": 0.6, "test_accuracy": 0.9}  # fmt: skip
+    training = record["training"]
+    assert training["time_per_epoch_s"] == pytest.approx(0.02, abs=0.3) and training["learning_rate_used"] == 0.1
+    assert training["time_per_step_s"] * training["steps_per_epoch"] < training["time_per_epoch_s"], (
+        "without validation"
+    )
+    assert record["program"]["reason"] is None and record["program"]["events"] == 17
+    assert "epoch 2/2: " in log_of()
+
+
+def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
+    patterns = {"throughput_samples_per_s": "img/s: ([0-9.]+)", "perplexity": "ppl=(\\S+)", "absent": "never (x)"}
+    (run,) = project("print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25')", metrics=patterns)
+    record = launched(run)
+    assert record["status"] == "ok", "a pattern that finds nothing costs no run"
+    assert record["training"]["throughput_samples_per_s"] == 12.5 and record["training"]["time_per_epoch_s"] is None
+    assert record["quality"] == {"perplexity": 3.25, "absent": None}
+    assert record["program"]["reason"] == (
+        "the program wrote no events (docs/commands.md); metrics.absent: its pattern found no number"
+    )
+    assert record["memory"]["peak_memory_mb"] > 1 and record["program"]["cpu_time_s"] > 0
+    assert record["phases"].keys() == {"program"}
+
+
+def test_output_that_is_no_utf_8_and_a_lot_of_it(project):
+    (run,) = project(
+        "sys.stdout.buffer.write(b'\\xff\\xfe begin\\n' + b'x' * 300_000 + b'\\n')\n"
+        f"for _ in range({(HEAD_BYTES + 3 * TAIL_BYTES) // 1000}): print('y' * 999)\n"
+        "print('the end')"
+    )
+    assert launched(run)["status"] == "ok"
+    log = log_of()
+    assert "begin" in log and "bytes of output are left out here" in log and log.rstrip().endswith("the end")
+    assert len(log) < 1.2 * (HEAD_BYTES + TAIL_BYTES)
+
+
+def test_a_progress_bar_has_its_last_state(tmp_path):
+    import os
+
+    read, written = os.pipe()
+    os.write(written, b"10 %\r50 %\r100 %\nnext")
+    os.close(written)
+    lines, path = [], tmp_path / "out"
+    with open(path, "wb") as target:
+        Copied(read, target, lines.append).join(5)
+    assert lines == [b"100 %", b"next"] and path.read_text() == "100 %\nnext\n"
+
+
+# How it fails
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "told"),
+    [
+        ("print('reading', file=sys.stderr); print('no such thing', file=sys.stderr); sys.exit(3)", "error",
+         "the program ended with exit code 3; its last lines: reading | no such thing"),
+        ("os.kill(os.getpid(), 9)", "killed", "was ended by signal 9 (SIGKILL)"),
+        ("bytearray(1 << 60)", "oom", "MemoryError"),
+        ("raise ValueError('a cause')", "error", "ValueError: a cause"),
+        ("import study_events as e\ne.event('epoch_start'); e.metrics(loss=float('nan')); time.sleep(50)", "diverged",
+         "the loss is not finite in epoch 1 (loss nan)"),
+        ("import study_events as e\nwith e.phase('epoch'): time.sleep(.01)\ne.event('epoch_stop')", "error",
+         "event epoch_stop: there was no epoch_start, or it has had its epoch_stop"),
+        ("import study_events as e\nos.environ['RANK'] = '7'; e.event('run_start'); time.sleep(50)", "error",
+         "event run_start: is of rank 7, but this process started rank 0"),
+        ("print(':::MLLOG {\"key\": \"run_start\", \"time_ms\": 1000}')", "error", "s before the start of its process"),
+        ("import study_events as e\nwith e.phase('epoch'): time.sleep(.01)", "error",
+         "the program told 1 epochs, but a rank of this run trains 2"),
+        ("import study_events as e\ne.event('epoch_start')", "error", "epoch 1 has an epoch_start and no epoch_stop"),
+    ],
+)  # fmt: skip
+def test_failures(project, source, kind, told):
+    (run,) = project(source)
+    begun = time.monotonic()
+    failure = launched(run)["failure"]
+    assert (failure["kind"], failure["rank"]) == (kind, 0), failure
+    assert told in failure["message"], failure["message"]
+    assert time.monotonic() - begun < 40
+    assert not at_work()
+
+
+def at_work():
+    """Processes of the test's program that still run."""
+    here = str(Path.cwd())
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        is_ours = "program.py" in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE
+        try:
+            if is_ours and process.cwd() == here:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def test_a_rank_that_fails_ends_the_others_and_is_named(project):
+    (run,) = project("if os.environ['RANK'] == '1': sys.exit(3)\ntime.sleep(100)", {"gpus": 2})
+    failure = launched(run)["failure"]
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("error", 1, "program"), failure
+    assert not at_work()
+
+
+def test_a_program_that_stalls_is_ended(project):
+    (run,) = project("import study_events as e\ne.event('run_start'); time.sleep(100)")
+    failure = launched(run, stall_s=3.0)["failure"]
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("hang", 0, "train"), failure
+    assert not at_work()
+
+
+def test_a_program_that_computes_sends_heartbeats(project):
+    (run,) = project("end = time.monotonic() + 6\nwhile time.monotonic() < end: pass")
+    assert launched(run, stall_s=3.0)["status"] == "ok"
+
+
+def test_what_a_program_leaves_behind_is_ended(project):
+    (run,) = project(
+        "import subprocess\n"
+        "if sys.argv[1:] == ['child']: time.sleep(100)\n"
+        "subprocess.Popen([sys.executable, 'program.py', 'child'], start_new_session=True)"
+    )
+    begun = time.monotonic()
+    assert launched(run)["status"] == "ok" and time.monotonic() - begun < 30
+    assert not at_work()
+
+
+def test_a_later_attempt_resumes(project):
+    """The program finds its checkpoint, and the epochs of both attempts are in the history."""
+    source = """
+    import study_events as events
+    path = sys.argv[1]
+    begin = int(open(path).read()) if '--resume' in sys.argv else 0
+    for epoch in range(begin, 2):
+        with events.phase("epoch"):
+            time.sleep(0.01)
+            events.metrics(loss=10 - epoch)
+        open(path, 'w').write(str(epoch + 1))
+        if not begin:
+            time.sleep(1)
+            sys.exit(1)
+    """
+    (run,) = project(source, command=[sys.executable, "program.py", "{checkpoint}"], resume=["--resume"])
+    assert launched(run)["failure"]["message"].startswith("error: the program ended with exit code 1")
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["resumed_after_epoch"] == 1 and record["quality"]["loss"] == 9
+    assert len(Path("run/history.csv").read_text().splitlines()) == 3
+
+
+def test_the_tree_of_processes_is_told_and_ended():
+    import subprocess
+
+    process = subprocess.Popen(["sh", "-c", "sleep 100 & sleep 100"])
+    try:
+        deadline = time.monotonic() + 10
+        while len(process_tree.below(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        tree = process_tree.below(process.pid)
+        assert len(tree) == 2 and process_tree.peak_mb(tree) > 0
+        process_tree.end(process.pid, 5)
+        assert not process_tree.below(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+# What is planned
+
+
+def test_own_parameters_are_axes_and_arms(project):
+    act = {"type": "text", "default": "relu", "choices": ["relu", "tanh"], "meaning": "activation"}
+    declared = {"hidden": {"type": "integer", "default": 128, "meaning": "width"}, "act": act}
+    runs = project(
+        grid={"hidden": [64, 128], "tuning": {"tanh": {"act": "tanh"}}},
+        command=[sys.executable, "program.py", "{hidden}", "{act}"],
+        parameters=declared,
+    )
+    assert [run["program_parameters"] for run in runs] == ["hidden~64", "act~tanh+hidden~64", "none", "act~tanh"]
+    assert runs[1].arms[0].switches == {"program_parameters": ("act~tanh+hidden~64", "hidden~64")}
+    assert runs[1].directory == "mine/none/strong+work~samples+program_parameters~act~tanh+hidden~64+gpus~1"
+    assert own_parameters.values("hidden~64+act~tanh", declared) == {"hidden": 64, "act": "tanh"}
+
+
+def test_the_schema_of_a_study_has_the_parameters_of_its_commands(project):
+    declared = {"hidden": {"type": "integer", "default": 128, "meaning": "width"}}
+    project(command=[sys.executable, "{hidden}"], parameters=declared)
+    grid = {"benchmark": "mine", "scaling": "strong", "gpus": 1, "hidden": 64}
+    Path("config/studies").mkdir()
+
+    def plan(**changes):
+        study = {"description": "a test", "runs": [grid | changes], "tables": ["scaling"]}
+        Path("config/studies/own.yaml").write_text(yaml.safe_dump(study))
+        return expansion.load_study("own")
+
+    assert plan().runs[0]["program_parameters"] == "hidden~64"
+    for wrong, message in (({"hiden": 3}, "did you mean 'hidden'"), ({"hidden": "x"}, "hidden")):
+        with pytest.raises(StudyError, match=message):
+            plan(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("work", "scaling", "expected"),
+    [
+        ("samples", "strong", (2, 25)), ("fixed", "strong", (2, 25)), ("steps", "strong", (2, 25)),
+        ("samples", "weak", (2, 100)),
+    ],
+)  # fmt: skip
+def test_what_strong_scaling_divides(project, work, scaling, expected):
+    (run,) = project(grid={"gpus": 4, "scaling": scaling}, work=work)
+    assert (run.epochs_per_rank, run.samples_per_rank) == expected
+
+
+def test_epochs_are_divided_if_the_command_is_told_them(project):
+    words = [sys.executable, "program.py", "{epochs_per_rank}"]
+    (run,) = project(grid={"gpus": 2}, work="epochs", command=words)
+    assert (run.epochs_per_rank, run.samples_per_rank) == (1, 100)
+
+
+def test_code_and_packages_belong_to_the_version_and_the_identity(project):
+    (run,) = project("print(1)", code=["program.py"])
+    before = content.code_digest(run.spec), inputs.define(run, machine.load("local_processes"), "data").fingerprint
+    (run,) = project("print(2)", code=["program.py"])
+    after = content.code_digest(run.spec), inputs.define(run, machine.load("local_processes"), "data").fingerprint
+    assert before[0] != after[0] and before[1] == after[1], "the run is then one of older code"
+    (run,) = project("print(2)", code=["program.py"], command=[sys.executable, "-O", "program.py"])
+    assert inputs.define(run, machine.load("local_processes"), "data").fingerprint != after[1]
+    found = content.packages(run.spec)
+    assert found["numpy"] and len(found["environment"]) == 12
+
+
+PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "grid", "message"),
+    [
+        ({"code": ["absent.py"]}, {}, "code: .*absent.py does not exist"),
+        ({"environment": {"python": "venv"}}, {}, "environment: python: .*venv/bin/python does not exist"),
+        ({"environment": {"image": "a.sif"}}, {}, "environment: image: .*a.sif does not exist"),
+        ({"command": ["python", "{epoch_per_rank}"]}, {}, "is no placeholder; did you mean 'epochs_per_rank'"),
+        ({"command": ["python", "{checkpoint}"]}, {}, "{checkpoint} is no placeholder"),
+        ({"resume": ["--resume"]}, {}, "resume: no word has {checkpoint}"),
+        ({"metrics": {"rate": "img/s: [0-9]+"}}, {}, "metrics.rate: .* has 0 groups; give one"),
+        ({"metrics": {"rate": "(("}}, {}, "metrics.rate: .* is no regular expression"),
+        ({"parameters": {"gpus": PARAMETER}}, {}, "parameters.gpus: is a name of the study's own"),
+        ({"parameters": {"rate": {**PARAMETER, "default": "x"}}}, {}, "parameters.rate: default: x is no integer"),
+        ({"folder": "nowhere"}, {}, "folder: .*nowhere is no folder"),
+        ({"learning_rate": 0.1}, {}, "learning_rate"),
+        ({}, {"loader": "read_csv"}, "loader: mine loads its own data; leave it out"),
+        ({}, {"staging": "local_copy"}, "staging: mine is a command without {staging} in its words; leave it out"),
+        ({}, {"batch_size": 7}, "batch_size: mine is a command without {batch_size} or {batch_size_per_rank}"),
+        ({}, {"trace": True, "gpus": 2}, "trace: mine is a command"),
+        ({"work": "epochs"}, {"gpus": 2}, "work: epochs are divided among the ranks, but the command has no"),
+        ({}, {"hidden": 3}, "hidden: the benchmark has no such parameter; its own: none"),
+        ({"parameters": {"rate": PARAMETER}, "command": ["x", "{rate}"]}, {"rate": "a"}, "rate: a is not valid"),
+        ({}, {"work": "fixed"}, "work: is given in config/benchmarks/mine.yaml"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_in_the_plan(project, changes, grid, message):
+    with pytest.raises(StudyError, match=message.replace("{", r"\{").replace("}", r"\}")) as told:
+        project(grid=grid, **changes)
+    assert "\n" not in str(told.value)
+
+
+def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch):
+    project()
+    study = {"description": "a test", "tables": ["scaling"], "datasets": {"mine": {"source": "url"}}, "runs": []}
+    with pytest.raises(StudyError, match="mine is a command, which loads its own data"):
+        expansion.expand("test", study, "test.yaml")
+
+
+# Events by themselves
+
+
+class Log:
+    """Records edges."""
+
+    def __init__(self):
+        self.edges = []
+
+    def edge(self, phase, edge, at=None):
+        self.edges.append((phase, edge))
+
+
+def test_phases_follow_one_another_and_validation_after_an_epoch_belongs_to_it():
+    log, told = Log(), []
+    progress = events.Progress(log, (0, 0), lambda *each: told.append(each[0]))
+    second = 1_000_000_000
+    keys = ["init_start", "preprocess_start", "init_stop", "preprocess_stop", "run_start", "epoch_start", "epoch_stop",
+            "eval_start", "eval_stop", "epoch_start", "epoch_stop", "run_stop", "eval_start", "eval_stop"]  # fmt: skip
+    for place, key in enumerate(keys):
+        progress.take({"key": key}, (place * second, place * second))
+    progress.end((99 * second, 99 * second))
+    assert [phase for phase, edge in log.edges if edge == "begin"] == ["load", "preprocess", "train", "evaluate"]
+    assert [(each.seconds, each.steps_s) for each in progress.epochs] == [(3, 1), (1, 1)]
+    assert told == [1, 2]
+
+
+@pytest.mark.parametrize("line", [b"", b"text", b":::MLLOG no json", b':::MLLOG {"key": "run_start"}', b":::MLLOG [1]"])
+def test_other_lines_are_no_events(line):
+    assert events.parsed(line) is None
+
+
+def test_the_helper_writes_what_is_read(tmp_path, monkeypatch):
+    shutil.copy(HELPER, tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import study_events
+
+    path = tmp_path / "events.jsonl"
+    study_events.event("run_start")
+    assert not path.exists(), "without a study nothing is written"
+    monkeypatch.setenv("STUDY_EVENTS", str(path))
+    study_events.metrics(loss=math.inf)
+    event = events.parsed(path.read_bytes(), is_marked=False)
+    assert event["key"] == "tracked_stats" and event["value"] == {"loss": math.inf}
+    wall, monotonic = events.moment(event)
+    assert abs(wall - time.time_ns()) < 5e9 and abs(monotonic - time.monotonic_ns()) < 5e9
+
+
+def test_the_examples_have_the_same_helper():
+    copies = list(ROOT.glob("examples/*/study_events.py"))
+    assert copies and {path.read_text() for path in copies} == {HELPER.read_text()}
+
+
+def test_placeholders():
+    assert placeholders.filled(["{a}-{b}", "{{a}}", '{"x": 1}'], {"a": True, "b": 2}) == ["true-2", "{a}", '{"x": 1}']
+    assert not set(placeholders.DERIVED) & set(command.ABSENT)
+
+
+def test_a_definition_is_read_again(project):
+    (run,) = project(parameters={"hidden": PARAMETER}, command=["x", "{hidden}"])
+    definition = inputs.define(run, machine.load("local_processes"), "data")
+    definition.write("run.yaml")
+    assert RunDefinition.read("run.yaml") == definition
+    assert program.placeholder_values(definition)["hidden"] == 1
+
+
+def test_power_is_of_the_program(project):
+    (run,) = project(EPOCHS)
+    launched(run)
+    edges = phases.read("run/phases.jsonl")
+    assert phases.durations(edges)["program"][0] >= phases.durations(edges)["train"][0]
