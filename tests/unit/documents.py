@@ -16,6 +16,7 @@ from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.report.figures import description
 from study.report.findings import declaration
+from study.report.papers import declaration as papers
 from study.report.tables import TABLES
 
 # What the documents name although the repository does not have it, with the reason.
@@ -319,6 +320,8 @@ def _wrong_yaml(content):
             checked.check(content, "references", "references")
         elif "sentences" in content:
             checked.check(content, declaration.schema(), "a finding")
+        elif "claims" in content:
+            checked.check(content, {**papers.schema(), "required": ["claims"]}, "claims")
         elif "minimise" in content:
             checked.check(content, "goal", "a goal")
         else:

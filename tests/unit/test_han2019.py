@@ -21,8 +21,8 @@ from study.report import sources
 from study.report.figures import drawing, selection
 from study.report.figures.description import describe
 from study.report.papers import slim_networks
-from study.report.papers.han2019.published import NVLINK, TEXT, networks, nvlink_per_gradient
-from study.report.papers.values import values
+from study.report.papers.declaration import declared
+from study.report.papers.han2019 import MODELS, NVLINK
 from study.report.tables import TABLES
 from study.report.tables.summary import published
 
@@ -32,6 +32,10 @@ SERVER = {"strategy": "parameter_server", "servers": 1, "batch_size": 128}
 
 def claims_of(runs=NOTHING):
     return TABLES["han2019_claims"].make(runs, NOTHING).frame
+
+
+def number(formula, benchmark):
+    return declared("han2019").published.number(formula, benchmark=benchmark)
 
 
 def claim(runs, quantity, benchmark=None):
@@ -141,17 +145,18 @@ def test_table_3_has_one_volume_between_gpus_per_gradient():
                                            ("resnet50", resnet50_by_hand(), 1948, 13136)):  # fmt: skip
         unit = 4 * by_hand * 9375 / 1e9
         assert between / unit == pytest.approx(2.03, abs=0.005), name
-        assert nvlink_per_gradient(name, "gpu_to_gpu_gb") == pytest.approx(between / unit), name
+        assert number("gpu_to_gpu_per_gradient", name) == pytest.approx(between / unit), name
         assert claim(NOTHING, "NVLink per step / gradients: GPU to CPU", name).published_value == pytest.approx(
             to_cpu / unit
         )
-    per_gradient = [nvlink_per_gradient(name) for name in networks()[:3]]
+    per_gradient = [number("gpu_to_cpu_per_gradient", name) for name in published(MODELS)["benchmark"][:3]]
     assert [round(each, 1) for each in per_gradient] == [9.4, 10.8, 13.7]
 
 
 def test_table_1_s_parameters_do_not_fit_table_3():
-    assert nvlink_per_gradient("lenet", "gpu_to_gpu_gb", 60_000) == pytest.approx(145, abs=0.5)
-    assert nvlink_per_gradient("alexnet", "gpu_to_gpu_gb", 61_000_000) == pytest.approx(1.675, abs=0.001)
+    printed = "gpu_to_gpu_mb_per_step / printed_gradient_mb"
+    assert number(printed, "lenet") == pytest.approx(145, abs=0.5)
+    assert number(printed, "alexnet") == pytest.approx(1.675, abs=0.001)
 
 
 def test_the_sums_of_table_3_hold():
@@ -160,11 +165,7 @@ def test_the_sums_of_table_3_hold():
 
 
 def test_each_number_of_the_text_is_in_a_claim_or_figure():
-    declared = published("han2019_claims.csv")
-    told = {values(each).get("measure") for each in declared["of"].dropna()}
-    computed = {"nvlink_peak_gb_per_s", "nvlink_gpu0_to_gpu2_gb_per_s", "images_per_epoch",
-                "read_gb_per_s_of_a_node"}  # fmt: skip  # used by derivations
-    assert set(published(TEXT)["measure"]) <= told | computed
+    assert set(published("han2019_text.csv")["measure"]) == declared("han2019").measures()
 
 
 def test_a_claim_without_runs_says_what_is_missing_or_cannot_be_compared():

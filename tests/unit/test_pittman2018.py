@@ -16,8 +16,8 @@ from study.machines import launchers, machine
 from study.report import sources
 from study.report.figures import drawing, selection
 from study.report.figures.description import describe, draws, figures
-from study.report.papers.pittman2018.published import DERIVED, ONE_CORE, POWER, RUNTIME, TEXT, idle_w
-from study.report.papers.values import values
+from study.report.papers.declaration import declared
+from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
 from study.report.tables import TABLES
 from study.report.tables.summary import published
 
@@ -89,7 +89,8 @@ def test_table_1_shows_no_difference():
 
 def test_table_5_closes_with_the_idle_power_of_table_4():
     table = published(POWER)
-    assert (table["cabinet_w"] - table["cabinet_above_idle_w"] == idle_w()).all()
+    idle_w = declared("pittman2018").published.number("idle_w")
+    assert (table["cabinet_w"] - table["cabinet_above_idle_w"] == idle_w).all()
 
 
 def test_contradictions_stand_beside_their_numbers():
@@ -103,20 +104,14 @@ def test_contradictions_stand_beside_their_numbers():
 def test_the_range_of_the_abstract_is_that_of_the_networks_rounded():
     """2-11X less CPU time in the abstract; 10.8, 3.5 and 2.4 in section VI-B."""
     of_all = claim(NOTHING, "CPU time: duplicated / all_shared, of all networks", None)
-    each = published(TEXT).query("measure == 'cpu_usage_reduction'")["value"]
+    each = published("pittman2018_text.csv").query("measure == 'cpu_usage_reduction'")["value"]
     assert (of_all.published_lowest, of_all.published_highest) == (round(each.min()), round(each.max())) == (2, 11)
 
 
 def test_each_number_of_the_text_is_used():
     """By a claim, a figure or a derivation."""
-    told = {values(each).get("measure") for each in published("pittman2018_claims.csv")["of"].dropna()}
-    derived = {"steps_of_table1", "cabinet_nodes", "cabinet_service_nodes", "cabinet_nodes_used", "images"}
     beside = {"saturating_preprocessors", "one_core_speedup", "cores_of_a_node"}  # stated beside derived ones
-    assert set(published(TEXT)["measure"]) == told | derived | beside
-
-
-def test_every_derivation_is_used():
-    assert set(DERIVED) == set(published("pittman2018_claims.csv")["derived_by"].dropna())
+    assert set(published("pittman2018_text.csv")["measure"]) == declared("pittman2018").measures() | beside
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def absolute(path: str | Path) -> Path:
 
 def published(root: str | Path) -> list[str]:
     """Files of published values, relative to Snakemake's working directory: independent of where the repository is."""
-    return sorted(os.path.relpath(file) for file in (Path(root) / "config" / "papers").glob("*/*.csv"))
+    folder = Path(root) / "config" / "papers"
+    return sorted(os.path.relpath(file) for name in ("*.csv", "claims.yaml") for file in folder.glob(f"*/{name}"))
 
 
 def run_folder(folder: str | Path, directory: str) -> str:

@@ -1,7 +1,7 @@
 """A paper's claims, recomputed from this study's runs by the formulas that give the published numbers.
 
-A CSV file of the paper declares them, one claim per row. ``form`` is the formula over ``measure``, of runs that differ
-only in ``one`` and ``other``:
+Its ``claims.yaml`` declares them. ``form`` is the formula over ``measure``, of runs that differ only in ``one`` and
+``other``:
 
 - value, value_pct: the mean over the repeats, and 100 x the mean
 - spread_pct: 100 x (longest / shortest - 1) over the repeats
@@ -9,13 +9,12 @@ only in ``one`` and ``other``:
 - efficiency: one / other / (ranks of one / ranks of other)
 - difference: mean of one - mean of other
 
-``at`` restricts the runs. ``derived_by`` and ``of`` name the published side; ``stated`` is what the text says of it,
-``contradiction`` where the paper contradicts itself, and ``not_compared`` why no run has the number.
+``at`` restricts the runs.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,23 +27,19 @@ from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
 from study.records.tidy import QUALITY
 from study.report.papers import formulas
-from study.report.papers.values import selected, values
-from study.report.tables.summary import IDENTITY, NOT_STATED, WORKLOAD, not_stated, published
+from study.report.papers.declaration import Claim, Declared
+from study.report.papers.published import selected
+from study.report.papers.workload import workload_difference
+from study.report.tables.summary import IDENTITY, NOT_STATED, WORKLOAD, not_stated
 
-Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 # What else differs between runs that differ in a key; another network has its own files.
 FOLLOWS = {
     "benchmark": ("dataset", "train_samples", "test_samples", "features"),
     "input_sharing": ("preprocessing_ranks",),  # of which each way of sharing has its own number
 }
+ENDS = ("published_value", "published_lowest", "published_highest")
 SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
-SHOWN = ["quantity", "benchmark", "at", "unit", "machine", "value", "lowest", "highest", "interval_low",
-         "interval_high", "pairing", "repeats", "repeats_failed", "series", NOT_STATED, "published_value",
-         "published_lowest", "published_highest", "stated", "paper_section", "contradiction", "oversubscribed",
-         "missing"]  # fmt: skip
-OPTIONAL = ("machine", "oversubscribed", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats",
-            "repeats_failed", "series", NOT_STATED, "contradiction")  # fmt: skip
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
     "pairing": None, "repeats": None, "repeats_failed": None, "series": None, "workload_difference": None,
@@ -69,30 +64,9 @@ class Found:
     failed: int = 0
 
 
-@dataclass(frozen=True)
-class Side:
-    """What the claims of one paper need of it.
-
-    Args:
-        paper: its name.
-        number: from a row of its claims to the published number.
-        difference: from a row of a table of runs to how its workload differs from the paper's, or None.
-        subjects: what its runs are of, in words.
-        labels: columns of its file of claims that stand beside the numbers.
-    """
-
-    paper: str
-    number: Callable[[pd.Series], Range]
-    difference: Callable[[pd.Series], str | None]
-    subjects: str
-    labels: tuple[str, ...] = ("quantity", "benchmark", "at", "unit", "stated", "contradiction")
-
-
-def recomputed(file: str, runs: pd.DataFrame, side: Side) -> pd.DataFrame:
-    """One row per claim of a paper's file: from our runs, and from the published numbers, which need no run."""
-    table = published(file)
-    declared = table.astype(object).where(table.notna(), None)
-    rows = [_row(claim, runs, side) for _, claim in declared.iterrows()]
+def recomputed(paper: Declared, runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per claim of a paper: from our runs, and from the published numbers, which need no run."""
+    rows = [_row(claim, runs, paper) for claim in paper.claims]
     return pd.DataFrame(rows).astype(dict.fromkeys(("repeats", "repeats_failed", "series"), "Int64"))
 
 
@@ -102,18 +76,24 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     return [f"not the paper's workload, so no like for like: {each}" for each in told]
 
 
-def _row(claim: pd.Series, runs: pd.DataFrame, side: Side) -> dict[str, Any]:
-    ends = ("published_value", "published_lowest", "published_highest")
-    labels = {name: claim[name] for name in side.labels}
-    labels |= {"paper_section": claim["section"], **dict(zip(ends, side.number(claim), strict=True))}
-    found = [] if claim["form"] is None or runs.empty else list(_found(claim, runs))
+def labels_of(paper: Declared) -> list[str]:
+    """The keys of claims that stand beside their numbers: those that some claim has, and the usual ones."""
+    more = [name for name in ("follows_from", "not_published") if any(getattr(each, name) for each in paper.claims)]
+    return ["quantity", "benchmark", "at", "unit", *more, "stated", "contradiction"]
+
+
+def _row(claim: Claim, runs: pd.DataFrame, paper: Declared) -> dict[str, Any]:
+    numbers = paper.published.range(claim.published, benchmark=claim.benchmark)
+    labels = {name: getattr(claim, name) for name in labels_of(paper)} | {"at": written(claim.at)}
+    labels |= {"paper_section": claim.section, **dict(zip(ENDS, numbers, strict=True))}
+    found = [] if claim.form is None or runs.empty else list(_found(claim, runs))
     if not found:
-        return {**labels, **NOTHING, "missing": claim["not_compared"] or _missing(claim, runs, side)}
+        return {**labels, **NOTHING, "missing": claim.not_compared or _missing(claim, runs, paper)}
     used = (row for each in found for _, row in each.runs.iterrows())
-    return {**labels, **NOTHING, **_numbers(found, side, claim), NOT_STATED: not_stated(used, side.paper)}
+    return {**labels, **NOTHING, **_numbers(found, paper, claim), NOT_STATED: not_stated(used, paper.paper)}
 
 
-def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]:
+def _numbers(found: list[Found], paper: Declared, claim: Claim) -> dict[str, Any]:
     """The columns of a claim from the numbers of its experiments; an interval if there is one experiment."""
     numbers = [each.value for each in found]
     used = pd.concat([each.runs for each in found])
@@ -128,36 +108,37 @@ def _numbers(found: list[Found], side: Side, claim: pd.Series) -> dict[str, Any]
         "repeats": min(each.repeats for each in found),
         "repeats_failed": sum(each.failed for each in found),
         "series": len(found) if several else None,
-        "workload_difference": _differences(used, side),
+        "workload_difference": _differences(used, paper.paper),
         "machine": "; ".join(sorted(used["machine"].unique())),
         "code_is_current": bool(used["code_is_current"].all()),
-        **_conditions(used, claim["measure"]),
+        **_conditions(used, claim.measure),
         "records": join_records(used["record"]),
     }
 
 
-def _conditions(used: pd.DataFrame, measure: str) -> dict[str, Any]:
+def _conditions(used: pd.DataFrame, measure: str | None) -> dict[str, Any]:
     """What a reader needs to know of the runs: whether ranks lacked cores, and where their power is from."""
     crowded = "oversubscribed" in used and bool(used["oversubscribed"].any())
     modelled = measure in OF_POWER and "power_source" in used and used["power_source"].eq(MODELLED).any()
     return {"oversubscribed": crowded, "power_source": MODELLED if modelled else None}
 
 
-def _differences(used: pd.DataFrame, side: Side) -> str | None:
-    told = [side.difference(row) for _, row in used.assign(repeats_ok=1).iterrows()]
+def _differences(used: pd.DataFrame, paper: str) -> str | None:
+    difference = workload_difference(paper)
+    told = [difference(row) for _, row in used.assign(repeats_ok=1).iterrows()]
     return "; or ".join(dict.fromkeys(filter(None, told))) or None
 
 
-def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
+def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:
     """The claim's number from each experiment that has one."""
-    measure = claim["measure"]
-    if measure not in runs:
+    form, measure = claim.form, claim.measure
+    if form is None or measure is None or measure not in runs:
         return
-    network = {"benchmark": claim["benchmark"]} if claim["benchmark"] else {}
+    network = {"benchmark": claim.benchmark} if claim.benchmark else {}
     writes = runs["checkpoint_epochs"].ne(0) if measure in OF_CHECKPOINTS else runs["checkpoint_epochs"].eq(0)
     tried = writes & ((runs["status"] != "ok") | runs[measure].notna())
-    given = selected(runs[tried], {**network, **values(claim["at"])})
-    one, other = values(claim["one"]), values(claim["other"])
+    given = selected(runs[tried], {**network, **claim.at})
+    one, other = claim.one, claim.other
     first, second = selected(given, one), selected(given, other)
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
     same = [name for name in (*IDENTITY, *WORKLOAD) if name in given and name not in axes]
@@ -167,10 +148,10 @@ def _found(claim: pd.Series, runs: pd.DataFrame) -> Iterator[Found]:
     others = dict(list(second.groupby(same, dropna=False, sort=False))) if one else {}
     for key, group in first.groupby(same, dropna=False, sort=False):
         if not one:
-            yield from _of_one(claim["form"], group, measure)
+            yield from _of_one(form, group, measure)
         elif key in others:
             for mine, theirs in _of_equal_datasets(group, others[key]):
-                yield from _of_two(claim["form"], mine, theirs, measure)
+                yield from _of_two(form, mine, theirs, measure)
 
 
 def _of_equal_datasets(one: pd.DataFrame, other: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
@@ -249,18 +230,24 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, meas
     return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
 
 
-def _missing(claim: pd.Series, runs: pd.DataFrame, side: Side) -> str:
+def _missing(claim: Claim, runs: pd.DataFrame, paper: Declared) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
-    measure = claim["measure"]
+    measure = claim.measure
     if len(runs) and (measure not in runs or runs[measure].isna().all()):
         return f"{measure} of these runs: not measured"
-    needed = [f"({_words(text)})" for text in (claim["one"], claim["other"]) if text]
-    of = claim["benchmark"] or (side.subjects if "benchmark" not in (claim["one"] or "") else None)
-    at = f" at {_words(claim['at'])}" if claim["at"] else ""
+    needed = [f"({in_words(keys)})" for keys in (claim.one, claim.other) if keys]
+    of = claim.benchmark or (None if "benchmark" in claim.one else paper.table.get("subjects"))
+    at = f" at {in_words(claim.at)}" if claim.at else ""
     told = [f"of {of}" if of else None, f"with {' and '.join(needed)}" if needed else None]
-    again = " in two repeats" if claim["form"] == "spread_pct" else ""
+    again = " in two repeats" if claim.form == "spread_pct" else ""
     return f"runs {' '.join(filter(None, told))}{at}{again}"
 
 
-def _words(text: str) -> str:
-    return text.replace(";", ", ").replace("=", " ")
+def written(keys: Mapping[str, Any]) -> str | None:
+    """Values of keys for a cell: ``gpus=32;storage=nvme``; None without any."""
+    return ";".join(f"{name}={value}" for name, value in keys.items()) or None
+
+
+def in_words(keys: Mapping[str, Any]) -> str:
+    """Values of keys in a message: ``gpus 32, storage nvme``."""
+    return ", ".join(f"{name} {value}" for name, value in keys.items())

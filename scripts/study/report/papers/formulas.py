@@ -1,10 +1,58 @@
-"""The formulas of claims: from the numbers of two sets of runs, or of two published points, to the claim's number."""
+"""The formulas of claims: of runs, from two sets of them to a number; of a paper, over its printed values.
 
-from typing import TypeVar
+A formula of a paper is text in its ``claims.yaml``, such as ``100 * text('a_gb_per_s') / text('b_gb_per_s')``:
+arithmetic over numbers, calls of the functions that are handed in, and names.
+"""
+
+import ast
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pandas as pd
 
 Numbers = TypeVar("Numbers", float, pd.Series)
+Function = Callable[..., Any]
+OPERATORS: dict[type, Function] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.USub: operator.neg,
+}  # fmt: skip
+SYNTAX = "numbers, texts, names, calls such as text('measure'), and + - * / ** with brackets"
+
+
+class Cell(float):
+    """A printed value with its lowest and highest one; NaN for what is not printed."""
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan) -> "Cell":
+        """A value, or a range without one (NaN)."""
+        cell = super().__new__(cls, value)
+        cell.low, cell.high = float(low), float(high)
+        return cell
+
+
+def low(cell: Cell) -> float:
+    """The lowest value that is printed."""
+    return cell.low
+
+
+def high(cell: Cell) -> float:
+    """The highest value that is printed."""
+    return cell.high
+
+
+def around(value: float, half: float) -> Cell:
+    """A value with the interval of this half-width."""
+    return Cell(value, value - half, value + half)
+
+
+ARITHMETIC: dict[str, Function] = {
+    "low": low, "high": high, "around": around, "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
+}  # fmt: skip
 
 
 def of_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
@@ -24,3 +72,59 @@ def of_two(form: str, one: pd.Series, other: pd.Series) -> pd.Series:
     if form == "value":
         return one
     return one - other if form == "difference" else of_ratio(form, one / other)
+
+
+@functools.cache
+def parsed(formula: str) -> ast.expr:
+    """The syntax tree of a formula; raises `ValueError` if it is not one."""
+    try:
+        tree = ast.parse(formula, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"expected a formula of {SYNTAX}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr | ast.operator | ast.unaryop | ast.keyword | ast.expr_context) or (
+            isinstance(node, ast.expr)
+            and not isinstance(node, ast.BinOp | ast.UnaryOp | ast.Constant | ast.Name | ast.Call)
+        ):
+            raise ValueError(f"expected a formula of {SYNTAX}")
+        if isinstance(node, ast.operator | ast.unaryop) and type(node) not in OPERATORS:
+            raise ValueError(f"expected a formula of {SYNTAX}")
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
+            raise ValueError(f"expected a formula of {SYNTAX}")
+    return tree
+
+
+def used(formula: str) -> tuple[set[str], set[str]]:
+    """(names, functions) that a formula uses; raises `ValueError` as `parsed`."""
+    nodes = list(ast.walk(parsed(formula)))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and node not in functions}
+    return names, {each.id for each in functions if isinstance(each, ast.Name)}
+
+
+def first_arguments(formula: str, function: str) -> list[str]:
+    """The texts that a formula hands to a function first."""
+    calls = [node for node in ast.walk(parsed(formula)) if isinstance(node, ast.Call) and node.args]
+    named = [each.args[0] for each in calls if isinstance(each.func, ast.Name) and each.func.id == function]
+    return [str(each.value) for each in named if isinstance(each, ast.Constant)]
+
+
+def evaluated(formula: str, name: Callable[[str], Any], functions: Mapping[str, Function]) -> Any:
+    """The value of a formula. name: from a name in it to its value."""
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return name(node.id)
+            case ast.UnaryOp():
+                return OPERATORS[type(node.op)](value(node.operand))
+            case ast.BinOp():
+                return OPERATORS[type(node.op)](value(node.left), value(node.right))
+            case ast.Call(func=ast.Name(id=function)):
+                named = {each.arg: value(each.value) for each in node.keywords if each.arg}
+                return functions[function](*map(value, node.args), **named)
+        raise ValueError(f"expected a formula of {SYNTAX}")
+
+    return value(parsed(formula))

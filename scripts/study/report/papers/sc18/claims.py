@@ -23,9 +23,10 @@ from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
 from study.report.papers import formulas
 from study.report.papers.claims import remarks
+from study.report.papers.published import selected
 from study.report.papers.sc18.points import SOURCES, Source
 from study.report.papers.sc18.workload import PAPER, is_the_papers_method, workload_difference
-from study.report.papers.values import selected, values
+from study.report.papers.values import values
 from study.report.tables.layout import Table
 from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, not_stated, notes, published
 

@@ -6,27 +6,15 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.statistics import student
 from study.experiment.ensemble import members_of
+from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
 from study.report.papers import slim_networks
 from study.report.papers.beside import beside, finished, one_per_network
-from study.report.papers.pittman2018.claims import concerns, of_the_paper
-from study.report.papers.pittman2018.published import (
-    CABINET,
-    LARGEST_16_BIT,
-    NETWORKS,
-    ONE_CORE,
-    POWER,
-    RUNTIME,
-    idle_w,
-    saved_pct,
-    steps_of_table1,
-    welch,
-)
-from study.report.papers.pittman2018.workload import workload_difference
+from study.report.papers.declaration import declared
+from study.report.papers.workload import workload_difference
 from study.report.tables.ensembles import (
     DUPLICATED,
     NEEDS,
@@ -38,10 +26,29 @@ from study.report.tables.ensembles import (
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, points, published
 
+RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_runtime", "2_networks", "3_one_core"))
+CABINET, POWER = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv"
+LARGEST_16_BIT = 2**15 - 1
+DIFFERENCE = workload_difference("pittman2018")
 TIMES = ["mean_s", "std_s", "min_s", "max_s"]
 INTERVAL = ["low", "high", "pairing"]
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 OF_SHARING = ("input_sharing", "preprocessing_ranks")
+
+
+def of_the_paper(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives rates of one of the paper's networks (Table II)."""
+    return gives_rates(run) and run["benchmark"] in set(published(NETWORKS)["benchmark"])
+
+
+def concerns(study: Study) -> bool:
+    """Whether a study has ensembles, or runs of the paper's networks."""
+    return has_ensembles(study) or any(map(of_the_paper, study.runs))
+
+
+def _number(name: str, **names: str) -> float:
+    """One of the paper's numbers, see its claims.yaml."""
+    return float(declared("pittman2018").published.number(name, **names))
 
 
 @kinds.table(
@@ -129,7 +136,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     ratios = [_against(row, free, trained, ("core_limit",)) for _, row in limited.iterrows()]
     ours = limited.join(pd.DataFrame(ratios, columns=["slowdown", *INTERVAL], index=limited.index))
     keys = ["input_sharing", "benchmark", "core_limit"]
-    table = beside(ours, ONE_CORE, keys, ["slowdown"], workload_difference)
+    table = beside(ours, ONE_CORE, keys, ["slowdown"], DIFFERENCE)
     table = table.rename(columns={"low": "slowdown_low", "high": "slowdown_high"})
     table = table.sort_values(["benchmark", *keys[::2]], ascending=[True, True, False], ignore_index=True)
     shown = ["benchmark", "ensemble", *OF_SHARING, "core_limit", "training_s", "slowdown", "slowdown_low",
@@ -201,10 +208,11 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing"]
     ours = ours.join(pd.DataFrame(saved, columns=names, index=ours.index))
     measures = ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]
-    table = beside(ours, POWER, ["input_sharing", "benchmark"], measures, workload_difference)
+    table = beside(ours, POWER, ["input_sharing", "benchmark"], measures, DIFFERENCE)
     known = table["published_savings_pct"].notna()
     table["published_saved_pct"] = [
-        saved_pct(name) if there else math.nan for name, there in zip(table["benchmark"], known, strict=True)
+        _number("saved_pct", benchmark=name) if there else math.nan
+        for name, there in zip(table["benchmark"], known, strict=True)
     ]
     table = table.sort_values(["benchmark", "input_sharing"], ascending=[True, False], ignore_index=True)
     shown = ["benchmark", "ensemble", *OF_SHARING, "node_power_w", *names[:3],
@@ -216,7 +224,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "of the power drawn, derived."
     )
     remarks = [
-        f"cabinet_above_idle_w is cabinet_w less the {idle_w():.0f} W of the idle cabinet (Table IV)",
+        f"cabinet_above_idle_w is cabinet_w less the {_number('idle_w'):.0f} W of the idle cabinet (Table IV)",
         "the paper calls it energy; durations are not printed, so there is no energy",
         "no ratio: the paper's power is that of a cabinet",
     ]
@@ -225,8 +233,9 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 def _no_difference() -> str:
     """What Table I shows, in words."""
-    difference, error, freedom = welch()
-    half = student(freedom, 0.025) * error
+    difference, error, half = (
+        _number(name) for name in ("difference_of_means", "error_of_means", "half_interval_of_means")
+    )
     return (
         f"published: 1,000 nodes less solo: {difference:.1f} s, 95 % interval {difference - half:.2f} to "
         f"{difference + half:.2f} s (Welch's t = {abs(difference) / error:.2f}): no difference shown"
@@ -249,10 +258,10 @@ def _of_repeats(row: pd.Series) -> str | None:
     if row["ensemble"] > 1:
         return "times of repeats instead of times of the members of one job"
     if not row["repeats_ok"]:
-        return workload_difference(row)
-    if (steps := _steps(row)) != steps_of_table1():
-        return f"{steps:,.0f} steps instead of {steps_of_table1():,.0f}"
-    return workload_difference(row)
+        return DIFFERENCE(row)
+    if (steps := _steps(row)) != (theirs := _number("steps_of_table1")):
+        return f"{steps:,.0f} steps instead of {theirs:,.0f}"
+    return DIFFERENCE(row)
 
 
 def _steps(row: pd.Series) -> float:

@@ -12,8 +12,7 @@ from study.experiment.study import Study
 from study.records import pairing
 from study.records.arms import steady_samples_per_s
 from study.report.papers.beside import finished
-from study.report.papers.prace2019.published import BATCH_SIZE, LOOPS, SCALING
-from study.report.papers.prace2019.workload import workload_difference
+from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
@@ -22,6 +21,9 @@ from study.report.tables.summary import (
     with_unmeasured,
 )
 
+SCALING, LOOPS = "prace2019_table8_9_resnet50_scaling.csv", "prace2019_table13_keras_vs_tensorflow.csv"
+BATCH_SIZE = 64  # of a worker (Table 7)
+DIFFERENCE = workload_difference("prace2019")
 LOOP = "training_loop"
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
 SPEEDUP = ("pairing", "speedup", "speedup_low", "speedup_high")  # of table 8 and 9
@@ -78,7 +80,7 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
 def _differences(row: pd.Series) -> str:
     told = f"TensorFlow with Horovod instead of {row['framework'].replace('_', ' with ')}"
     batch = f"batch size a rank {row['batch_size_per_rank']} instead of {BATCH_SIZE}"
-    others = [workload_difference(row), batch if row["batch_size_per_rank"] != BATCH_SIZE else None]
+    others = [DIFFERENCE(row), batch if row["batch_size_per_rank"] != BATCH_SIZE else None]
     return ", ".join([told, *filter(None, others)])
 
 

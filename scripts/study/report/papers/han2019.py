@@ -1,27 +1,29 @@
 """Tables I and III of the Han paper beside this study's runs."""
 
 import math
+from typing import Any
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.experiment.parameters import is_observed
 from study.report.papers import slim_networks
 from study.report.papers.beside import beside, finished, one_per_network
-from study.report.papers.han2019.claims import of_the_paper
-from study.report.papers.han2019.published import (
-    MODELS,
-    NVLINK,
-    nvlink_mb_per_step,
-    nvlink_per_gradient,
-)
-from study.report.papers.han2019.workload import workload_difference
+from study.report.papers.declaration import declared
+from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import points
+from study.report.tables.summary import points, published
 
+MODELS, NVLINK = "han2019_table1_models.csv", "han2019_table3_nvlink_gb.csv"
 COUNTS = ["conv_layers", "fc_layers", "parameters"]
 VOLUMES = ["gpu_to_cpu_gb", "gpu_to_gpu_gb", "total_gb"]
 TRAFFIC = ["gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step"]
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
+
+
+def of_the_paper(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives timings of one of the paper's networks (Table I)."""
+    return is_observed(run, None) and run["benchmark"] in set(published(MODELS)["benchmark"])
 
 
 @kinds.table(
@@ -66,21 +68,19 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table III: bytes moved over NVLink in an epoch on four GPUs, and what a rank sends and receives per step here."""
     ours = points(runs, TRAFFIC) if len(runs) else pd.DataFrame(columns=["benchmark", "gpus", *TRAFFIC])
-    table = beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES, workload_difference).sort_values(
+    table = beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES, workload_difference("han2019")).sort_values(
         ["benchmark", "gpus"], ignore_index=True
     )
+    numbers = declared("han2019").published
     table["sent_per_gradient"] = table["tcp_sent_mb_per_step"] / table["gradient_mb"]
     for column in ("gpu_to_cpu_gb", "gpu_to_gpu_gb"):
         known = table[f"published_{column}"].notna()
-        stem = f"published_{column.removesuffix('_gb')}"
-        table[f"{stem}_mb_per_step"] = [
-            nvlink_mb_per_step(name, column) if there else math.nan
-            for name, there in zip(table["benchmark"], known, strict=True)
-        ]
-        table[f"{stem}_per_gradient"] = [
-            nvlink_per_gradient(name, column) if there else math.nan
-            for name, there in zip(table["benchmark"], known, strict=True)
-        ]
+        for number in ("mb_per_step", "per_gradient"):
+            name = f"{column.removesuffix('_gb')}_{number}"
+            table[f"published_{name}"] = [
+                numbers.number(name, benchmark=benchmark) if there else math.nan
+                for benchmark, there in zip(table["benchmark"], known, strict=True)
+            ]
     shown = ["benchmark", "gpus", *TRAFFIC, "sent_per_gradient", *(f"published_{name}" for name in VOLUMES),
              "published_gpu_to_cpu_mb_per_step", "published_gpu_to_cpu_per_gradient",
              "published_gpu_to_gpu_mb_per_step", "published_gpu_to_gpu_per_gradient", *TOLD]  # fmt: skip

@@ -1,0 +1,68 @@
+"""The table of each paper's claims, as the paper's ``claims.yaml`` declares it."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.experiment.study import Study
+from study.report.papers.claims import ENDS, labels_of, recomputed, remarks
+from study.report.papers.declaration import Declared, declared, papers
+from study.report.tables.ensembles import gives_rates, has_ensembles, is_of_members
+from study.report.tables.layout import Table
+from study.report.tables.summary import NOT_STATED, notes, steady
+
+# {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
+GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
+    "timings": (kinds.runs(), None), "rates of members": (is_of_members, gives_rates),
+}  # fmt: skip
+OF_RUNS = ["value", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "repeats_failed",
+           "series", NOT_STATED]  # fmt: skip
+OPTIONAL = ("machine", "oversubscribed", *OF_RUNS[1:], "contradiction")
+
+
+def _of_its_benchmarks(paper: Declared, gives: kinds.Uses) -> kinds.Uses:
+    """Whether a run, planned or of the tidy table, is of the paper's networks and gives what its claims need."""
+    benchmarks = paper.table["runs"].get("benchmarks")
+    return lambda run: gives(run) and (benchmarks is None or run["benchmark"] in benchmarks)
+
+
+def _is_there(paper: Declared, besides: kinds.Uses | None) -> Callable[[Study], bool] | None:
+    """Whether a study has the table; None for the usual condition."""
+    if besides is None:
+        return None
+    uses = _of_its_benchmarks(paper, besides)
+    return lambda study: has_ensembles(study) or any(map(uses, study.runs))
+
+
+def _make(paper: Declared) -> kinds.Make:
+    """The claims, one per row: from our runs, and from the published numbers alone, which need no run."""
+    labels = labels_of(paper)
+    after = [name for name in labels if name not in ("quantity", "benchmark", "at", "unit", "contradiction")]
+    shown = [*labels[:4], "machine", *OF_RUNS, *ENDS, *after, "paper_section", "contradiction"]
+    shown += ["oversubscribed", "missing"]
+
+    def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+        frame = recomputed(paper, steady(runs) if paper.table.get("without_first_epoch") else runs)
+        told = remarks(frame) + notes(frame, "values")
+        return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, OPTIONAL, told)
+
+    return make
+
+
+def _register(paper: Declared) -> None:
+    gives, besides = GIVE[paper.table["runs"]["give"]]
+    kinds.table(
+        f"{paper.paper}_claims",
+        title=paper.table["title"],
+        look_for=paper.table["look_for"],
+        needs=paper.table["needs"],
+        uses=_of_its_benchmarks(paper, gives),
+        is_there=_is_there(paper, besides),
+        compares_runs=True,
+        reads_further=paper.table.get("further_results", False),
+    )(_make(paper))
+
+
+for _paper in papers():
+    _register(declared(_paper))

@@ -1,0 +1,144 @@
+"""What a paper declares in ``config/papers/PAPER/claims.yaml``: its claims, their table, and its workload.
+
+The keys are those of config/schemas/claims.schema.yaml. Papers are found by their files.
+"""
+
+import copy
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from study.core import checked
+from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.report.papers import formulas
+from study.report.papers.published import FUNCTIONS, OF_FILES, Published
+
+FILE = "claims.yaml"
+# {formula of a claim: whether it compares two sets of runs}; see `study.report.papers.claims`.
+FORMS = {
+    "value": False, "value_pct": False, "spread_pct": False,
+    "ratio": True, "change_pct": True, "loss_pct": True, "efficiency": True, "difference": True,
+}  # fmt: skip
+NAMES = frozenset({"benchmark", "scaling"})  # that a formula may use besides the paper's numbers
+METHOD = "grid keys"  # the entry of ``workload`` that stands for those of method.yaml
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number of a paper, and how runs give it.
+
+    Args:
+        quantity, unit, section, stated, contradiction: what it is, and what the paper says of it, for the table.
+        follows_from, not_published, not_compared: likewise; see the schema.
+        benchmark: the network; None for a number of any or of no network.
+        published: the formula of the paper's number; None if it has none.
+        form, measure, one, other, at: see `study.report.papers.claims`; form and measure are None if no run gives it.
+    """
+
+    quantity: str
+    section: str
+    benchmark: str | None = None
+    published: str | None = None
+    form: str | None = None
+    measure: str | None = None
+    one: Mapping[str, Any] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
+    at: Mapping[str, Any] = field(default_factory=dict)
+    unit: str | None = None
+    stated: str | None = None
+    follows_from: str | None = None
+    not_published: str | None = None
+    contradiction: str | None = None
+    not_compared: str | None = None
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The content of a paper's ``claims.yaml``.
+
+    Args:
+        table: the texts of the claims' table, and which runs it is made from.
+        workload: how runs may differ from the paper's, see `study.report.papers.workload`.
+        published: the paper's numbers.
+        claims: in the order of the file.
+    """
+
+    paper: str
+    table: Mapping[str, Any]
+    workload: tuple[Any, ...]
+    published: Published
+    claims: tuple[Claim, ...]
+
+    def measures(self) -> set[str]:
+        """The measures of the paper's text that its formulas use."""
+        entries = [each["theirs"] for each in self.workload if "theirs" in each]
+        used = [*self.published.numbers.values(), *entries, *(each.published for each in self.claims if each.published)]
+        return {measure for formula in used for measure in formulas.first_arguments(formula, "text")}
+
+
+def papers() -> list[str]:
+    """The papers that declare claims, sorted."""
+    return sorted(path.parent.name for path in CONFIG.glob(f"papers/*/{FILE}"))
+
+
+@functools.cache
+def declared(paper: str) -> Declared:
+    """What a paper declares; raises `StudyError` that names the file and the key."""
+    path = CONFIG / "papers" / paper / FILE
+    content = checked.load(path, schema())
+    _check_formulas(content, checked.shown(path))
+    claims = tuple(claim for entry in content["claims"] for claim in _claims(entry))
+    numbers = Published(paper, content.get("numbers", {}))
+    return Declared(paper, content["table"], tuple(content.get("workload", ())), numbers, claims)
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The schema of a paper's ``claims.yaml``, with the forms."""
+    found = copy.deepcopy(checked.named_schema("claims"))
+    runs = found["properties"]["claims"]["items"]["properties"]["runs"]
+    runs["properties"]["form"]["enum"] = list(FORMS)
+    return found
+
+
+def _claims(entry: dict[str, Any]) -> Iterator[Claim]:
+    """The claims of an entry: one of each benchmark."""
+    benchmarks = entry.get("benchmark")
+    for benchmark in benchmarks if isinstance(benchmarks, list) else [benchmarks]:
+        yield Claim(**{name: value for name, value in entry.items() if name not in ("benchmark", "runs")},
+                    benchmark=benchmark, **entry.get("runs", {}))  # fmt: skip
+
+
+def _check_formulas(content: dict[str, Any], file: str) -> None:
+    """Raise `StudyError` for a formula that is none or names what there is not, or for sides that a form has not."""
+    names, functions = {*content.get("numbers", {}), *NAMES}, {*OF_FILES, *FUNCTIONS}
+    for key, formula in _formulas(content):
+        try:
+            used_names, used_functions = formulas.used(formula)
+        except ValueError as error:
+            raise StudyError(f"{file}: {key}: {error}, found {formula!r}") from None
+        for what, unknown, known in (("name", used_names - names, names),
+                                     ("function", used_functions - functions, functions)):  # fmt: skip
+            if unknown:
+                wrong, right = sorted(unknown)[0], ", ".join(sorted(known))
+                raise StudyError(f"{file}: {key}: {formula!r} uses {wrong!r}; expected a {what}: {right}")
+    for number, entry in enumerate(content["claims"]):
+        runs = entry.get("runs")
+        if runs and FORMS[runs["form"]] != ("one" in runs):
+            needs = "needs one and other, by which two sets of runs differ"
+            told = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"
+            raise StudyError(f"{file}: claims[{number}].runs ({entry['quantity']}): form {runs['form']} {told}")
+
+
+def _formulas(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, formula) of all in a file."""
+    for name, formula in content.get("numbers", {}).items():
+        yield f"numbers.{name}", formula
+    for number, each in enumerate(content.get("workload", ())):
+        if each != METHOD and "theirs" in each:
+            yield f"workload[{number}].theirs", each["theirs"]
+    for number, entry in enumerate(content["claims"]):
+        if "published" in entry:
+            yield f"claims[{number}].published ({entry['quantity']})", entry["published"]

@@ -1,0 +1,84 @@
+"""The published numbers of a paper: cells of its CSV files, and what follows from them by the formulas of its claims.
+
+A formula may use, besides arithmetic:
+
+- ``cell(file, column, key=value, ...)``: of the one row with these values; the file is ``<paper>_<file>.csv``.
+- ``text(measure, column='value', key=value, ...)``: the same of ``<paper>_text.csv``, with its range; of the claim's
+  benchmark unless another is given, where None is a number of no benchmark.
+- the numbers that ``claims.yaml`` names under ``numbers``, and the names that a claim has, such as ``benchmark``.
+- the functions that papers' modules register in `FUNCTIONS`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.core.registry import Registry
+from study.core.statistics import student
+from study.report.papers import formulas, slim_networks
+from study.report.papers.formulas import Cell, Function
+from study.report.tables.summary import published
+
+FUNCTIONS: Registry[Function] = Registry("function of published numbers")
+for _name, _function in formulas.ARITHMETIC.items():
+    FUNCTIONS.add(_name, _function)
+FUNCTIONS.add("student", student)
+FUNCTIONS.add("parameters", lambda network: slim_networks.parameters(network).all)
+FUNCTIONS.add("parameters_with_gradient", lambda network: slim_networks.parameters(network).trained)
+OF_FILES = ("cell", "text")
+Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
+
+
+def selected(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows with these values, None for an empty cell; none if a column is missing."""
+    for name, value in wanted.items():
+        if name not in table:
+            return table.iloc[:0]
+        table = table[table[name].isna() if value is None else table[name] == value]
+    return table
+
+
+@dataclass(frozen=True)
+class Published:
+    """What one paper prints. numbers: {name: formula}, the numbers that follow from it by name."""
+
+    paper: str
+    numbers: Mapping[str, str]
+
+    def cell(self, file: str, column: str, **where: Any) -> float:
+        """A cell of ``<paper>_<file>.csv``. Raises `StudyError` if not exactly one row has the values of ``where``."""
+        rows = self._rows(file, where)
+        if len(rows) != 1 or column not in rows:
+            told = f"{len(rows)} rows instead of one" if column in rows else f"there is no column '{column}'"
+            raise StudyError(f"config/papers/{self.paper}/{self.paper}_{file}.csv: {where or 'all rows'}: {told}")
+        row = rows.iloc[0]
+        return Cell(row[column], row.get("low", math.nan), row.get("high", math.nan))
+
+    def _rows(self, file: str, where: Mapping[str, Any]) -> pd.DataFrame:
+        name = f"{self.paper}_{file}.csv"
+        if not (CONFIG / "papers" / self.paper / name).is_file():
+            raise StudyError(f"config/papers/{self.paper}/claims.yaml: there is no file {name} beside it")
+        return selected(published(name), where)
+
+    def number(self, formula: str, **names: Any) -> Any:
+        """The value of a formula, or of one of ``numbers``. names: such as ``benchmark``."""
+
+        def text(measure: str, column: str = "value", **where: Any) -> float:
+            has_benchmark = "benchmark" in self._rows("text", {})
+            usual = {"benchmark": names["benchmark"]} if has_benchmark and names.get("benchmark") else {}
+            return self.cell("text", column, measure=measure, **(usual | where))
+
+        def named(name: str) -> Any:
+            return names[name] if name in names else self.number(self.numbers[name], **names)
+
+        return formulas.evaluated(formula, named, {**FUNCTIONS, "cell": self.cell, "text": text})
+
+    def range(self, formula: str | None, **names: Any) -> Range:
+        """The value of a formula with its range; all NaN without a formula."""
+        value = math.nan if formula is None else self.number(formula, **names)
+        return (float(value), value.low, value.high) if isinstance(value, Cell) else (float(value), math.nan, math.nan)

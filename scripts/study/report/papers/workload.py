@@ -1,0 +1,41 @@
+"""Differences of runs from those of a paper, as its ``claims.yaml`` declares; if there are any, no ratio is given."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from study.report.papers.declaration import METHOD, declared
+from study.report.papers.formulas import Cell
+from study.report.tables.summary import declared_differences, difference
+
+
+def workload_difference(paper: str) -> Callable[[pd.Series], str | None]:
+    """From a row of a table of points to how their data or training differ from the paper's in words, or None."""
+    return functools.partial(_difference, paper)
+
+
+def _difference(paper: str, row: pd.Series) -> str | None:
+    if not row["repeats_ok"]:
+        return "no repeat succeeded"
+    told: dict[str, tuple[Any, Any]] = {}
+    for entry in declared(paper).workload:
+        if entry == METHOD:
+            told |= declared_differences(row, paper)
+        elif "real" in entry:
+            if str(row["dataset"]).startswith("synthetic"):
+                told[entry["what"]] = ("synthetic", entry["real"])
+        else:
+            told[entry["what"]] = _sides(paper, row, entry)
+    return difference(told)
+
+
+def _sides(paper: str, row: pd.Series, entry: dict[str, Any]) -> tuple[Any, Any]:
+    """(ours, theirs) of an entry."""
+    names = {name: row[name] for name in ("benchmark", "scaling") if name in row}
+    theirs = declared(paper).published.number(entry["theirs"], **names)
+    if isinstance(theirs, Cell):
+        theirs = int(theirs) if theirs.is_integer() else float(theirs)
+    ours, unit = row[entry["ours"]], entry.get("rounded_to")
+    return (theirs if unit and round(ours / unit) * unit == theirs else ours), theirs

@@ -1,0 +1,101 @@
+"""Claims of papers: what claims.yaml declares, its formulas, and messages for what is wrong in it."""
+
+import math
+
+import pytest
+import yaml
+
+from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.report.papers import declaration, formulas, published
+
+TABLE = {"title": "t", "look_for": "l", "needs": "n", "caption": "c", "runs": {"give": "timings"}}
+CLAIM = {"quantity": "speed", "section": "1"}
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Make the paper `new` from the content of its claims.yaml and its text.csv, in a folder of papers of its own."""
+
+    def make(claims, text="measure,value,low,high\nspeed,3,1,5\n", **content):
+        folder = tmp_path / "papers" / "new"
+        folder.mkdir(parents=True)
+        (folder / "new_text.csv").write_text(text)
+        (folder / "claims.yaml").write_text(yaml.safe_dump({"table": TABLE, "claims": claims, **content}))
+        for module in (declaration, published, published.published.__wrapped__):
+            monkeypatch.setitem(getattr(module, "__globals__", vars(module)), "CONFIG", tmp_path)
+        return declaration.declared.__wrapped__("new")
+
+    yield make
+    published.published.cache_clear()
+
+
+def test_every_paper_of_claims_is_found_by_its_file_alone(made):
+    made([CLAIM])
+    assert declaration.papers() == ["new"]
+
+
+@pytest.mark.parametrize("paper", declaration.papers())
+def test_every_number_that_a_paper_names_can_be_computed(paper):
+    declared = declaration.declared(paper)
+    for claim in declared.claims:
+        value = declared.published.range(claim.published, benchmark=claim.benchmark)
+        assert claim.published is None or not all(map(math.isnan, value)), claim.quantity
+    assert (CONFIG / "papers" / paper / "method.yaml").is_file()
+
+
+def test_a_claim_of_several_benchmarks_is_one_of_each(made):
+    declared = made([{**CLAIM, "benchmark": ["nt3", "p1b1"], "runs": {"form": "value", "measure": "runtime_s"}}])
+    assert [(each.benchmark, each.form) for each in declared.claims] == [("nt3", "value"), ("p1b1", "value")]
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("text('speed')", (3, 1, 5)),
+        ("2 * text('speed')", (6, math.nan, math.nan)),
+        ("high(text('speed')) - low(text('speed'))", (4, math.nan, math.nan)),
+        ("around(twice, 1)", (6, 5, 7)),
+        ("-(1 + 2) ** 2 / 4", (-2.25, math.nan, math.nan)),
+    ],
+)
+def test_formulas(made, formula, expected):
+    declared = made([CLAIM | {"published": formula}], numbers={"twice": "2 * text('speed')"})
+    assert declared.published.range(formula) == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_number_of_the_text_is_of_the_claim_s_benchmark(made):
+    declared = made([CLAIM], text="measure,benchmark,value\nspeed,nt3,1\nspeed,,2\nother,,3\n")
+    number = declared.published.number
+    assert number("text('speed')", benchmark="nt3") == 1
+    assert number("text('speed', benchmark=None)", benchmark="nt3") == 2
+    assert number("text('other')") == 3
+    with pytest.raises(StudyError, match=r"new_text.csv: .*'speed'.*: 2 rows instead of one"):
+        number("text('speed')")
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({"published": "speed +"}, r"claims\[0\].published \(speed\): expected a formula of numbers, texts"),
+        ({"published": "[1, 2]"}, r"claims\[0\].published \(speed\): expected a formula"),
+        ({"published": "().__class__"}, r"claims\[0\].published \(speed\): expected a formula"),
+        ({"published": "tiwce"}, r"claims\[0\].published.* uses 'tiwce'; expected a name: benchmark, .*twice"),
+        ({"published": "open('x')"}, r"claims\[0\].published.* uses 'open'; expected a function: abs, .*text"),
+        ({"runs": {"form": "ratoi", "measure": "runtime_s"}}, r"claims\[0\].runs.form.*ratio"),
+        ({"runs": {"form": "ratio", "measure": "runtime_s"}}, r"claims\[0\].runs \(speed\): form ratio needs one"),
+        ({"runs": {"form": "value", "measure": "x", "one": {"gpus": 1}, "other": {"gpus": 2}}}, "remove one and other"),
+        ({"runs": {"form": "ratio", "measure": "x", "one": {"gpus": 1}}}, r"claims\[0\].runs.*other"),
+        ({"qantity": "x"}, r"claims\[0\].*qantity.*quantity"),
+    ],
+)
+def test_what_is_wrong_in_claims_names_file_and_key(made, claim, words):
+    with pytest.raises(StudyError, match=rf"claims.yaml(: |, ).*{words}") as error:
+        made([CLAIM | claim], numbers={"twice": "2 * text('speed')"})
+    assert "\n" not in str(error.value)
+
+
+def test_a_formula_runs_no_code():
+    for text in ("lambda: 1", "text.__class__", "x if y else z", "'a'.join('b')", "text(*x)", "1 < 2"):
+        with pytest.raises(ValueError, match="expected a formula"):
+            formulas.parsed(text)
