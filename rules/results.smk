@@ -25,8 +25,8 @@ rule make_table:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
         rows=lambda wildcards: PLAN.rows_of(sources.of_table, wildcards.table),
-        paper=lambda wildcards: as_json(inputs.paper_workloads(STUDY)),
-        declared=lambda wildcards: as_json(inputs.paper_values(STUDY)),
+        paper=lambda wildcards: PLAN.paper_workloads,
+        declared=lambda wildcards: PLAN.paper_values,
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"

@@ -3,6 +3,8 @@
 import contextlib
 import difflib
 import functools
+import hashlib
+import marshal
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +26,7 @@ SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the pars
 MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
 NOT_READ = (ValueError, LookupError, AttributeError, TypeError, OverflowError)  # what PyYAML raises besides its own
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
+MOST_KNOWN = 500  # files that are parsed once, and contents that are checked once, however often they are read
 EXPECTED = "x-expected"  # in a schema: what a message says was expected, such as "a name of letters, digits and _"
 
 
@@ -127,8 +130,30 @@ def _parser_words(error: Exception) -> str:
     return f"{place}not valid YAML: {_short(problem)}" + (f" ({_short(context)}{began})" if context else "")
 
 
+_trees: dict[tuple[str, bool], tuple[yaml.Node | None, bytes]] = {}  # {(text, earlier): tree, marshalled content}
+_valid: dict[bytes, None] = {}  # digests of schema and content
+
+
+def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add to what is known; the oldest is forgotten."""
+    if len(known) >= MOST_KNOWN:
+        del known[next(iter(known))]
+    known[key] = value
+
+
 def _parsed(text: str, path: Path, earlier: bool = False) -> tuple[yaml.Node | None, Any]:
-    """The node tree and the content, parsed once: in C, which is ten times faster, but which deep nesting crashes.
+    """The node tree and the content of a text; it is parsed once, and each caller gets a content of its own."""
+    if (text, earlier) in _trees:
+        tree, packed = _trees[text, earlier]
+        return tree, marshal.loads(packed)  # noqa: S302  packed here
+    tree, content = _newly_parsed(text, path, earlier)
+    with contextlib.suppress(ValueError):  # nested more deeply than it can be packed
+        _keep(_trees, (text, earlier), (tree, marshal.dumps(content)))
+    return tree, content
+
+
+def _newly_parsed(text: str, path: Path, earlier: bool) -> tuple[yaml.Node | None, Any]:
+    """The node tree and the content: parsed in C, which is ten times faster, but which deep nesting crashes.
 
     What is wrong is told by PyYAML's own parser.
     """
@@ -157,13 +182,27 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
     schema: its name in config/schemas, or itself. where: name of the source in the message. tree: its YAML node, for
     line numbers.
     """
-    validator = VALIDATOR(named_schema(schema) if isinstance(schema, str) else schema)
+    declared = named_schema(schema) if isinstance(schema, str) else schema
+    key = _digest(declared, content)
+    if key in _valid:
+        return
+    validator = VALIDATOR(declared)
     errors = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
     if errors:
         error = _most_specific(errors[0])
         path = list(error.absolute_path)
         said = _describe(error, path) + _not_a_text(error, _node(tree, path))
         raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{said}")
+    if key:
+        _keep(_valid, key, None)
+
+
+def _digest(*contents: Any) -> bytes | None:
+    """The same for equal contents of equal types; None for what is not of plain types."""
+    try:
+        return hashlib.sha256(b"".join(marshal.dumps(each, 2) for each in contents)).digest()
+    except ValueError:
+        return None
 
 
 def as_written(value: Any) -> str:

@@ -213,12 +213,13 @@ def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:
 
 def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     """The papers' values of each grid key in which a run of the study differs from a paper, for comparing tables."""
-    values = {name: methods.of_key(name) for name in PARAMETERS}
-    return {
-        name: {paper: dataclasses.asdict(value) for paper, value in of_papers.items()}
-        for name, of_papers in values.items()
-        if any(not value.fits(run[name], run["benchmark"]) for value in of_papers.values() for run in study.runs)
-    }
+    found = {}
+    for name in PARAMETERS:
+        of_papers = methods.of_key(name)
+        given = {(run[name], run["benchmark"]) for run in study.runs}
+        if any(not value.fits(*each) for value in of_papers.values() for each in given):
+            found[name] = {paper: dataclasses.asdict(value) for paper, value in of_papers.items()}
+    return found
 
 
 def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:

@@ -59,6 +59,15 @@ OVERLAPPED = "another run was on its host at the same time"
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
 FIRST_TIME_NS = 10**6  # starts below are no times of a clock but places in an order, as of tables made by hand
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
+OF_FAILURES = (
+    "block",
+    "status",
+    "failure_kind",
+    "failure_phase",
+    "failure_message",
+    "members_failed",
+    "target_reached",
+)
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
 NO_UNIT = {"epochs_to_target": -1, "gpu_utilisation_pct": 1, "flop_utilisation": 1}  # 1: more is better
 
@@ -262,7 +271,7 @@ def failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] = ()) ->
     found = {
         arm: {
             run["block"]: how
-            for run in runs.to_dict("records")
+            for run in runs[[name for name in OF_FAILURES if name in runs]].to_dict("records")
             if (how := failure(run, columns)) is not None and is_its_own(run)
         }
         for arm, runs in arms.items()

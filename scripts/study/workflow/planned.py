@@ -229,6 +229,16 @@ class Plan:
             "read_test": [str(read_test)] if found.reads_storage and read_test.exists() else [],
         }
 
+    @functools.cached_property
+    def paper_workloads(self) -> str:
+        """`inputs.paper_workloads`, as JSON; made once for all tables."""
+        return as_json(inputs.paper_workloads(self.study))
+
+    @functools.cached_property
+    def paper_values(self) -> str:
+        """`inputs.paper_values`, as JSON; made once for all tables."""
+        return as_json(inputs.paper_values(self.study))
+
     def rows_of(self, of: Callable[..., sources.Sources], name: str) -> str:
         """What the rows of a table or figure have beside their records."""
         found = self.sources_of(of, name)

@@ -140,6 +140,8 @@ def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:
     given = selected(runs[tried], {**network, **claim.at})
     one, other = claim.one, claim.other
     first, second = selected(given, one), selected(given, other)
+    if first.empty or (one and second.empty):
+        return
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
     same = [name for name in (*IDENTITY, *WORKLOAD) if name in given and name not in axes]
     if "step" in measure and not axes & {"benchmark", "batch_size"}:  # of as many samples

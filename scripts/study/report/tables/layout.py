@@ -97,6 +97,8 @@ class Table:
         added = [column for column in hidden if column in PARAMETERS and _differs_from_default(self.frame[column])]
         for column in (column for column in hidden if column not in added):
             keys = [name for name in self.identity if name in present] + added
+            if self.frame[column].nunique(dropna=False) < 2:
+                continue
             alike = self.frame.groupby(keys, dropna=False)[column] if keys else [(None, self.frame[column])]
             if any(values.nunique(dropna=False) > 1 for _, values in alike):
                 added.append(column)

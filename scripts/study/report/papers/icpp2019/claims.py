@@ -1,5 +1,6 @@
 """The claims of the ICPP 2019 paper, computed from this study's runs by the paper's formulas, and its own values."""
 
+import functools
 from typing import Any
 
 import pandas as pd
@@ -79,7 +80,9 @@ def claims(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     return Table("icpp2019_claims", caption, frame, shown, optional, remarks + notes(frame, "values"), identity)
 
 
+@functools.cache
 def _paper() -> pd.DataFrame:
+    """The paper's claims; not to be changed."""
     table = published("icpp2019_claims.csv").astype({"gpus": "Int64", "batch_size": "Int64"})
     return table.astype(object).where(table.notna(), None)
 
@@ -90,7 +93,8 @@ def _rows(claim: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> list[dic
     chosen = like[_fills(claim, like["machine"])]
     loaders, machines = quantities.loaders(claim), quantities.machines(claim)
     apart = [name for name in EXPERIMENT if not (machines and name in OF_A_MACHINE)] + ([] if loaders else ["loader"])
-    cases = [Case(claim, group, runs) for _, group in chosen.groupby(apart, sort=False, dropna=False)]
+    groups = chosen.groupby(apart, sort=False, dropna=False) if len(chosen) else ()
+    cases = [Case(claim, group, runs) for _, group in groups]
     found = [(case, quantities.compute(case)) for case in cases] or [(Case(claim, chosen, runs), Found())]
     with_value = [(case, value) for case, value in found if pd.notna(value.low)]
     if with_value:
