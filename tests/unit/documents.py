@@ -24,9 +24,10 @@ ELSEWHERE = {
     "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new "
     "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta config/studies/mine.yaml "
     "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves mae "
-    "validation_mae test_mae scripts/make_my_files.py config/references docs/_build/html/index.html",
+    "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
+    "docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
-    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",
+    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile /path/to/study/scripts/recommend.py",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
@@ -39,7 +40,9 @@ ELSEWHERE = {
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
     "folders of other systems": "__MACOSX",
-    "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
+    "MLPerf's events": "mlperf_logging init_start init_stop epoch_start epoch_stop eval_start eval_stop eval_accuracy "
+    "eval_loss",
+    "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl torchrun ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
 }
 PLACEHOLDER = re.compile(

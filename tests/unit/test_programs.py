@@ -8,6 +8,8 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import psutil
 import pytest
 import yaml
@@ -16,9 +18,14 @@ from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, inputs
 from study.experiment.definition import RunDefinition
+from study.experiment.parameters import PARAMETERS
+from study.experiment.study import growth_of_work
 from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
+from study.prediction import goals, settings
+from study.prediction.answers import answers
+from study.prediction.recommend import recommend
 from study.records.record import make_record
 from study.training import process_tree, program
 from study.workloads import command
@@ -502,3 +509,68 @@ def test_power_is_of_the_program(project):
     launched(run)
     edges = phases.read("run/phases.jsonl")
     assert phases.durations(edges)["program"][0] >= phases.durations(edges)["train"][0]
+
+
+# Predictions for a fixed work, of which the truth is known
+
+
+def truth(ranks, epochs_told=True):
+    """Data parallel training of 48,000 samples, 1 ms each: what a job of 10 epochs takes, by its parts (s)."""
+    epoch = 0.5 + 1e-3 * 48_000 / ranks + 0.2 * math.log2(ranks)
+    parts = {"load_s": 20.0, "time_per_epoch_s": epoch} if epochs_told else {}
+    whole = {"runtime_s": 10 * epoch + 30, "program_s": 10 * epoch + 20}
+    return {"load_s": math.nan, "time_per_epoch_s": math.nan, **parts, **whole}
+
+
+def ran(ranks, repeat, work="samples", epochs_told=True):
+    defaults = {name: each.default for name, each in PARAMETERS.items() if each.has_default}
+    unknown = ("features", "resumed_after_epoch", "energy_job_j", "energy_per_gpu_j", "time_per_epoch_steady_s")
+    return {
+        **defaults, **dict.fromkeys(unknown, math.nan), "machine": "m", "benchmark": "mine", "dataset": "none",
+        "scaling": "strong", "work": work, "epochs": 10, "epochs_per_rank": 10, "gpus": ranks, "nodes": 1,
+        "batch_size": 100, "batch_size_per_rank": 100, "loader": "none", "train_samples": 48_000,
+        "samples_per_rank": 48_000 // ranks, "status": "ok", "cpu_limited": False, "code_is_current": True,
+        "power_source": None, "learning_rate": None, "learning_rate_used": None, "packages": "torch 2.9",
+        "repeat": repeat, "record": f"runs/{ranks}-{repeat}/record.json",
+        **{name: value * (1 + 0.002 * repeat) for name, value in truth(ranks, epochs_told).items()},
+    }  # fmt: skip
+
+
+def predicted(work, epochs_told=True):
+    """{ranks: predicted runtime (s)} from runs on 1, 2 and 4 ranks."""
+    frame = pd.DataFrame([ran(ranks, repeat, work, epochs_told) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
+    chosen = settings.select(frame)
+    assert not chosen.problems and not chosen.left_out
+    (answer,) = answers(chosen.used, {}, {"nodes": 1, "ranks_per_node": 64}, chosen.failed)
+    (series,) = answer.predictions
+    prediction = answer.predictions[series]
+    found = dict(zip(answer.candidates[series]["ranks"], np.median(prediction.draws["runtime_s"], axis=1), strict=True))
+    return found, answer, series
+
+
+@pytest.mark.parametrize("epochs_told", [True, False])
+def test_more_ranks_are_predicted_to_shorten_a_fixed_work(project, epochs_told):
+    """As it does: the held-out counts 8 and 16 are within a tenth; within a half where the program tells no epochs.
+
+    Then nothing tells its start apart from what the ranks divide.
+    """
+    project()
+    found, answer, series = predicted("samples", epochs_told)
+    for ranks in (8, 16):
+        assert found[ranks] == pytest.approx(truth(ranks)["runtime_s"], rel=0.1 if epochs_told else 0.5)
+    assert found[16] < found[8] < found[4] < found[1]
+    goal = goals.load("fastest")
+    pick = recommend(answer.model, answer.predictions[series], goal, {}, []).pick
+    assert pick is not None and pick > 4
+
+
+def test_divided_epochs_would_be_wrong_for_it(project):
+    """If each rank were taken to train its share of the epochs, 8 ranks could not even be planned."""
+    project()
+    found, *_ = predicted("epochs")
+    assert 8 not in found and all(ranks <= 10 for ranks in found)
+
+
+def test_the_work_of_a_job_is_fixed_whatever_its_ranks_divide():
+    assert growth_of_work("strong", "none", 4.0) == 1
+    assert growth_of_work("weak", "none", 4.0) == 4

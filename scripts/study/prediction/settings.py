@@ -88,17 +88,20 @@ def select(runs: pd.DataFrame) -> Selection:
 def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs, where a command that told no epochs or no loading has the time of its program instead.
 
-    The program's time is then that of its epochs, and what it did before them is none of its own.
+    The program's time is then that of its epochs, and its loading takes next to nothing: the model needs a number.
     """
     if "program_s" not in runs or runs["program_s"].isna().all():
         return runs
     of_command = runs["program_s"].notna()
     no_epochs = of_command & runs["time_per_epoch_s"].isna()
-    found = {
-        "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, runs["program_s"] / runs["epochs_per_rank"]),
-        "load_s": runs["load_s"].where(~of_command | runs["load_s"].notna(), 0.0),
+    load_s = runs["load_s"].where(~of_command | runs["load_s"].notna(), ROUNDING * runs["runtime_s"])
+    epoch_s = (runs["program_s"] - load_s) / runs["epochs_per_rank"]
+    found = {"load_s": load_s, "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, epoch_s)}
+    numbers = {
+        name: pd.to_numeric(runs[name])
+        for name in ("learning_rate", "learning_rate_used", "gradient_mb")
+        if name in runs
     }
-    numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate", "learning_rate_used") if name in runs}
     return runs.assign(**found, **numbers)
 
 

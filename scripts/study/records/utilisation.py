@@ -48,6 +48,8 @@ def _uncounted(record: dict[str, Any]) -> str | None:
     """Why the operations of a run are not those of the benchmark's model times its throughput; None if they are."""
     if record["status"] != "ok":
         return "the run failed"
+    if record.get("program"):
+        return "the operations of a command are not counted"
     if record["training"] is None or record["parameters"]["compute"] != "measured":
         return "the run trained nothing"
     if any(each.model or each.benchmark for each in members_of(record["parameters"])):

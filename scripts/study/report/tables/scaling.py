@@ -54,7 +54,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
         "flop_utilisation its share of the machine's peak."
     )
-    remarks = [*notes(table, "values"), *_without_flop(runs)]
+    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs)]
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
 
 
@@ -62,6 +62,12 @@ def _without_flop(runs: pd.DataFrame) -> list[str]:
     """Why successful runs have no FLOP utilisation, as a remark."""
     reasons = runs.loc[runs["status"] == "ok", "flop_reason"].dropna().unique()
     return [f"no FLOP utilisation: {'; '.join(reasons)}"] if len(reasons) else []
+
+
+def _of_programs(runs: pd.DataFrame) -> list[str]:
+    """Why results of commands are empty, as a remark."""
+    reasons = runs["program_reason"].dropna().unique() if "program_reason" in runs else ()
+    return [f"results of training are empty: {'; '.join(reasons)}"] if len(reasons) else []
 
 
 def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,71 @@
+"""The examples of commands, each in a folder of its own: from the study to findings and a recommendation."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+import yaml
+from project import BIN, ROOT, WAIT_S
+
+LINES = ["--profile", ROOT / "profiles" / "local", "--workflow-profile", ROOT / "profiles" / "default"]
+EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/Snakefile"))
+
+
+@pytest.fixture
+def example(request, tmp_path):
+    """A copy of an example; changes: {grid key: value} of its study."""
+
+    def make(name, **changes):
+        folder = tmp_path / "an example"
+        shutil.copytree(ROOT / "examples" / name, folder, ignore=shutil.ignore_patterns("results", ".snakemake"))
+        snakefile = folder / "Snakefile"
+        snakefile.write_text(snakefile.read_text().replace("../../Snakefile", str(ROOT / "Snakefile")))
+        path = folder / "config" / "studies" / f"{name}.yaml"
+        study = yaml.safe_load(path.read_text())
+        study["runs"][0] = {key: value for key, value in (study["runs"][0] | changes).items() if value is not None}
+        path.write_text(yaml.safe_dump(study))
+        return folder
+
+    return make
+
+
+def called(folder, program, *arguments):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run(
+        [BIN / program, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_a_program_is_measured_from_its_events_to_findings(example):
+    folder = example("numpy_logistic", gpus=[1, 2], repeats=1, tuning=None)
+    called(folder, "snakemake", *LINES)
+    study = folder / "results" / "local_processes" / "studies" / "numpy_logistic"
+    runs = pd.read_csv(study / "runs.csv")
+    assert list(runs["status"]) == ["ok", "ok"]
+    assert (runs[["load_s", "train_s", "evaluate_s", "time_per_epoch_s", "throughput_samples_per_s"]] > 0).all(
+        axis=None
+    )
+    assert list(runs["samples_per_rank"]) == [20_000, 10_000] and (runs["test_accuracy"] > 0.9).all()
+    assert "second rank" in (study / "findings.md").read_text()
+    scaling = pd.read_csv(study / "tables" / "scaling.csv")
+    assert scaling["efficiency"].iloc[0] == 1 and scaling["speedup"].iloc[1] > 0
+    assert "Nothing to be done" in called(folder, "snakemake", "-n", *LINES).stdout
+    (folder / "train.py").write_text((folder / "train.py").read_text() + "\n# changed\n")
+    called(folder, "snakemake", *LINES)
+    assert not pd.read_csv(study / "runs.csv")["code_is_current"].any(), "its runs stay, as of older code"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_ends_in_findings_and_a_recommendation(example, name):
+    folder = example(name)
+    called(folder, "snakemake", *LINES)
+    findings = (folder / "results" / "local_processes" / "studies" / name / "findings.md").read_text()
+    assert re.search(r"shortens|No difference shown|lengthens", findings) and "Not enough runs" not in findings
+    told = called(folder, "python", ROOT / "scripts" / "recommend.py", "--goal", "fastest").stdout
+    assert "recommended: " in told
