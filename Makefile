@@ -35,7 +35,7 @@ test-long: setup  ## the tests that are marked long: PART of 7, or all; by defau
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40 -m long \
 	  --part $(if $(value PART),$(call one_word,PART),today) $(call option,--minutes,MINUTES)
 
-quick: setup  ## the unit tests that are not marked slow; six minutes
+quick: setup  ## the unit tests that are not marked slow; a minute and a half
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit
 
 ifneq ($(value study)$(value machine)$(value goal),)

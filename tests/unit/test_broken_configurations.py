@@ -26,7 +26,6 @@ KINDS = {
     "machines": ["local", "summit", "theta", "theta_flat", "polaris_prod", "frontier"],
     "benchmarks": ["nt3", "p1b1", "p1b2", "p1b3"],
 }
-LARGE = {"laptop", "icpp2019", "p1b3"}  # slow, as they expand large studies
 FAST_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 EXAMPLES = {"studies": 200, "machines": 100, "benchmarks": 125}  # of each
 ODD = st.sampled_from(
@@ -113,14 +112,8 @@ def use(kind, name):
         expansion.load_study("icpp2019" if name != "nt3" else "timeline_of_nt3")
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        pytest.param(kind, name, marks=pytest.mark.slow if name in LARGE else ())
-        for kind, names in KINDS.items()
-        for name in names
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KINDS.items() for name in names])
 def test_a_broken_file_is_one_line_of_error(own_config, kind, name):
     (own_config / "studies" / "timeline_of_nt3.yaml").write_text(
         "description: a test\ndatasets: {nt3: {source: url}}\n"

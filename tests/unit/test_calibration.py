@@ -13,6 +13,7 @@ from study.records.record import make_record
 from study.records.tidy import runs_frame
 
 
+@pytest.mark.slow
 def test_every_round_of_every_process_is_timed(monkeypatch):
     monkeypatch.setattr(calibration, "ROUNDS", 2)
     seconds = calibration.measure(2)

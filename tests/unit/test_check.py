@@ -98,6 +98,7 @@ def local(make_run, tmp_path, monkeypatch, capsys):
     return Machine(make_run, tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.slow
 def test_accepted_then_unchanged_then_slower(local):
     study = study_with(RUNTIME)
     local.runs(study, STEADY)
@@ -132,6 +133,7 @@ def add(local, study, runtimes):
         write_json(folder / "record.json", make_record(folder))
 
 
+@pytest.mark.slow
 def test_further_repeats_are_compared_without_the_reference_s_own(local):
     """Both together would be half as slow as the new ones are."""
     local.runs(study_with(RUNTIME), STEADY)
@@ -151,6 +153,7 @@ def test_further_repeats_are_compared_without_the_reference_s_own(local):
     assert local.row.verdict == "the reference's own runs", "also if they are fewer"
 
 
+@pytest.mark.slow
 def test_runs_with_several_versions_of_the_libraries_are_no_repeats(local, monkeypatch):
     local.runs(study_with(RUNTIME), STEADY)
     frames = checks._runs
@@ -201,6 +204,7 @@ def test_nothing_accepted_leaves_the_file(local):
     assert not local.file.exists()
 
 
+@pytest.mark.slow
 def test_a_slow_machine_cancels_with_the_calibration(local):
     """The machine is 1.5 times slower; so is the calibration. Without it, this is a regression."""
     calibrated = study_with({**RUNTIME, "relative_to": "calibration"})
@@ -400,6 +404,7 @@ def simulated(change, rows, worlds=1000, noise=0.02):
     return alarms / worlds
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_stated():
     """At the limit itself, the worst case: 5 % of checks, of one point or of five. Unchanged code: hardly ever."""
     assert 0.025 < simulated(1.05, rows=1) < 0.065
@@ -407,6 +412,7 @@ def test_false_alarms_are_as_rare_as_stated():
     assert simulated(1.0, rows=1) < 0.005
 
 
+@pytest.mark.slow
 def test_a_tenth_slower_is_found():
     assert simulated(1.1, rows=1, noise=0.015) > 0.95
 

@@ -120,6 +120,7 @@ def places():
                 yield name, function
 
 
+@pytest.mark.slow
 def test_no_duration_is_of_wall_clocks():
     found = sorted(set(places()))
     assert [place for place in found if place[1] not in ALLOWED.get(place[0], {})] == [], "use a monotonic clock"

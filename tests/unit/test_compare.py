@@ -40,6 +40,7 @@ def compared(make_run, tmp_path, monkeypatch, capsys):
     return compare
 
 
+@pytest.mark.slow
 def test_each_machine_has_its_row(compared):
     table = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.csv").set_index("machine")
     assert table.runtime_s.to_dict() == {"local": 10.0, "local_mpi": 20.0}
@@ -47,18 +48,21 @@ def test_each_machine_has_its_row(compared):
     assert table.loc["local_mpi"].records.startswith("local_mpi/runs/")
 
 
+@pytest.mark.slow
 def test_machines_of_different_memory_modes_have_a_ratio(compared):
     folder = compared({"theta": 10.0, "theta_flat": 20.0})
     assert pd.read_csv(folder / "scaling.csv").set_index("memory_mode").runtime_s.to_dict() == {"cache": 10, "flat": 20}
     assert pd.read_csv(folder / "comparison.csv").set_index("quantity").loc["runtime_s", "ratio"] == 2
 
 
+@pytest.mark.slow
 def test_the_machine_is_shown(compared):
     text = (compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.md").read_text()
     assert "| machine " in text
     assert "local_mpi" in text
 
 
+@pytest.mark.slow
 def test_the_hosts_are_named(compared):
     folder = compared({"local": 10.0, "local_mpi": 20.0})
     host = pd.read_csv(folder.parent / "local" / "studies" / "one" / "runs.csv")["hosts"][0]
@@ -83,6 +87,7 @@ def test_one_machine_s_loads_twice_are_refused(compared, tmp_path, monkeypatch):
         compared({}, folders=["local", "again"])
 
 
+@pytest.mark.slow
 def test_nothing_in_common_is_refused(compared):
     with pytest.raises(compare_machines.StudyError, match="no table in common"):
         compared({"local": 10.0, "local_mpi": 20.0}, tables=())
@@ -108,6 +113,7 @@ def results_of(make_run, tmp_path, machine, runtimes):
     return made
 
 
+@pytest.mark.slow
 def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, monkeypatch, capsys):
     old = results_of(make_run, tmp_path, "local", [10.0, 10.1, 9.9])
     new = results_of(make_run, tmp_path, "local_mpi", [11.0, 11.1, 10.9])
@@ -123,6 +129,7 @@ def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, 
     assert set(pd.read_csv(tmp_path / "both" / "scaling.csv")["machine"]) == {"old", "new"}
 
 
+@pytest.mark.slow
 def test_without_calibration_later_runs_have_no_interval(compared):
     row = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "comparison.csv").set_index("quantity")
     assert row.loc["runtime_s", "ratio"] == 2

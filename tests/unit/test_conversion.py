@@ -252,6 +252,7 @@ NUMBERS = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
@@ -297,6 +298,7 @@ def value_of(text, words):
     return np.float32(np.nan) if np.float32(float(text)) in stands else np.float32(float(text))
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_any_text_has_one_value_in_all_loaders_or_is_refused(tmp_path_factory, data):
@@ -339,6 +341,7 @@ SHORT = st.builds("{}{}{}".format, st.sampled_from(["", "+", "-"]),
 BLANK_AROUND = st.builds("{}{}{}".format, st.sampled_from(["", " "]), SHORT, st.sampled_from(["", "\t"]))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.lists(BLANK_AROUND, min_size=3, max_size=3), min_size=1, max_size=8))
 def test_plain_numbers_are_read_exactly_by_candle_s_own_call(tmp_path_factory, rows):
@@ -377,6 +380,7 @@ TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_chara
 WORDS = ["NA", "null", "None", "nan", "NaN", "inf", "True", "1.0", "01", "1e5", "#x", "a b", " a", "a ", "N/A", "-"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(names=st.lists(TEXTS | st.sampled_from(WORDS), min_size=1, max_size=6), header=st.booleans())
 def test_all_loaders_give_the_same_categories(tmp_path_factory, names, header):

@@ -52,6 +52,7 @@ def is_plain(text):
     return isinstance(node, yaml.ScalarNode) and node.style is None and node.value == text
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_every_scalar_is_read_by_the_core_schema_or_refused(tmp_path_factory, text):
@@ -67,6 +68,7 @@ def test_every_scalar_is_read_by_the_core_schema_or_refused(tmp_path_factory, te
     assert same(found, specified(text)), (found, specified(text))
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_what_yaml_1_1_has_as_another_value_is_refused(tmp_path_factory, text):
@@ -95,6 +97,7 @@ CONTENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
 @given(content=st.dictionaries(ANY_TEXT, CONTENTS, min_size=1, max_size=4), unicode=st.booleans())
 def test_what_is_written_as_yaml_is_read_back(tmp_path_factory, content, unicode):
@@ -109,6 +112,7 @@ def test_what_is_written_as_yaml_is_read_back(tmp_path_factory, content, unicode
         assert repr(each) == repr(content)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(content=CONTENTS)
 def test_what_is_written_as_json_is_read_back(tmp_path_factory, content):
@@ -117,6 +121,7 @@ def test_what_is_written_as_json_is_read_back(tmp_path_factory, content):
     assert repr(read_json(file)) == repr(content)
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
 @given(content=st.dictionaries(ANY_TEXT, ANY_TEXT, min_size=1, max_size=3))
 def test_what_earlier_versions_wrote_is_read_back(tmp_path_factory, content):
@@ -126,6 +131,7 @@ def test_what_earlier_versions_wrote_is_read_back(tmp_path_factory, content):
     assert checked.load_yaml(file, earlier=True) == content
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):

@@ -91,6 +91,7 @@ def rows_of(page):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_the_page_of_studies_has_every_study_and_its_size():
     listed = {row[0].strip("`"): row[1:4] for row in rows_of("docs/studies.md") if len(row) == 6 and row[0] != "study"}
     assert set(listed) == {Path(name).stem for name in documents.tracked("config/studies/*.yaml")}
@@ -140,6 +141,7 @@ def test_what_follows_from_a_paper_s_numbers_is_in_its_claims(paper):
     assert [n for n in told if not any(round(v, len(n.partition(".")[2])) == float(n) for v in values)] == []
 
 
+@pytest.mark.slow
 def test_the_errors_of_published_predictions_are_those_of_the_tables():
     """RMS error, worst error and points in the interval, of each row of the page."""
     tables = [TABLES[f"{paper}_prediction"].make(pd.DataFrame(), pd.DataFrame()) for paper in ("icpp2019", "sc18")]

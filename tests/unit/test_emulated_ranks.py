@@ -85,6 +85,7 @@ def test_each_rank_has_its_own_order():
 DECAY = {"learning_rate_decay": "collapsed", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", [{"warmup_epochs": 3}, {"plateau_epochs": 1}, {**DECAY, "shuffle_buffer_samples": 16}]
 )

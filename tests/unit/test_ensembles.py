@@ -240,6 +240,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sharing", "ranks", "readers", "block"), CASES, ids=str)
 def test_all_members_get_the_same_batches_in_every_way(sharing, ranks, readers, block):
     found = streams(sharing, ranks, readers, block)
@@ -388,6 +389,7 @@ def test_a_rank_that_may_leave_first_waits_for_the_last_broadcast():
     assert sum(each.measures()["samples_preprocessed"] for each in found) == EPOCHS * SAMPLES
 
 
+@pytest.mark.slow
 def test_a_member_that_reads_alone_gets_all_samples_though_others_are_lost():
     found = streams("all_shared", 2, 2, 4, waits=False, goes_on=True)
     first_goes_ahead, are_lost = threading.Event(), threading.Event()

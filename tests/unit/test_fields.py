@@ -59,6 +59,7 @@ def table(run, results):
     return tidy.runs_frame([run], {"nt3": "c0de"}, results)
 
 
+@pytest.mark.slow
 def test_one_line_adds_a_field(finished, declare, tmp_path):
     run, path, results = finished
     declare("training.yaml", BEFORE, LINE + BEFORE)
@@ -80,6 +81,7 @@ def test_one_line_adds_a_field(finished, declare, tmp_path):
         read_record(path)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path):
     run, _, results = finished
     table(run, results).to_csv(tmp_path / "runs.csv", index=False)

@@ -89,6 +89,7 @@ def crosses(axes):
     return [line for line in axes.lines if line.get_marker() == "x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in figures() if describe(name).kind == "points"])
 def test_every_figure_draws(name, tmp_path):
     data = select(describe(name), any_runs(name), "tiny")
@@ -104,6 +105,7 @@ def test_every_figure_draws(name, tmp_path):
     assert all(axes.get_legend() is None or legend(axes) for axes in draw(data).axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "counts"),
     [("figure6", [1]), ("figure6", MANY), ("figure10", MANY), ("figure11_13", [1, 2, 4]), ("figure18", MANY)],
@@ -221,6 +223,7 @@ def test_different_experiments_are_different_lines():
     }
 
 
+@pytest.mark.slow
 def test_only_the_smallest_batch_size_where_loaders_are_compared():
     data = selected("figure11_13", {"batch_size": 40, "runtime_s": 9.0}, {}, {"loader": "chunked", "runtime_s": 8.0})
     lines = panel(data, "Performance").lines
@@ -434,6 +437,7 @@ def test_what_must_be_known_of_the_runs_is_above_the_panels():
     assert all(note in draw(data).get_suptitle() for note in data.notes)
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
     for folder, size in (("a", 10), ("b", 20)):
         monkeypatch.setitem(matplotlib.rcParams, "font.size", size)  # a user's own style must not matter
@@ -535,6 +539,7 @@ def run_script(make_run, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_script(run_script):
     one, two, weak = (expand(**point)[0] for point in ({"gpus": 1}, {"gpus": 2}, {"scaling": "weak"}))
     made = run_script((one, {}), (two, {"status": "failed"}), (weak, {"status": "failed", "kind": "hang"}))

@@ -266,6 +266,7 @@ def test_an_arm_that_was_added_later_has_no_verdict():
     assert "the 3 blocks did not run one after the other" in found.sentence
 
 
+@pytest.mark.slow
 def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_path, monkeypatch, capsys):
     """From records on disk to findings.json, findings.md and what `make study` prints."""
     study = study_of({**GRID, "repeats": 3}, {**NT3, "gpus": 2, "loader": "npy"})

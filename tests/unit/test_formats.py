@@ -111,6 +111,7 @@ def loads():
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
     data = formats_drawing.select(describe("formats"), loads(), "tiny")
     assert data.frame["format"].tolist() == ["npy", "hdf5", "parquet"] * 2

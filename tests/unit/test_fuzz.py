@@ -52,6 +52,7 @@ def is_right(found, names):
     assert sum(each["refused"] for each in found) > CASES * len(names) / 5, "too few were broken to mean anything"
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused_or_read_as_they_stand(tmp_path):
     names = [name for name, entry in READERS.items() if not entry.slow]
     is_right(fuzzed(names, tmp_path), names)
@@ -63,6 +64,7 @@ def test_damaged_images_are_refused_or_read_as_they_stand(tmp_path):
     is_right(fuzzed(names, tmp_path), names)
 
 
+@pytest.mark.slow
 def test_every_reading_call_has_a_reader_or_says_why_not():
     covered = {place for entry in READERS.values() for place in entry.covers}
     found = calls.reading_calls()

@@ -190,6 +190,7 @@ def test_contradictions_stand_beside_their_numbers():
 # From runs
 
 
+@pytest.mark.slow
 def test_workers_from_runs_by_the_same_formula(runs_of):
     runs = runs_of(
         {"benchmark": "lenet", **SERVER, "gpus": 1, "steady_samples_per_s": [10.0, 20.0, 40.0]},
@@ -213,6 +214,7 @@ def test_one_repeat_has_no_interval(runs_of):
     assert row.value == 0 and math.isnan(row.interval_low)
 
 
+@pytest.mark.slow
 def test_several_networks_have_a_range_and_no_interval(runs_of):
     gains = {"lenet": 1.01, "alexnet": 1.037, "resnet50": 1.034}
     runs = runs_of(

@@ -195,6 +195,7 @@ def test_top_5_accuracy_where_there_are_more_classes_than_five():
     assert benchmark("lenet", classes=5).metrics() == ["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_the_loss_falls_in_a_short_run(name):
     """Two classes that differ in brightness: after ten steps the cross-entropy, without L2, is at most half."""

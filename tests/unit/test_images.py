@@ -320,6 +320,7 @@ def test_random_changes_follow_from_seed_epoch_and_position_alone():
         assert sum(np.array_equal(square, each) for each in pieces) == 1, "a square of the image"
 
 
+@pytest.mark.slow
 def test_all_squares_and_both_sides_are_drawn():
     """Of 3 x 3 corners and two sides, each with the probability 1/18."""
     whole = np.arange(9, dtype=np.uint8).reshape(1, 3, 3, 1)
@@ -339,6 +340,7 @@ def test_without_random_changes_the_centre_is_taken_and_others_are_scaled():
     assert codec.fit(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
 
 
+@pytest.mark.slow
 def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_epoch(converted):
     """The checksums of two epochs; the order and the augmentation are those of the epoch."""
     found = {}
@@ -359,6 +361,7 @@ def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_e
     assert first == again != second
 
 
+@pytest.mark.slow
 def test_a_strategy_s_worker_gets_the_images_of_the_rank_with_its_number(converted):
     """In their order, cut out and mirrored alike, epoch by epoch."""
     (planned,) = expanded(gpus=2, batch_size=2, sharding="by_rank", strategy="multi_worker_mirrored")
@@ -461,6 +464,7 @@ def test_images_of_the_size_of_imagenet_s_are_scaled_and_cut(tmp_path):
     assert np.abs(found - middle).max() < 6
 
 
+@pytest.mark.slow
 def test_reading_and_decoding_are_timed_apart(converted):
     found = {name: image_timing.measure(name, converted[name], "warm", {"channels": 3, "classes": 3, "resize": 8})
              for name in FORMATS}  # fmt: skip
@@ -521,6 +525,7 @@ def staged_run(tmp_path, loader):
     return inputs.define(planned, on, str(tmp_path / "data"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", FORMATS)
 def test_copies_on_the_node_have_no_name_while_the_model_trains_if_files_stay_open(tmp_path, monkeypatch, loader):
     """So a run that is killed in training leaves nothing. Of one file per image, which may be millions, names stay."""
@@ -536,6 +541,7 @@ def test_copies_on_the_node_have_no_name_while_the_model_trains_if_files_stay_op
     assert metrics["shared_read_mb"] == pytest.approx(size / 1e6, abs=0.02), "sidecars besides"
 
 
+@pytest.mark.slow
 def test_a_damaged_image_in_a_copy_is_named_by_the_file_that_was_copied(tmp_path):
     """Not by the copy, which is gone when somebody looks."""
     run = staged_run(tmp_path, "jpeg_files")
@@ -547,6 +553,7 @@ def test_a_damaged_image_in_a_copy_is_named_by_the_file_that_was_copied(tmp_path
     assert list((tmp_path / "node").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp_path, monkeypatch):
     """Images that are cut out and mirrored at random, in two epochs."""
     results, reads = {}, []

@@ -116,6 +116,7 @@ def test_what_a_killed_launch_left_half_written_is_removed(run, tmp_path, monkey
     assert left.exists() and left.name not in outcome["files"]
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     kept = "mkdir -p $FOLDER/checkpoints; ls $FOLDER/checkpoints; touch $FOLDER/checkpoints/epoch-1.npz; exit 1"
@@ -346,6 +347,7 @@ def handles(pid, *numbers):
     return all(handled >> (number - 1) & 1 for number in numbers)
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_killed_takes_its_ranks_along(run, tmp_path, monkeypatch):
     """SIGKILL gives it no chance to end them itself. Until they have ended the folder is theirs."""
     process, child = launched_elsewhere(run, tmp_path)
@@ -384,6 +386,7 @@ def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch)
     assert not (tmp_path / "run" / "metrics.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path, number):
     """SIGTERM, as a batch system sends it, or the SIGHUP of a closed terminal must not leave ranks behind."""
@@ -402,6 +405,7 @@ def lost_launch(run, tmp_path, job=None):
     assert ended(child)
 
 
+@pytest.mark.slow
 def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     lost_launch(run, tmp_path)
     lost_s = time.time()
@@ -416,6 +420,7 @@ def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     assert not launch.give_up(run, tmp_path / "run", tries=2), "it has its outcome"
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_in_a_job_that_failed_keeps_its_outcome(run, tmp_path, monkeypatch):
     """Snakemake removes it, and the log, before it starts the job once more."""
     folder = tmp_path / "run"
@@ -436,11 +441,13 @@ def test_a_run_that_ended_in_a_job_that_failed_keeps_its_outcome(run, tmp_path, 
     assert not (folder / "ended").exists(), "a new launch leaves nothing of the old one"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_lost_has_not_ended(run, tmp_path):
     lost_launch(run, tmp_path)
     assert not launch.has_ended(run, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
     lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
     assert launch.give_up(run, tmp_path / "run", tries=1)
@@ -448,6 +455,7 @@ def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path
     assert (failure["kind"], failure["message"]) == ("timeout", "its batch job 7 reached its walltime and was killed")
 
 
+@pytest.mark.slow
 def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path, monkeypatch):
     assert not launch.give_up(run, tmp_path / "run", tries=2)
     lost_launch(run, tmp_path)
@@ -457,6 +465,7 @@ def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 
+@pytest.mark.slow
 def test_the_signal_of_the_walltime_is_a_timeout_with_its_record(run, tmp_path):
     """At any other moment a SIGTERM is a cancelled job: no record, so that it runs again."""
     process, child = launched_elsewhere(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})

@@ -87,6 +87,7 @@ def test_all_penalties_are_multiplied_and_the_factor_is_no_weight():
     assert len(model.weights) == before
 
 
+@pytest.mark.slow
 def test_the_factor_of_penalties_is_the_loss_s():
     """With a learning rate of 0 each loss is a constant: the cross-entropy plus the penalties, once or twice."""
     model = nested(has_norm=False)

@@ -40,6 +40,7 @@ def measured(files, tmp_path, loaders, caches, repeats=1):
     return json.loads((tmp_path / "loading.json").read_text())
 
 
+@pytest.mark.slow
 def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_path, told):
     result = measured(files, tmp_path, ["read_csv", "npy"], ["warm", "cold"])
     assert [(s["page_cache"], s["loader"]) for s in result["samples"]] == [
@@ -50,6 +51,7 @@ def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_pa
     assert {sample["crc32"] for sample in result["samples"]} == {result["samples"][0]["crc32"]}
 
 
+@pytest.mark.slow
 def test_where_pages_stay_there_are_no_cold_loads_but_a_reason(files, tmp_path, monkeypatch):
     monkeypatch.setattr(page_cache, "share_in_memory", lambda path: 0.5)
     result = measured(files, tmp_path, ["npy"], ["warm", "cold"])

@@ -157,6 +157,7 @@ def test_columns_lack_the_members_without_such_a_rank(sharing, readers, sets):
     assert members.process_sets(defined(input_sharing=sharing, preprocessing_ranks=readers)) == sets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharing", "readers"),
     [("duplicated", 0), ("all_shared", 0), ("single_broadcast", 2), ("multi_broadcast", 2), ("shared_memory", 2)],

@@ -109,6 +109,7 @@ def test_a_subset_numbers_its_ranks_from_0():
     assert each_in_a_thread(talk, [1, 3]) == [(rank, 2, [1, 3], [1, 1, 3, 3], [3, 3]) for rank in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharing", "readers"),
     [("duplicated", 0), ("all_shared", 0), ("single_broadcast", 1), ("multi_broadcast", 2), ("shared_memory", 1)],

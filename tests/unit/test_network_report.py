@@ -77,6 +77,7 @@ def test_bandwidth_is_a_share_of_the_link():
     assert table["share_of_link"].tolist() == pytest.approx([0.9, 0.9])
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn(tmp_path):
     data = network_drawing.select(describe("network"), FOUND, "test")
     figure = network_drawing.draw(data)

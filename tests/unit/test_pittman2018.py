@@ -231,12 +231,14 @@ def test_table_5_saves_of_the_whole_power(ensembles):
     assert made("pittman2018_table4", runs).frame["highest_node_power_w"].max() == 200
 
 
+@pytest.mark.slow
 def test_without_a_power_sensor_the_columns_are_empty(ensembles):
     table = made("pittman2018_table5", ensembles({"node_power_w": None}, {**SHARED, "node_power_w": None}))
     assert table.frame["saved_pct"].isna().all()
     assert "missing power or energy: no power sensor here" in table.markdown()
 
 
+@pytest.mark.slow
 def test_claims_from_runs_by_the_same_formula(ensembles):
     alexnet = {"benchmark": "alexnet", "dataset": "synthetic"}
     runs = ensembles(
@@ -253,6 +255,7 @@ def test_claims_from_runs_by_the_same_formula(ensembles):
     assert absent.missing == "makespan_s of these runs: not measured"
 
 
+@pytest.mark.slow
 def test_a_difference_has_an_interval_only_if_its_arms_ran_in_turn(ensembles):
     alexnet = {"benchmark": "alexnet", "dataset": "synthetic", "power_source": "measured"}
     for session, pairing, has in (("s", "paired", True), ("other", "unpaired", False)):

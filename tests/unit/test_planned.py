@@ -122,6 +122,7 @@ def test_on_a_cluster_a_job_asks_for_nodes_and_a_lost_one_is_submitted_again(pla
     assert found.loading_resources()["nodes"](named) == 1
 
 
+@pytest.mark.slow
 def test_small_runs_are_packed_as_many_as_fill_a_job_or_as_asked(plan, monkeypatch):
     found = plan("icpp2019_theta", "theta")
     run = min(found.study.runs, key=lambda run: run.gpus)

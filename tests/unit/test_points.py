@@ -72,6 +72,7 @@ def test_a_serial_part_is_found(fixed):
     assert median[0] == pytest.approx(times(64), rel=0.3)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.floats(0.5, 2), min_size=4, max_size=4),
@@ -88,6 +89,7 @@ def test_units_and_the_order_of_rows_change_nothing(factors, unit, order, work):
         assert second == pytest.approx(unit * first, rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.5, 2), min_size=4, max_size=4), st.integers(1, 5))
 def test_certainty_does_not_come_from_rows_or_counts_without_data(factors, copies):
@@ -238,6 +240,7 @@ def test_runs_of_this_project_are_measured(make_run, tmp_path):
         read_any([str(tmp_path / "runs.csv")], "epochs")
 
 
+@pytest.mark.slow
 def test_the_command_keeps_its_contract(tmp_path):
     (tmp_path / "points.csv").write_text("series,ranks,time_per_step_s\n" + "".join(
         f"{name},{ranks},{1 / ranks + 0.01}\n" for name in "ba" for ranks in (1, 2, 4, 8)

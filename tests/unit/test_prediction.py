@@ -238,6 +238,7 @@ def test_first_epochs_are_told_from_later_ones():
     assert predict(answer.model, one).interval("mean_epoch_s")[1][0] == pytest.approx(4, rel=0.1)
 
 
+@pytest.mark.slow
 def test_energy_follows_computing_and_waiting():
     (answer,) = answered(with_energy(runs()))
     (series,) = answer.candidates
@@ -248,6 +249,7 @@ def test_energy_follows_computing_and_waiting():
     assert "energy_job_j" not in answered(runs())[0].predictions[series].draws
 
 
+@pytest.mark.slow
 def test_modelled_energy_is_not_mixed_with_measured():
     frame = with_energy(runs())
     frame.loc[0, "power_source"] = "modelled"
@@ -317,6 +319,7 @@ def test_failures_on_few_ranks_do_not_exclude_larger_counts():
     assert recommended(frame, FASTEST).pick == 192
 
 
+@pytest.mark.slow
 def test_failures_of_another_workload_exclude_nothing():
     frame = pd.concat([runs(), failed(24, (1, 2)).assign(loader="npy")], ignore_index=True)
     assert recommended(frame, FASTEST).pick == 192
@@ -339,6 +342,7 @@ def test_measured_counts_are_judged_by_their_measurements(repeats):
     assert found.candidates["narrows_interval_by"].isna().all()
 
 
+@pytest.mark.slow
 def test_repeats_that_contradict_the_fit_are_not_taken_for_its_noise():
     """12 ranks take 20 % longer than fits the others, in each of two repeats 0.1 % apart; the fit's noise covers it."""
     frame = runs((1, 2, 6, 12, 24))
@@ -353,6 +357,7 @@ def test_repeats_that_contradict_the_fit_are_not_taken_for_its_noise():
     assert answered(frame[frame["repeat"] == 1])[0].misfits == {}  # a single run has no noise of its own
 
 
+@pytest.mark.slow
 def test_where_the_model_fits_larger_counts_are_recommended():
     found = recommended(runs(), FASTEST)
     assert found.pick == 192
@@ -360,6 +365,7 @@ def test_where_the_model_fits_larger_counts_are_recommended():
     assert "does not fit" not in found.reason
 
 
+@pytest.mark.slow
 def test_an_energy_that_the_model_does_not_fit_concerns_goals_of_energy_only():
     frame = with_energy(runs())
     frame.loc[frame["gpus"] == 6, "energy_job_j"] *= 6
@@ -369,6 +375,7 @@ def test_an_energy_that_the_model_does_not_fit_concerns_goals_of_energy_only():
     assert "J on 6 ranks" in found.reason
 
 
+@pytest.mark.slow
 def test_a_count_far_beyond_the_measured_ones_is_never_recommended():
     found = recommended(runs(), Goal("g", "", "runtime_s"))
     assert found.pick == 192  # 8 x 24; 384 is shown
@@ -383,6 +390,7 @@ def test_an_impossible_goal_says_which_limit_excludes_which_count():
     )
 
 
+@pytest.mark.slow
 def test_accuracy_is_not_extrapolated():
     """Good up to 6 ranks, bad on 24; unknown on 12, and beyond 24 no better."""
     frame = runs()
@@ -396,6 +404,7 @@ def test_accuracy_is_not_extrapolated():
     assert excluded[24] == excluded[48] == "test_accuracy at least 0.9"
 
 
+@pytest.mark.slow
 def test_a_limit_of_gpu_memory_is_judged_by_the_batch_of_a_rank():
     """Each count has the same batch here: measured counts decide for those that were not measured."""
     limit = (Limit("gpu_memory_mb", 16_000, None),)
@@ -429,6 +438,7 @@ def _recommended_by_batch(frame, batch):
     return recommend(answer.model, answer.predictions[series], ACCURATE)
 
 
+@pytest.mark.slow
 def test_accuracy_of_other_batches_says_nothing():
     """Of a rank's batch of 20 all runs are good; of 320 those on 1 rank, or those on more are not."""
     small = runs()
@@ -442,6 +452,7 @@ def test_accuracy_of_other_batches_says_nothing():
     assert one.candidates.set_index("ranks")["excluded_by"][2] == "test_accuracy at least 0.95 (not known there)"
 
 
+@pytest.mark.slow
 def test_accuracy_of_a_larger_batch_is_not_known():
     """Batch scaling: the rate stays, the batch of a rank grows."""
     frame = runs((1, 2, 4), batch_scaling="linear", learning_rate_scaling="none", learning_rate_used=0.001)
@@ -456,6 +467,7 @@ def test_accuracy_of_a_larger_batch_is_not_known():
     assert excluded[4] == "test_accuracy at least 0.95"
 
 
+@pytest.mark.slow
 def test_each_repeat_must_reach_the_accuracy():
     frame = runs().assign(test_accuracy=1.0)
     frame.loc[frame["record"] == "runs/6-2/record.json", "test_accuracy"] = 0.91
@@ -463,6 +475,7 @@ def test_each_repeat_must_reach_the_accuracy():
     assert excluded[6] == "test_accuracy at least 0.95"
 
 
+@pytest.mark.slow
 def test_energies_of_the_gpus_are_not_taken_for_those_of_the_job():
     frame = with_energy(runs())
     frame["energy_per_gpu_j"] = frame["energy_job_j"] / frame["gpus"] / 2
@@ -477,6 +490,7 @@ def test_energies_of_the_gpus_are_not_taken_for_those_of_the_job():
     assert any("is the energy of the GPUs only" in note for note in table.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("repeats", "noise"), [(3, 0.1), (10, 0.05)])
 def test_intervals_are_of_a_single_run_however_many_repeats_were_measured(repeats, noise):
     random, holds = np.random.default_rng(1), []
@@ -525,6 +539,7 @@ def test_oversubscribed_runs_are_used_and_named():
     assert line.startswith("4 runs on 12, 24 ranks had fewer cores than ranks x cores_per_rank (oversubscribed)")
 
 
+@pytest.mark.slow
 def test_the_energy_of_a_part_of_the_runs_is_told_as_such():
     """Of two workloads, one has energies."""
     left = [*expand(gpus=[1, 2, 4]), *expand(gpus=[1, 2, 4], loader="chunked")]
@@ -548,6 +563,7 @@ def test_a_goal_of_energy_needs_energy():
     assert "energy_job_j is unknown" in found.reason
 
 
+@pytest.mark.slow
 def test_measuring_near_the_recommended_count_narrows_the_answer():
     """Only new counts are advised, and none too far away."""
     found = recommended(runs(), Goal("g", "", "runtime_s")).candidates.set_index("ranks")["narrows_interval_by"]
@@ -577,6 +593,7 @@ def test_counts_are_recommended_for_one_amount_of_work(scaling, sharding, words)
     assert changing_work(settings) == words
 
 
+@pytest.mark.slow
 def test_an_accuracy_that_no_run_has_gives_no_recommendation():
     frame = runs().assign(test_accuracy=math.nan)
     found = recommended(frame, Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)))
@@ -609,6 +626,7 @@ def test_a_run_with_an_impossible_value_is_left_out(column, value, words):
     assert words in found.problems[0]
 
 
+@pytest.mark.slow
 def test_measured_runtimes_that_the_model_does_not_fit_are_named():
     frame = runs()
     frame.loc[frame["gpus"] == 6, ["runtime_s"]] *= 5
@@ -616,6 +634,7 @@ def test_measured_runtimes_that_the_model_does_not_fit_are_named():
     assert any("the model does not fit what was measured" in note and "s on 6 ranks" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_held_out_points_are_compared_with_naive_fits():
     (answer,) = answered(runs())
     found = check(answer.observations)
@@ -625,6 +644,7 @@ def test_held_out_points_are_compared_with_naive_fits():
     assert {"naive_linear_error", "naive_log_error"} <= set(found)
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_tables():
     def made():
         found = answered(with_energy(runs()))
@@ -638,6 +658,7 @@ def test_the_same_runs_give_the_same_tables():
     assert made() == made()
 
 
+@pytest.mark.slow
 def test_every_predicted_column_says_so():
     found = answered(with_energy(runs()))
     for table in (tables.prediction_table(found), tables.recommendation_table(found, goals.load("balanced"))):
@@ -645,6 +666,7 @@ def test_every_predicted_column_says_so():
         assert all(name.startswith(("predicted_", "measured_")) for name in measured)
 
 
+@pytest.mark.slow
 def test_the_figure_shows_runtime_and_energy(tmp_path):
     data = prediction_drawing.select(answered(with_energy(runs())), "test", "m")
     figure = prediction_drawing.draw(data)
@@ -681,6 +703,7 @@ def test_a_wrong_goal_is_one_line():
         goals.load("fastes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", published.papers())
 def test_published_points_are_predicted(paper):
     found = published.predictions(paper)
@@ -725,6 +748,7 @@ def test_a_wrong_or_missing_mechanism_is_one_line(declaration, tmp_path, change,
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_mechanism_may_be_declared_wherever_it_makes_sense(declaration):
     declaration(
         lambda content: content["quantities"]["epoch"].update(per_rank=content["quantities"]["load"]["per_rank"])
@@ -742,6 +766,7 @@ def test_versions_are_compared_by_their_numbers(version, declared, within):
     assert versions.is_within(version, declared) is within
 
 
+@pytest.mark.slow
 def test_runs_of_other_library_versions_are_told():
     assert not any("priors hold for" in note for note in tables.prediction_table(answered(runs())).notes)
     frame = runs()

@@ -240,6 +240,7 @@ def put(value, path, change):
     return made
 
 
+@pytest.mark.slow
 def test_the_compiled_schema_accepts_what_the_schema_accepts_and_nothing_else(make_run):
     validator = checked.VALIDATOR(schema())
     for changes in ({}, {"trace": True}):

@@ -111,6 +111,7 @@ def made(make_run, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_the_machine_is_told(made):
     text = Seen(made()).text
     assert "n1: a processor, 2 of 4 cores, 16 GB memory; no GPU seen" in text
@@ -166,6 +167,7 @@ def test_findings_of_another_form_are_refused(made, tmp_path):
             findings.read(file.parent)
 
 
+@pytest.mark.slow
 def test_texts_stay_texts(made):
     """Neither the study's description nor a message, caption, note, cell or finding becomes markup."""
     texts = dict.fromkeys(("name", "title", "sentence", "look_for"), HOSTILE)
@@ -229,6 +231,7 @@ def test_a_heading_has_its_unit(column, words):
     assert units.heading(column) == words
 
 
+@pytest.mark.slow
 def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     """Every run has its link; tables keep to their share, and say what is left out."""
     made()

@@ -53,6 +53,7 @@ def one_node(**changes):
     return expand(**{"scaling": "weak", "epochs": 1, "gpus": 1, "full_size": True, **changes})
 
 
+@pytest.mark.slow
 def test_a_claim_is_of_the_blocks_that_both_points_have(frame):
     """The slow fourth repeat of the larger batch has no partner: the interval and the value are without it."""
     times = {20: [100.0, 101.0, 99.0, 100.0], 200: [90.0, 91.0, 89.0, 150.0]}
@@ -112,6 +113,7 @@ def test_derived_numbers_without_any_run(quantity, measure, at, expected, digits
     assert math.isnan(row.value) and row.missing.startswith("runs of ")
 
 
+@pytest.mark.slow
 def test_the_first_allreduce_is_that_of_the_traced_run(frame):
     (run,) = expand(scaling="strong", epochs=4, gpus=2, full_size=True, trace=True)
     runs = frame((run, {}))
@@ -264,6 +266,7 @@ def both_modes(frame, tmp_path, monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     assert all((tmp_path / "theta" / record).exists() for record in both_modes["record"])
     table = TABLES["sc18_memory_modes"].make(both_modes, NO_LOADING)
@@ -277,11 +280,13 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     assert row.source == "runs; published: section 4.1"
 
 
+@pytest.mark.slow
 def test_both_modes_stand_in_one_figure(both_modes, tmp_path):
     data = timeline.select(describe("sc18_figure3_4"), both_modes, "test", tmp_path / "theta", traced=False)
     assert [run.title.rpartition(" ")[2] for run in data.runs] == ["cache", "flat"]
 
 
+@pytest.mark.slow
 def test_a_mode_is_compared_with_its_own_published_points_only(frame):
     runs = expand(scaling="strong", epochs=400, gpus=[400, 100], full_size=True)
     table = TABLES["sc18_table4_5_6"].make(frame(*((run, {}) for run in runs), on="theta_flat"), NO_LOADING).frame
@@ -295,6 +300,7 @@ def test_a_mode_is_compared_with_its_own_published_points_only(frame):
     assert math.isnan(cprofile.published_total_s), "Tables 2 and 3 are of cache mode"
 
 
+@pytest.mark.slow
 def test_points_of_two_modes_are_never_averaged(frame):
     runs = frame(*((run, {}) for run in one_node(repeats=2)))
     runs["memory_mode"] = ["cache", "flat"]
@@ -367,6 +373,7 @@ def telemetry(root):
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+@pytest.mark.slow
 def test_table1_from_cray_counters(measured):
     (run,) = one_node()
     runs = measured(run)
@@ -386,6 +393,7 @@ def test_table1_from_cray_counters(measured):
     assert phases.load_share == pytest.approx(800 / window, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_power_of_the_paper_s_window_has_a_ratio(measured):
     """The sampler covers the processes' 1,557 s: NODE watts, and 0.5 % more joules."""
     runs = measured(one_node()[0], sampled=(9.6, SECONDS))
@@ -399,6 +407,7 @@ def test_power_of_the_paper_s_window_has_a_ratio(measured):
     assert runs.whole_run_energy_per_gpu_j.item() == pytest.approx(1.005 * NODE * length, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     runs = frame(*((run, {"load": (2.0,)}) for run in one_node()), on="theta")
     table = TABLES["sc18_table1"].make(runs, NO_LOADING)
@@ -411,6 +420,7 @@ def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     assert "no power: no power sensor here" in (tmp_path / "f.svg").read_text()
 
 
+@pytest.mark.slow
 def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     (run,) = one_node()
     data = timeline.select(describe("sc18_figure3_4"), measured(run), "test", tmp_path / "theta", traced=False)
@@ -464,6 +474,7 @@ def noise(run):
     return 1 + 0.01 * ((run.repeat * run["batch_size"] // 10) % 3)
 
 
+@pytest.mark.slow
 def test_a_best_batch_size_needs_intervals_that_exclude_the_others(frame):
     table, rows = by_batch(frame, {20: 20.0, 50: 10.0, 100: 20.0})
     assert rows["runtime_verdict"].to_dict() == {20: "higher", 50: "lowest", 100: "higher"}
@@ -472,6 +483,7 @@ def test_a_best_batch_size_needs_intervals_that_exclude_the_others(frame):
     assert "nt3, 1 rank: runtime: lowest with batch size 50" in table.notes
 
 
+@pytest.mark.slow
 def test_batch_sizes_that_cannot_be_told_apart(frame):
     table, rows = by_batch(frame, {20: 20.0, 50: 10.0, 100: 10.01})
     assert rows.loc[[50, 100], "runtime_verdict"].tolist() == ["not told apart"] * 2

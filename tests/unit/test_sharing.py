@@ -100,6 +100,7 @@ WHOLE = {"member_ranks": 2}  # both ranks of a member train on all samples
 HALF = {"member_ranks": 2, "samples_per_rank": SAMPLES // 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("duplicated", "shared", "communication_ms", "gain"),
     [
@@ -163,6 +164,7 @@ def test_two_blocks_have_an_interval_and_no_verdict(ensembles):
     assert (row.time_gain_low, row.time_gain_high, row.time_verdict) == (*[pytest.approx(10 / 6)] * 2, None)
 
 
+@pytest.mark.slow
 def test_simulated_accelerators_have_rows_and_a_rule_of_their_own(ensembles):
     simulated = {"compute": "simulated", "simulated_samples_per_s": 300.0}
     points = [DUPLICATED, SHARED, DUPLICATED | simulated, SHARED | simulated | {"makespan_s": [5.2, 10.6, 8.0]}]
@@ -188,6 +190,7 @@ def test_the_slowest_simulated_accelerator_decides(ensembles, own, rate, gain):
     assert row.predicted_time_gain == gain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "value"), [("status", "failed"), ("members_failed", 1)])
 def test_a_run_that_failed_or_lost_a_member_is_in_no_gain(ensembles, column, value):
     runs = ensembles(DUPLICATED, SHARED, *RATES)

@@ -208,6 +208,7 @@ def elsewhere(tmp_path):
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
+@pytest.mark.slow
 @FEW
 @given(words=st.lists(hostile.TEXTS, min_size=1, max_size=3), folder=hostile.TEXTS)
 def test_a_command_on_another_host(words, folder, horovodrun, elsewhere, tmp_path, monkeypatch):
@@ -308,6 +309,7 @@ def shell_calls(tree):
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_module_gives_text_to_a_shell_but_those_with_a_reason():
     files = [path for folder in ("scripts", "performance", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
     assert len(files) > 200

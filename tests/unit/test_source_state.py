@@ -130,6 +130,7 @@ def noted(sidecar, found, token=None):
     write_sealed(sidecar, {"shape": [1, 1], "source": {"bytes": 1, "sha256": ""}, "read": note})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", SOURCES)
 @settings(max_examples=40, deadline=None)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from study.core.paths import ROOT
 
 HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
@@ -20,6 +22,7 @@ def imported(statements):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_rules_import_nothing_heavy():
     rules = (ROOT / "rules" / "common.smk").read_text(encoding="utf-8")
     statements = "\n".join(re.findall(r"^from study[\w.]* import (?:\([^)]*\)|.*)$", rules, re.MULTILINE))
@@ -33,6 +36,7 @@ def test_horovod_has_what_we_replace():
     assert "return _make_subgraph(allreduce_grads)" in source
 
 
+@pytest.mark.slow
 def test_a_rank_s_communication_needs_no_keras_3():
     """Horovod's module for Keras imports it, and Matplotlib with it: most of a second of each rank."""
     source = (ROOT / "scripts" / "study" / "backends" / "tensorflow" / "horovod.py").read_text(encoding="utf-8")
@@ -43,6 +47,7 @@ def test_a_rank_s_communication_needs_no_keras_3():
     assert not {"keras", "matplotlib"} & set(found)
 
 
+@pytest.mark.slow
 def test_no_step_but_training_imports_tensorflow():
     steps = ["launch_training", "cluster", "collect_records", "make_record", "make_table"]
     assert "tensorflow" not in imported("\n".join(f"import {step}" for step in steps))

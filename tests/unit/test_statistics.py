@@ -68,6 +68,7 @@ def test_a_sample_is_known_again_from_its_interval():
     assert (again.mean, again.deviation) == pytest.approx((sample.mean, sample.deviation))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("repeats", "of_reference"), [(3, 3), (3, 5), (4, 10)])
 def test_welch_s_interval_fails_on_one_side_as_often_as_asked(repeats, of_reference):
     """With equal and with unequal noise; 4,000 worlds, of which 5 % are 200 with a standard deviation of 14."""

@@ -40,6 +40,7 @@ def trained(tmp_path):
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["nt3", "p1b1", "p1b2", "p1b3"])
 def test_weights_are_the_same_bit_for_bit(trained, benchmark, monkeypatch):
     point = {"benchmark": benchmark, "epochs": 4, "sharding": "by_rank"}
@@ -49,6 +50,7 @@ def test_weights_are_the_same_bit_for_bit(trained, benchmark, monkeypatch):
     assert len({each["ranks"][0]["final_weights_crc32"] for each in crcs}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["tf_data", "keras_arrays"])
 def test_a_rank_s_own_time_is_within_that_of_its_steps(trained, pipeline):
     metrics, history = trained(2, "run", input_pipeline=pipeline, epochs=3)
@@ -57,6 +59,7 @@ def test_a_rank_s_own_time_is_within_that_of_its_steps(trained, pipeline):
     assert metrics["ranks"][0]["compute_per_step_s"] == pytest.approx(history.compute_per_step_s[1:].median())
 
 
+@pytest.mark.slow
 def test_what_is_not_measured_is_left_out(trained):
     with pytest.raises(StudyError, match="it compares the gradients of two ranks or more"):
         trained(1, "alone", gradient_noise_every=1)
@@ -69,6 +72,7 @@ def test_what_is_not_measured_is_left_out(trained):
     assert set(StepMeasures(run, 2).end_epoch(5)) == {"compute_per_step_s"}
 
 
+@pytest.mark.slow
 def test_sums_are_no_part_of_the_state(trained, monkeypatch):
     counted = []
     state = KerasTrainer.state
@@ -78,6 +82,7 @@ def test_sums_are_no_part_of_the_state(trained, monkeypatch):
     assert len(set(counted)) == 1, "before the first step as after the first epoch"
 
 
+@pytest.mark.slow
 def test_squares_are_of_every_kth_step_and_whole_batches(trained):
     """90 samples in batches of 20: four whole ones and one of 10 an epoch; steps 0, 2, [4: smaller], 6, 8."""
     metrics, _ = trained(2, "run", benchmark="p1b2", gradient_noise_every=2)

@@ -411,6 +411,7 @@ for name, shape in [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (
 """
 
 
+@pytest.mark.slow
 def test_channels_first_computes_the_same():
     assert printed(BOTH_FORMATS, onednn="1") == ["nt3 True True", "lenet True True", "inception_v1 True True"]
 
@@ -428,12 +429,14 @@ for precision in ("float32", "mixed_bfloat16"):
 """
 
 
+@pytest.mark.slow
 def test_channels_first_without_onednn_is_refused():
     plain, mixed = printed(REFUSED, onednn="0")
     assert "cannot train with channels_first, since it does not use oneDNN; switch oneDNN on in the mach" in plain
     assert "cannot train with channels_first in bfloat16; use precision: float32, or channels_last" in mixed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_keeps_weights_and_output_in_float32(name):
     import tf_keras as keras

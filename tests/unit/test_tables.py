@@ -86,6 +86,7 @@ def test_the_energy_delay_product_is_of_one_window(make_run, tmp_path):
         assert runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").energy_delay_product_js.item() == expected
 
 
+@pytest.mark.slow
 def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monkeypatch):
     runs = (*expand(repeats=2), *expand(scaling="weak"), *expand(loader="chunked"), *expand(trace=True))
     whole = frame(*((run, {}) for run in runs))
@@ -105,6 +106,7 @@ def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monk
     gather(study, tmp_path / "local", TABLES["icpp2019_table6"].uses, uses_loading=False)
 
 
+@pytest.mark.slow
 def test_every_table_finds_the_columns_that_it_uses(frame, tmp_path, monkeypatch):
     runs = (*expand(repeats=2), *expand(scaling="weak", gpus=1), *expand(loader="chunked"), *expand(batch_size=50))
     frame(*((run, {}) for run in (*runs, *expand(trace=True))))
@@ -189,6 +191,7 @@ def of_machines(frame, loads):
     )
 
 
+@pytest.mark.slow
 def test_a_named_machine_s_runs_fill_its_own_claims_only(frame):
     """Factors of 10, 9 and 3: Summit's and Theta's rows have their own, the third machine's rows are labelled."""
     runs = of_machines(frame, {"summit": (100.0, 10.0), "theta": (450.0, 50.0), "local": (3.0, 1.0)})
@@ -202,6 +205,7 @@ def test_a_named_machine_s_runs_fill_its_own_claims_only(frame):
     ]
 
 
+@pytest.mark.slow
 def test_claims_of_the_paper_s_other_machine_say_whose_runs_are_missing(frame):
     table = claims_of(of_machines(frame, {"theta": (450.0, 50.0)}))
     row = table.loc[("summit", "strong", "load_speedup")].iloc[0]
@@ -210,6 +214,7 @@ def test_claims_of_the_paper_s_other_machine_say_whose_runs_are_missing(frame):
         "runs of nt3, strong scaling, with read_csv and chunked on summit; those here are of theta")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
     both = of_machines(frame, {"summit": (100.0, 10.0), "theta": (450.0, 50.0)})
     row = claims_of(both).loc[("theta", "strong", "load_theta_over_summit")].iloc[0]
@@ -255,6 +260,7 @@ def test_no_paper_states_horovod_s_settings(paper, name):
     assert re.search(rf"`{name}`.*{paper}: not stated", grid_keys())
 
 
+@pytest.mark.slow
 def test_claims_of_runs_show_what_the_paper_does_not_state(frame):
     runs = expand(gpus=2, loader=["read_csv", "chunked"], cycle_time_ms=5.0)
     row = claims_of(frame(*((run, {}) for run in runs))).loc[("summit", "strong", "load_speedup")].iloc[0]
@@ -507,6 +513,7 @@ def test_table5_intervals(frame):
     assert row.energy_optimized_per_gpu_ci95_j == pytest.approx(12.7062 * 50, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_power_is_compared_in_the_paper_s_window_and_at_its_rate(frame):
     """The paper's is of the whole run, read once a second: ratios are of ours alike, in Tables 2, 5 and 6."""
     strong = expand(gpus=6, full_size=True, epochs=384, loader=["read_csv", "chunked"])
@@ -538,6 +545,7 @@ def claims_of(runs):
     return table[table.benchmark == "nt3"].set_index(["published_machine", "scaling", "quantity"]).sort_index()
 
 
+@pytest.mark.slow
 def test_claims_of_runtime(frame):
     """The paper's formula: of base and optimised runtime at each GPU count; up to is the largest."""
     runs = expand(gpus=[1, 2, 4], loader=["read_csv", "chunked"])
@@ -555,6 +563,7 @@ def test_claims_of_runtime(frame):
     assert "energy of these runs: no power sensor" in energy.missing
 
 
+@pytest.mark.slow
 def test_claims_name_the_runs_that_are_missing(frame):
     table = claims_of(frame((expand(loader="read_csv")[0], {})))
     assert table.loc[("summit", "strong", "runtime_reduction")].iloc[0].missing == (
@@ -570,6 +579,7 @@ def test_claims_name_the_runs_that_are_missing(frame):
     ]
 
 
+@pytest.mark.slow
 def test_claims_of_single_points(frame):
     runs = expand(gpus=[24, 384], epochs=384, loader=["read_csv", "chunked"])
     facts = [{"times": [7.0] * run.epochs_per_rank, "load": (2.0, 3.0), "train": 2.5} for run in runs]
@@ -583,6 +593,7 @@ def test_claims_of_single_points(frame):
     assert (dominates.low, dominates.published_high) == (24, 48)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loading", [81.72 + 22.25, 153.0], ids=["Table 3", "section 4.2.1"])
 def test_loading_dominates_from_where_the_paper_says_with_its_own_numbers(frame, loading):
     """NT3 on Summit: epochs x time per epoch (Table 2) against the loading times; section 4.2.1 says 48 GPUs."""
@@ -597,12 +608,14 @@ def test_loading_dominates_from_where_the_paper_says_with_its_own_numbers(frame,
     assert row.low == row.published_low == 48
 
 
+@pytest.mark.slow
 def test_loading_that_does_not_dominate(frame):
     table = claims_of(frame((expand(gpus=2)[0], {"train": 30.0})))
     row = table.loc[("summit", "strong", "loading_dominates_from")].iloc[0]
     assert row.missing == "loading does not dominate in these runs: at most 10% of train_s on 2 ranks"
 
 
+@pytest.mark.slow
 def test_claims_are_of_the_paper_s_way_to_train(frame):
     """A pair in shards, or with another batch size, is another experiment: it must not enter the range."""
     usual = expand(gpus=2, loader=["read_csv", "chunked"])
@@ -614,6 +627,7 @@ def test_claims_are_of_the_paper_s_way_to_train(frame):
     assert (row.low, row.high) == (pytest.approx(10), pytest.approx(10))
 
 
+@pytest.mark.slow
 def test_loading_dominates_from_where_it_stays_above_training(frame):
     """The first 60 s are not the answer, the last are. Repeats 50, 60, 70 s on 8 ranks leave it open."""
     runs = [run for run in expand(gpus=[1, 2, 4, 8], epochs=8, repeats=3) if run.gpus == 8 or run.repeat < 3]
@@ -625,6 +639,7 @@ def test_loading_dominates_from_where_it_stays_above_training(frame):
     assert math.isnan(row.interval_high), "60 +- 25 s do not exclude 45 s"
 
 
+@pytest.mark.slow
 def test_unlike_experiments_are_rows_of_their_own(frame):
     """Two input pipelines and two datasets: four rows, each with its own value."""
     arms = [expand(gpus=2, input_pipeline=pipeline)[0] for pipeline in ("tf_data", "keras_arrays")]
@@ -640,6 +655,7 @@ def test_unlike_experiments_are_rows_of_their_own(frame):
     assert "| dataset" in table.markdown()
 
 
+@pytest.mark.slow
 def test_reductions_use_repeats_that_both_loaders_have(frame):
     """read_csv's slow second repeat has no partner: chunked failed there."""
     base, optimized = (expand(gpus=2, loader=loader, repeats=2) for loader in ("read_csv", "chunked"))
@@ -649,6 +665,7 @@ def test_reductions_use_repeats_that_both_loaders_have(frame):
     assert (row.high, row.repeats) == (pytest.approx(50), 1)
 
 
+@pytest.mark.slow
 def test_claims_of_loading_factors_have_the_interval_of_their_repeats(frame):
     base, optimized = (expand(gpus=2, loader=loader, repeats=2) for loader in ("read_csv", "chunked"))
     runs = [base[0], optimized[0], base[1], optimized[1]]
@@ -663,6 +680,7 @@ def test_claims_of_loading_factors_have_the_interval_of_their_repeats(frame):
     assert (row.published_low, row.pairing) == (6, "paired")
 
 
+@pytest.mark.slow
 def test_claims_of_accuracy(frame):
     """0.98, 1, 0.96, 0.5 on 1 to 8 ranks: it falls on 8, so two epochs per rank are needed."""
     runs = expand(gpus=[1, 2, 4, 8], epochs=8)
@@ -694,6 +712,7 @@ def test_claims_of_p1b3(frame):
     assert failed.missing[384] == "runs of p1b3, batch scaling, batch_scaling: linear, with read_csv on 384 ranks"
 
 
+@pytest.mark.slow
 def test_either_learning_rate_of_p1b1_is_the_paper_s(frame):
     """Table 1 has none. The loss grows by 4 % with the unscaled rate and doubles with the scaled one."""
     runs = [
@@ -713,6 +732,7 @@ def test_either_learning_rate_of_p1b1_is_the_paper_s(frame):
     assert "(p1b1: `linear` or `none`)" in grid_keys()
 
 
+@pytest.mark.slow
 def test_claims_of_memory_and_growth(frame):
     large = expand(gpus=2, batch_size=50)[0]
     one, many = expand(gpus=[1, 2], scaling="weak", epochs=8)
@@ -723,6 +743,7 @@ def test_claims_of_memory_and_growth(frame):
     assert table.loc[("weak", "time_per_epoch_growth")].low.item() == pytest.approx(3.5)
 
 
+@pytest.mark.slow
 def test_energy_is_compared_as_the_paper_measured_it(frame):
     """On Summit the paper read nvidia-smi once a second; on Theta PoLiMEr read twice a second."""
     runs = frame(*((run, {}) for run in expand(gpus=2, loader=["read_csv", "chunked"])))
@@ -785,6 +806,7 @@ def test_dask_is_slower_than_the_original_call_although_the_paper_says_faster():
     assert (measured.relation, measured.stated, measured.agrees) == ("<=", 1, False)
 
 
+@pytest.mark.slow
 def test_claims_of_power_and_of_the_workload(frame):
     """Power doubles. 56 steps of 20 in 1,120 samples, and 363 samples of P1B3 a rank on 48 ranks."""
     runs = expand(gpus=2, epochs=384, full_size=True, loader=["read_csv", "chunked"])
@@ -798,6 +820,7 @@ def test_claims_of_power_and_of_the_workload(frame):
     assert large.batch_size_per_rank == 363
 
 
+@pytest.mark.slow
 def test_claims_of_a_file_alone_are_of_loading_measurements(frame, tmp_path):
     """Factors of 4 and 6 in two repeats; the third has no improved load."""
     loads = pd.DataFrame(
@@ -911,6 +934,7 @@ UNLIKE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scaling", "icpp2019_table1", "icpp2019_table2", "icpp2019_table5", "staging"])
 @pytest.mark.parametrize("key", UNLIKE)
 def test_any_two_rows_differ_in_a_shown_column(frame, name, key):

@@ -188,6 +188,7 @@ def launched(*seconds_before):
     return [{"started": EPOCHS_NS - round(seconds * 1e9)} for seconds in seconds_before]
 
 
+@pytest.mark.slow
 def test_both_means_are_there_with_enough_repeats(table):
     (row,) = table(*launched(10, 1, 2, 3, 100)).frame.itertuples()
     assert (row.repeats_reached, row.repeats_not_reached, row.remark) == (5, 0, None)
@@ -198,6 +199,7 @@ def test_both_means_are_there_with_enough_repeats(table):
     assert row.training_to_target_olympic_s == pytest.approx(2.25)
 
 
+@pytest.mark.slow
 def test_one_run_that_does_not_converge_is_the_slowest_and_two_are_too_many(table, tmp_path):
     times = launched(10, 1, 2, 3, 100)
     missed = {"validation": NEVER}
@@ -210,6 +212,7 @@ def test_one_run_that_does_not_converge_is_the_slowest_and_two_are_too_many(tabl
     assert "failures to converge" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_two_that_do_not_converge_leave_no_olympic_mean(table):
     times = launched(10, 1, 2, 3, 100)
     (row,) = table(*times[:3], *(each | {"validation": NEVER} for each in times[3:])).frame.itertuples()
@@ -218,6 +221,7 @@ def test_two_that_do_not_converge_leave_no_olympic_mean(table):
     assert row.remark == "2 did not reach the target"
 
 
+@pytest.mark.slow
 def test_too_few_repeats_are_marked(table):
     found = table(*launched(1, 2, 3), {"status": "failed"})
     (row,) = found.frame.itertuples()
@@ -227,6 +231,7 @@ def test_too_few_repeats_are_marked(table):
     assert "too few repeats" in found.markdown()
 
 
+@pytest.mark.slow
 def test_a_resumed_repeat_is_counted_and_has_no_time(table):
     (row,) = table(*launched(1, 2, 3, 4, 5), {"resumed": 1}).frame.itertuples()
     assert (row.repeats_reached, row.repeats_resumed) == (6, 1)
@@ -234,6 +239,7 @@ def test_a_resumed_repeat_is_counted_and_has_no_time(table):
     assert row.remark is None
 
 
+@pytest.mark.slow
 def test_measured_and_modelled_energy_have_no_mean(table, tmp_path):
     table(*launched(1, 2, 3, 4, 5))
     runs = read_runs(tmp_path / "runs.csv").assign(load_to_target_j=[10.0, 20.0, 30.0, 40.0, 80.0])
@@ -245,6 +251,7 @@ def test_measured_and_modelled_energy_have_no_mean(table, tmp_path):
     assert found.frame.launch_to_target_olympic_s.notna().all()
 
 
+@pytest.mark.slow
 def test_runs_csv_of_before_targets_gives_an_empty_table(table, tmp_path):
     table(*launched(1))
     old = pd.read_csv(tmp_path / "runs.csv")

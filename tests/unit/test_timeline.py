@@ -121,6 +121,7 @@ def test_a_file_cut_off_anywhere_loses_its_end_only(tmp_path_factory, cut):
     summarize(path)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=60, deadline=None)
 def test_a_damaged_file_gives_what_is_whole(tmp_path_factory, seed):

@@ -181,6 +181,7 @@ def test_a_study_without_traced_runs_is_refused(tmp_path):
     assert not draws(FIGURE, {**traced, "trace": False}, traced=True)
 
 
+@pytest.mark.slow
 def test_a_small_file(tmp_path):
     power = {f"G{index}": ("gpu", 100 + index, None) for index in range(6)}
     data = selected(tmp_path, *(add_run(tmp_path, f"r{index}", ranks=3, power=power) for index in range(4)))

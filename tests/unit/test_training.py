@@ -45,6 +45,7 @@ def run_rank(tmp_path):
     return run_it
 
 
+@pytest.mark.slow
 def test_a_rank_from_start_to_end(run_rank):
     ranks = FakeCommunicator(size=2)
     run, folder = run_rank(ranks, loader="npy")
@@ -65,6 +66,7 @@ def test_a_rank_from_start_to_end(run_rank):
     assert ranks.closed
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_ends_with_its_step(run_rank, monkeypatch):
     """A class that a model without numbers guesses is no accuracy."""
     monkeypatch.setattr(learning_rate, "scaled", lambda *_: 1e12)
@@ -78,6 +80,7 @@ def test_weights_that_the_last_step_ruined_are_noticed():
     divergence.check_test({"loss": 0.7}, 20)
 
 
+@pytest.mark.slow
 def test_what_checkpoints_cost(run_rank):
     """Their size is that of the weights and slots; the restored model has the loss of its epoch, not the last one's."""
     _, folder = run_rank(FakeCommunicator(), loader="npy", scaling="weak", epochs=4, checkpoint_epochs=1)
@@ -92,6 +95,7 @@ def test_what_checkpoints_cost(run_rank):
     assert cost["write_s"] > 0 and cost["restore_s"] > 0
 
 
+@pytest.mark.slow
 def test_arrays_handed_to_keras(run_rank):
     """As many steps of the same batches' sizes, the learning rate as ever; the order of the samples is Keras's."""
     ranks = FakeCommunicator(size=2)
@@ -102,12 +106,14 @@ def test_arrays_handed_to_keras(run_rank):
     assert {"val_loss", "val_accuracy"} <= set(history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scaling", "size", "rate"), [("linear", 1, 0.001), ("linear", 4, 0.004), ("none", 4, 0.001)])
 def test_the_learning_rate_used(run_rank, scaling, size, rate):
     _, folder = run_rank(FakeCommunicator(size=size), learning_rate_scaling=scaling)
     assert pd.read_csv(folder / "history.csv").learning_rate.iloc[-1] == pytest.approx(rate)
 
 
+@pytest.mark.slow
 def test_warm_up_reaches_the_scaled_rate_in_equal_steps(run_rank):
     """Five steps an epoch: the rate after each epoch of a warm-up of two, from 0.001 to 0.004."""
     _, folder = run_rank(FakeCommunicator(size=4), scaling="weak", epochs=3, warmup_epochs=2)
@@ -174,6 +180,7 @@ def test_all_ranks_take_rank_0_s_plateau():
     assert our_rates([0.5, 0.4, 0.3, 0.2], planned, ranks) == pytest.approx([0.002, 0.002, 0.002, 0.0002])
 
 
+@pytest.mark.slow
 def test_each_rank_trains_on_a_part_of_its_own(run_rank):
     _, folder = run_rank(FakeCommunicator(size=3), scaling="weak", sharding="by_rank")
     workload = json.loads((folder / "metrics.json").read_text())["workload"]
@@ -198,6 +205,7 @@ def test_a_file_that_is_not_the_converted_one_is_refused(run_rank, tmp_path, mon
         run_rank(FakeCommunicator())
 
 
+@pytest.mark.slow
 def test_the_seed_is_the_rank_s_and_the_repeat_s(run_rank):
     benchmark = workloads.with_model("nt3", SPEC)
 

@@ -206,6 +206,7 @@ def drawn(runs):
     return tuning_drawing.select(describe("tuning"), runs, "test")
 
 
+@pytest.mark.slow
 def test_the_forest_plot_has_a_row_per_arm_and_the_control_apart(runs_of, tmp_path):
     runs = runs_of({"same": 1.0, "arrays": 1.2, "sharded": 0.9}, gpus=[1, 2])
     runs.loc[(runs["gpus"] == 1) & (runs["sharding"] == "by_rank") & (runs["block"] == 1), "status"] = "failed"
@@ -230,6 +231,7 @@ def test_a_panel_has_only_its_own_arms(runs_of):
     assert [tick.get_text() for tick in lower.get_yticklabels()] == ["arrays", "same (A/A)"]
 
 
+@pytest.mark.slow
 def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
     data = drawn(runs_of({"same": 1.0, "arrays": 1.2, "sharded": 0.9}))
     figure = tuning_drawing.draw(data)
@@ -274,6 +276,7 @@ def answer_of(study, runs):
     return answer, "\n".join(sentences(answer))
 
 
+@pytest.mark.slow
 def test_the_pick_of_the_screening_blocks_is_confirmed_by_the_others(tuned):
     study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0}, blocks=7)
     answer, told = answer_of(study, runs)
@@ -286,6 +289,7 @@ def test_the_pick_of_the_screening_blocks_is_confirmed_by_the_others(tuned):
     )
 
 
+@pytest.mark.slow
 def test_the_gain_is_of_the_held_out_blocks_only(tuned):
     """An arm that was fast in the screening blocks by chance."""
     study, runs = tuned({"arrays": 1.0, "sharded": 0.9})
@@ -347,6 +351,7 @@ def test_an_arm_that_failed_in_a_screening_block_is_not_picked(tuned):
     assert "arrays was not picked: 1 of 3 runs failed in the screening blocks" in told
 
 
+@pytest.mark.slow
 def test_the_study_declares_how_many_blocks_pick(tuned):
     study, runs = tuned({"arrays": 1.2}, blocks=7, screening_blocks=3)
     assert answer_of(study, runs)[0].held_out == (4, 5, 6, 7)
@@ -388,6 +393,7 @@ def test_a_gain_no_larger_than_the_difference_of_the_baseline_from_itself_is_not
     assert "no difference shown: arrays" in told and "but the baseline differs from itself by up to" in told
 
 
+@pytest.mark.slow
 def test_the_next_stage_has_the_screening_blocks_then_the_pick_and_the_control(tuned):
     study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0})
     first = tuner.needed(study, runs.iloc[:0])
@@ -422,6 +428,7 @@ def test_the_tuner_s_table_has_a_row_per_baseline(tuned):
 # The command that tries all this on real runs
 
 
+@pytest.mark.slow
 def test_comparisons_with_itself_are_counted(capsys, monkeypatch):
     """Twenty of ten blocks with known noise, and a slow-down of 5 %."""
     monkeypatch.syspath_prepend(str(ROOT / "performance"))

@@ -51,6 +51,7 @@ ENERGIES = {name: [100.0, 101.0, 99.0] for name in ("energy_per_gpu_j", "energy_
 HALVES = {name: [50.0, 50.5, 49.5] for name in ENERGIES}
 
 
+@pytest.mark.slow
 def test_measured_power_is_not_compared_with_modelled_power(rows):
     runs = rows({"loader": "read_csv", **ENERGIES}, {"loader": "chunked", **HALVES, **MODELLED})
     table = made("icpp2019_table5", runs)
@@ -65,6 +66,7 @@ def test_measured_power_is_not_compared_with_modelled_power(rows):
     assert same["energy_verdict"].tolist() == ["higher", "lowest"]
 
 
+@pytest.mark.slow
 def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
     """A fourth repeat of the faster one was slow; its mean is higher, but it is faster in every block."""
     runs = rows({"batch_size": 20, "runtime_s": [100.0, 101.0, 99.0, 200.0]},
@@ -76,6 +78,7 @@ def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
     assert "nt3, 2 ranks: runtime: lowest with batch size 20" in table.notes
 
 
+@pytest.mark.slow
 def test_batch_sizes_that_are_lower_in_a_circle_cannot_be_told_apart(rows):
     """Each two have other blocks in common."""
     blocks = ({"batch_size": 20, "block": [1, 2, 5, 6], "runtime_s": [100.0, 101.0, 150.0, 151.0]},
@@ -91,6 +94,7 @@ NETWORK = {"gpus": 1, "batch_size": 128, "batch_size_per_rank": 128, "strategy":
 SMALL, LARGE = {"dataset": "small", "train_samples": 1000}, {"dataset": "large", "train_samples": 9000}
 
 
+@pytest.mark.slow
 def test_networks_are_compared_on_the_same_images(rows):
     """ResNet-101 is 10 % slower on both datasets, and fails on one."""
     fifty = ({**NETWORK, "benchmark": "resnet50", **SMALL, "steady_samples_per_s": 1000.0},
@@ -104,6 +108,7 @@ def test_networks_are_compared_on_the_same_images(rows):
     assert (found["value"], found["series"]) == (pytest.approx(10), 2)
 
 
+@pytest.mark.slow
 def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
     crowded = rows({"loader": "read_csv", "runtime_s": 100.0},
                    {"loader": "chunked", "runtime_s": 150.0, "oversubscribed": True})  # fmt: skip
@@ -132,6 +137,7 @@ def test_shares_of_energy_are_of_runs_that_have_both(rows):
     assert made("energy_by_phase", nothing).frame["train_share"].item() == 0.5
 
 
+@pytest.mark.slow
 def test_resumed_runs_that_miss_the_target_leave_no_olympic_mean(rows):
     target = {"quality_target": "x", "training_to_target_s": math.nan, "load_to_target_j": math.nan,
               "epochs_to_target": 1}  # fmt: skip

@@ -74,10 +74,12 @@ def found(is_bad):
     return bad
 
 
+@pytest.mark.slow
 def test_nothing_is_unpickled():
     assert found(loads_objects) == ALLOWED
 
 
+@pytest.mark.slow
 def test_no_archive_is_extracted():
     """npz files are read member by member, and gz files as a stream: neither writes a file by a name in it."""
     assert found(lambda name, _: set(name.split(".")) & ARCHIVES) == {}

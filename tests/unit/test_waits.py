@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from study.core.paths import ROOT
 
 SCRIPTS = ROOT / "scripts"
@@ -72,6 +74,7 @@ def _in(node, function):
         yield from _in(child, function)
 
 
+@pytest.mark.slow
 def test_every_wait_has_an_end():
     named = [place for text in ENDS.values() for place in text.split()]
     assert len(set(named)) == len(named), "named twice"
@@ -79,6 +82,7 @@ def test_every_wait_has_an_end():
     assert sorted(set(named) - waits()) == [], "no longer there"
 
 
+@pytest.mark.slow
 def test_programs_have_a_limit():
     """`subprocess.run` waits for all that a program starts; `study.core.commands.run` does not."""
     found = [

@@ -82,6 +82,7 @@ def loaded(run, ranks=None):
     return found["train"], reads, seen, staged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", loaders.TRAINING_LOADERS)
 def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_path, loader):
     loaders.import_for(loader)  # or that would be counted

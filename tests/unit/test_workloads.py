@@ -96,6 +96,7 @@ def test_a_package_s_workload_has_no_model():
     assert workloads.file_of("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
 
 
+@pytest.mark.slow
 def test_data_of_a_workload_load_no_framework():
     """Neither a workload nor a model's shared modules, which a user's own module imports in the plan."""
     names = sorted(path.parent.name for path in FOLDER.glob("*/tensorflow.py"))
