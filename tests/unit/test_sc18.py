@@ -25,7 +25,7 @@ from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
 from study.report.figures import timeline, timeline_drawing
 from study.report.figures.description import describe
-from study.report.papers.sc18.projection import loading_factor
+from study.report.papers.sc18 import loading_factor
 from study.report.tables import TABLES
 
 NO_LOADING = loading_frame([], "c0de", Path("."))

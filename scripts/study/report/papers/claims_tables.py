@@ -6,6 +6,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.experiment.study import Study
+from study.report.papers import claims_of_points
 from study.report.papers.claims import ENDS, labels_of, recomputed, remarks
 from study.report.papers.declaration import Declared, declared, papers
 from study.report.tables.ensembles import gives_rates, has_ensembles, is_of_members
@@ -35,6 +36,28 @@ def _is_there(paper: Declared, besides: kinds.Uses | None) -> Callable[[Study], 
     return lambda study: has_ensembles(study) or any(map(uses, study.runs))
 
 
+def _uses(paper: Declared) -> kinds.Uses:
+    """Which runs the claims are made from, planned or of the tidy table."""
+    if paper.points:
+        return lambda run: any(points.uses(run) for points in paper.points.values())
+    return _of_its_benchmarks(paper, GIVE[paper.table["runs"]["give"]][0])
+
+
+def _make_of_points(paper: Declared) -> kinds.Make:
+    """The claims by points, one per row: from our runs, and from the paper's own tables."""
+    of_runs = [name for name in OF_RUNS if name != "series"]
+    shown = ["quantity", "measure", "at", "unit", "machine", *of_runs, *ENDS, "stated", "source", "paper_section"]
+    optional = ("machine", *of_runs[1:], "contradiction")
+
+    def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+        frame = claims_of_points.recomputed(paper, runs)
+        told = remarks(frame) + notes(frame, "values")
+        columns = [*shown, "contradiction", "missing"]
+        return Table(f"{paper.paper}_claims", paper.table["caption"], frame, columns, optional, told)
+
+    return make
+
+
 def _make(paper: Declared) -> kinds.Make:
     """The claims, one per row: from our runs, and from the published numbers alone, which need no run."""
     labels = labels_of(paper)
@@ -51,17 +74,17 @@ def _make(paper: Declared) -> kinds.Make:
 
 
 def _register(paper: Declared) -> None:
-    gives, besides = GIVE[paper.table["runs"]["give"]]
+    besides = None if paper.points else GIVE[paper.table["runs"]["give"]][1]
     kinds.table(
         f"{paper.paper}_claims",
         title=paper.table["title"],
         look_for=paper.table["look_for"],
         needs=paper.table["needs"],
-        uses=_of_its_benchmarks(paper, gives),
+        uses=_uses(paper),
         is_there=_is_there(paper, besides),
         compares_runs=True,
         reads_further=paper.table.get("further_results", False),
-    )(_make(paper))
+    )(_make_of_points(paper) if paper.points else _make(paper))
 
 
 for _paper in papers():

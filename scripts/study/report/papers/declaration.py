@@ -13,14 +13,17 @@ from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.report.papers import formulas
+from study.report.papers.points import Points
 from study.report.papers.published import FUNCTIONS, OF_FILES, Published
 
 FILE = "claims.yaml"
 # {formula of a claim: whether it compares two sets of runs}; see `study.report.papers.claims`.
 FORMS = {
     "value": False, "value_pct": False, "spread_pct": False,
-    "ratio": True, "change_pct": True, "loss_pct": True, "efficiency": True, "difference": True,
+    "ratio": True, "change_pct": True, "loss_pct": True, "efficiency": True, "difference": True, "difference_pct": True,
 }  # fmt: skip
+OF_POINTS = ("value", "ratio", "change_pct", "difference", "difference_pct")
+ONLY_OF_POINTS = ("difference_pct",)
 NAMES = frozenset({"benchmark", "scaling"})  # that a formula may use besides the paper's numbers
 METHOD = "grid keys"  # the entry of ``workload`` that stands for those of method.yaml
 
@@ -34,6 +37,7 @@ class Claim:
         follows_from, not_published, not_compared: likewise; see the schema.
         benchmark: the network; None for a number of any or of no network.
         published: the formula of the paper's number; None if it has none.
+        points: of which points it is, see `study.report.papers.claims_of_points`; None if it is of runs.
         form, measure, one, other, at: see `study.report.papers.claims`; form and measure are None if no run gives it.
     """
 
@@ -47,11 +51,12 @@ class Claim:
     other: Mapping[str, Any] = field(default_factory=dict)
     at: Mapping[str, Any] = field(default_factory=dict)
     unit: str | None = None
-    stated: str | None = None
+    stated: str | float | None = None
     follows_from: str | None = None
     not_published: str | None = None
     contradiction: str | None = None
     not_compared: str | None = None
+    points: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Declared:
         workload: how runs may differ from the paper's, see `study.report.papers.workload`.
         published: the paper's numbers.
         claims: in the order of the file.
+        points: of the paper's tables, {name: points}; empty if its claims are of runs.
     """
 
     paper: str
@@ -70,10 +76,11 @@ class Declared:
     workload: tuple[Any, ...]
     published: Published
     claims: tuple[Claim, ...]
+    points: Mapping[str, Points]
 
     def measures(self) -> set[str]:
         """The measures of the paper's text that its formulas use."""
-        entries = [each["theirs"] for each in self.workload if "theirs" in each]
+        entries = [each["theirs"] for each in self.workload if each != METHOD and isinstance(each.get("theirs"), str)]
         used = [*self.published.numbers.values(), *entries, *(each.published for each in self.claims if each.published)]
         return {measure for formula in used for measure in formulas.first_arguments(formula, "text")}
 
@@ -91,7 +98,8 @@ def declared(paper: str) -> Declared:
     _check_formulas(content, checked.shown(path))
     claims = tuple(claim for entry in content["claims"] for claim in _claims(entry))
     numbers = Published(paper, content.get("numbers", {}))
-    return Declared(paper, content["table"], tuple(content.get("workload", ())), numbers, claims)
+    return Declared(paper, content["table"], tuple(content.get("workload", ())), numbers, claims,
+                    {name: Points(**each) for name, each in content.get("points", {}).items()})  # fmt: skip
 
 
 @functools.cache
@@ -126,10 +134,24 @@ def _check_formulas(content: dict[str, Any], file: str) -> None:
                 raise StudyError(f"{file}: {key}: {formula!r} uses {wrong!r}; expected a {what}: {right}")
     for number, entry in enumerate(content["claims"]):
         runs = entry.get("runs")
+        _check_points(content, entry, f"{file}: claims[{number}]")
         if runs and FORMS[runs["form"]] != ("one" in runs):
             needs = "needs one and other, by which two sets of runs differ"
             told = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"
             raise StudyError(f"{file}: claims[{number}].runs ({entry['quantity']}): form {runs['form']} {told}")
+
+
+def _check_points(content: dict[str, Any], entry: dict[str, Any], where: str) -> None:
+    """Raise `StudyError` for points that are not declared, or a form that is not of points, or of points only."""
+    known, points, runs = content.get("points", {}), entry.get("points"), entry.get("runs", {})
+    if known and (points not in known or not runs):
+        expected = f"expected runs, and points: one of {', '.join(known)}"
+        raise StudyError(f"{where} ({entry['quantity']}): {expected}; found {points}")
+    if points and not known:
+        raise StudyError(f"{where}.points ({entry['quantity']}): the file has no points; add them, or remove the key")
+    forms = OF_POINTS if known else [form for form in FORMS if form not in ONLY_OF_POINTS]
+    if runs and runs["form"] not in forms:
+        raise StudyError(f"{where}.runs.form ({entry['quantity']}): expected {', '.join(forms)}, found {runs['form']}")
 
 
 def _formulas(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -137,7 +159,7 @@ def _formulas(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, formula in content.get("numbers", {}).items():
         yield f"numbers.{name}", formula
     for number, each in enumerate(content.get("workload", ())):
-        if each != METHOD and "theirs" in each:
+        if each != METHOD and isinstance(each.get("theirs"), str):
             yield f"workload[{number}].theirs", each["theirs"]
     for number, entry in enumerate(content["claims"]):
         if "published" in entry:

@@ -9,7 +9,9 @@ A formula may use, besides arithmetic:
 - the functions that papers' modules register in `FUNCTIONS`.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,7 @@ from study.core.registry import Registry
 from study.core.statistics import student
 from study.report.papers import formulas, slim_networks
 from study.report.papers.formulas import Cell, Function
+from study.report.papers.points import benchmark as specification
 from study.report.tables.summary import published
 
 FUNCTIONS: Registry[Function] = Registry("function of published numbers")
@@ -30,6 +33,14 @@ for _name, _function in formulas.ARITHMETIC.items():
 FUNCTIONS.add("student", student)
 FUNCTIONS.add("parameters", lambda network: slim_networks.parameters(network).all)
 FUNCTIONS.add("parameters_with_gradient", lambda network: slim_networks.parameters(network).trained)
+
+
+def _of_benchmark(benchmark: str, *keys: str) -> Any:
+    """A value in the benchmark's file: ``of_benchmark(benchmark, 'workload', 'features')``."""
+    return functools.reduce(operator.getitem, keys, specification(benchmark))
+
+
+FUNCTIONS.add("of_benchmark", _of_benchmark)
 OF_FILES = ("cell", "text")
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 

@@ -1,7 +1,7 @@
 """Differences of runs from those of a paper, as its ``claims.yaml`` declares; if there are any, no ratio is given."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pandas as pd
@@ -11,12 +11,15 @@ from study.report.papers.formulas import Cell
 from study.report.tables.summary import declared_differences, difference
 
 
-def workload_difference(paper: str) -> Callable[[pd.Series], str | None]:
-    """From a row of a table of points to how their data or training differ from the paper's in words, or None."""
-    return functools.partial(_difference, paper)
+def workload_difference(paper: str, own: Iterable[str] = ()) -> Callable[[pd.Series], str | None]:
+    """From a row of a table of points to how their data or training differ from the paper's in words, or None.
+
+    own: keys whose value in the row counts as the paper's, such as the batch size in a table by batch size.
+    """
+    return functools.partial(_difference, paper, frozenset(own))
 
 
-def _difference(paper: str, row: pd.Series) -> str | None:
+def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
     if not row["repeats_ok"]:
         return "no repeat succeeded"
     told: dict[str, tuple[Any, Any]] = {}
@@ -27,14 +30,19 @@ def _difference(paper: str, row: pd.Series) -> str | None:
             if str(row["dataset"]).startswith("synthetic"):
                 told[entry["what"]] = ("synthetic", entry["real"])
         else:
-            told[entry["what"]] = _sides(paper, row, entry)
+            told[entry["what"]] = _sides(paper, row, entry, own)
     return difference(told)
 
 
-def _sides(paper: str, row: pd.Series, entry: dict[str, Any]) -> tuple[Any, Any]:
+def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[str]) -> tuple[Any, Any]:
     """(ours, theirs) of an entry."""
     names = {name: row[name] for name in ("benchmark", "scaling") if name in row}
-    theirs = declared(paper).published.number(entry["theirs"], **names)
+    if (key := entry.get("key")) in own and row.get(key):
+        theirs = row[key]
+    elif isinstance(entry["theirs"], dict):
+        theirs = entry["theirs"].get(row["scaling"])
+    else:
+        theirs = declared(paper).published.number(entry["theirs"], **names)
     if isinstance(theirs, Cell):
         theirs = int(theirs) if theirs.is_integer() else float(theirs)
     ours, unit = row[entry["ours"]], entry.get("rounded_to")

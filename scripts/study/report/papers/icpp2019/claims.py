@@ -6,13 +6,13 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core import configuration
 from study.core.wording import counted
 from study.records.names import join_records
 from study.report.papers.icpp2019 import quantities
 from study.report.papers.icpp2019.quantities import DERIVED, FILE_SPEEDUP, MEASURES, Case, Found
 from study.report.papers.icpp2019.tables import BASE, OPTIMIZED
 from study.report.papers.icpp2019.workload import PAPER, file_difference, in_the_papers_way, workload_difference
+from study.report.papers.points import benchmark as specification
 from study.report.tables.layout import Table
 from study.report.tables.summary import (
     IDENTITY,
@@ -128,7 +128,7 @@ def _file_rows(claim: pd.Series, loading: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _of_claim(claim: pd.Series, table: pd.DataFrame) -> pd.DataFrame:
     """The points that a claim is about, on any number of ranks of any machine."""
-    batch_size = claim["batch_size"] or configuration.load_named("benchmarks", claim["benchmark"])["batch_size"]
+    batch_size = claim["batch_size"] or specification(claim["benchmark"])["batch_size"]
     wanted = ["benchmark", "scaling", "batch_scaling"]
     loaders = quantities.loaders(claim) or (BASE, OPTIMIZED)
     same = (table[wanted] == claim[wanted]).all(axis=1) & (table["batch_size"] == batch_size)

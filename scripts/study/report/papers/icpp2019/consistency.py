@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core import configuration
 from study.core.registry import Registry
 from study.core.units import MIB
 from study.report.papers.icpp2019.quantities import stays_from
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
+from study.report.papers.points import benchmark as specification
 from study.report.tables.layout import Table
 from study.report.tables.summary import published
 
@@ -116,7 +116,7 @@ def _loading(of: str) -> float:
 @DERIVED.register("most_gpus")
 def most_gpus(of: str) -> float:
     """Epochs of a benchmark / fewest epochs per GPU."""
-    return _benchmark(of)["epochs"] / configuration.load_named("benchmarks", of)["epochs"]["minimum_per_rank"]
+    return _benchmark(of)["epochs"] / specification(of)["epochs"]["minimum_per_rank"]
 
 
 @DERIVED.register("runtime_reduction")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from study import workloads
-from study.core import configuration
+from study.report.papers.points import benchmark as specification
 from study.report.tables.summary import declared_differences, difference
 
 PAPER = "icpp2019"
@@ -11,7 +11,7 @@ PAPER = "icpp2019"
 
 def workload_difference(row: pd.Series) -> str | None:
     """How the data or training of a run differ from the paper's (icpp2019, Table 1 and section 6), or None."""
-    spec = configuration.load_named("benchmarks", row["benchmark"])
+    spec = specification(row["benchmark"])
     if not row["repeats_ok"]:
         return "no repeat succeeded"
     strong, batch = row["scaling"] == "strong", row["scaling"] == "batch"
@@ -37,7 +37,7 @@ def in_the_papers_way(table: pd.DataFrame) -> pd.DataFrame:
 
 def file_difference(row: pd.Series) -> str | None:
     """How the rows and columns of a loaded file differ from the published file's, or None."""
-    spec = configuration.load_named("benchmarks", row["benchmark"])
+    spec = specification(row["benchmark"])
     if "shape" not in spec:
         return "the paper does not name the file, and its rows are not known"
     rows, columns = workloads.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])

@@ -1,4 +1,4 @@
-"""Tables 1 to 6 of the SC18 workshop paper, as measured by this study's runs, and its comparison of memory modes."""
+"""Tables 1 to 6 of the SC18 workshop paper beside this study's runs, memory modes, and what faster loading saves."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,13 +6,27 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.records.power import NODE_MEANS, WHOLE_RUN
-from study.records.tidy import PROFILE
+from study.records.tidy import NO_MODE, PROFILE
 from study.report.papers.beside import window_notes
-from study.report.papers.sc18.points import QUALITY, SOURCES, lookup_mode
-from study.report.papers.sc18.workload import workload_difference
+from study.report.papers.declaration import declared
+from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, NOT_STATED, beside_published, notes, optional_columns, with_unmeasured
+from study.report.tables.summary import (
+    IDENTITY,
+    NOT_STATED,
+    beside_published,
+    notes,
+    optional_columns,
+    published,
+    with_unmeasured,
+)
 
+POINTS = declared("sc18").points
+DIFFERENCE = workload_difference("sc18")
+# Differences from the point of Table 1 with the same batch size.
+OF_ITS_BATCH_SIZE = workload_difference("sc18", own=("batch_size",))
+QUALITY = ["loss", "accuracy", "validation_loss", "validation_accuracy"]
+PROFILE_FILE, LOADING_FILE = "sc18_table2_3_nt3_weak_profile.csv", "icpp2019_table4_loading_theta.csv"
 TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
 ALIKE = {name: f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "energy_j")}  # ours in the paper's window
 
@@ -23,7 +37,7 @@ ALIKE = {name: f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "energy_j")}  # ou
     look_for="Whether a larger batch size saves time and energy: the paper found 6.7 % less time and 6.0 % less "
     "energy with 200 than with 20. Without a power sensor the columns are empty.",
     needs="weak-scaling runs on one rank",
-    uses=SOURCES["table1"].uses,
+    uses=POINTS["table1"].uses,
     reads_further=True,
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
@@ -33,7 +47,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     mean power x runtime, which is how the paper's energy was computed. The paper's power is of the whole run.
     """
     keys = ["benchmark", "scaling", "memory_mode", "batch_size", "gpus"]
-    table = _beside("table1", runs, keys, ["runtime_s", *NODE_MEANS, "energy_j"], _of_its_batch_size)
+    table = _beside("table1", runs, keys, ["runtime_s", *NODE_MEANS, "energy_j"], OF_ITS_BATCH_SIZE)
     table = table.sort_values(["benchmark", "memory_mode", "batch_size"], ignore_index=True)
     shown = ["benchmark", "memory_mode", "batch_size", "runtime_s", "published_runtime_s", "ratio_runtime_s",
              *_pairs(NODE_MEANS), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
@@ -53,7 +67,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     look_for="Whether the fast memory serves better as a cache or as memory of its own: the paper found 2.6 % more "
     "time and 41 % more memory power in flat mode.",
     needs="weak-scaling runs on one rank with the benchmark's batch size",
-    uses=SOURCES["memory_modes"].uses,
+    uses=POINTS["memory_modes"].uses,
     reads_further=True,
 )
 def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
@@ -77,7 +91,7 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     look_for="Data loading and TensorFlow take the time; what Horovod does in Python hardly grows with the ranks. "
     "The profile does not see communication within TensorFlow: the timeline does.",
     needs="profiled runs (profile: true)",
-    uses=SOURCES["table2_3"].uses,
+    uses=POINTS["table2_3"].uses,
     reads_further=True,
 )
 def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
@@ -103,7 +117,7 @@ def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     look_for="Whether accuracy falls with the epochs of a rank or with a scaled learning rate: compare the rows of "
     "one rank count.",
     needs="strong-scaling runs",
-    uses=SOURCES["table4_5_6"].uses,
+    uses=POINTS["table4_5_6"].uses,
     reads_further=True,
 )
 def table4_5_6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
@@ -135,14 +149,14 @@ def _beside(
     runs: pd.DataFrame,
     keys: list[str],
     measures: list[str],
-    differences: Callable[[pd.Series], str | None] = workload_difference,
+    differences: Callable[[pd.Series], str | None] = DIFFERENCE,
     whole: bool = True,
 ) -> pd.DataFrame:
-    """Our points of a `Source` beside the published ones of their memory mode. whole: also what we did not run.
+    """Our points of a `Points` beside the published ones of their memory mode. whole: also what we did not run.
 
     Ratios of power and energy are of the whole run, see `study.report.papers.beside.WINDOW`.
     """
-    points, file = SOURCES[source].ours(runs), SOURCES[source].file
+    points, file = POINTS[source].of_runs(runs), POINTS[source].file
     table = beside_published(lookup_mode(points), file, keys, measures, differences, ours=ALIKE)
     if whole:
         table = with_unmeasured(table, file, keys, measures)
@@ -150,9 +164,9 @@ def _beside(
     return table.assign(memory_mode=modes)
 
 
-def _of_its_batch_size(row: pd.Series) -> str | None:
-    """Differences from the point of Table 1 with the same batch size."""
-    return workload_difference(row, row["batch_size"])
+def lookup_mode(table: pd.DataFrame) -> pd.DataFrame:
+    """The points with cache as memory mode where their machine declares none: the mode of the paper's main tables."""
+    return table.assign(memory_mode=table["memory_mode"].where(table["memory_mode"] != NO_MODE, "cache"))
 
 
 def _pairs(measures: Iterable[str]) -> list[str]:
@@ -167,3 +181,47 @@ def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], mor
     optional += tuple(column for column in shown if column.startswith(WHOLE_RUN))
     first = table[[*shown, *(column for column in table if column not in shown)]]
     return Table(name, caption, first, shown, optional, [*notes(table, "values"), *more], IDENTITY)
+
+
+@kinds.table(
+    "sc18_loading_projection",
+    title="Projection: faster loading in the paper's runs",
+    look_for="How much of each run the paper's own later loader would save, if it were as much faster within these "
+    "runs as on single files. A projection: nothing here was measured.",
+    needs="runs",
+    is_there=lambda study: bool(study.runs),
+)
+def loading_projection(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """Tables 2 and 3 with the time to read the files divided by Theta's loading speedup (icpp2019, Table 4).
+
+    The factor is that of both NT3 files together, read_csv / chunked. It was measured on single files, while reading
+    took over ten times as long within these runs, so it may not hold there.
+    """
+    paper = published(PROFILE_FILE)
+    factor = loading_factor()
+    read = paper["method_read_s"] / factor
+    saved = paper["method_read_s"] - read
+    table = paper[["machine", "benchmark", "memory_mode", "learning_rate_scaling", "gpus"]].assign(
+        published_total_s=paper["total_s"],
+        published_method_read_s=paper["method_read_s"],
+        published_loading_factor=factor,
+        projected_method_read_s=read,
+        projected_total_s=paper["total_s"] - saved,
+        projected_saving_pct=100 * saved / paper["total_s"],
+    )
+    caption = (
+        "projected, not measured: the paper's total runtime if reading the files were faster by Theta's own factor for "
+        "NT3's two files (icpp2019, Table 4: read_csv / chunked); published: sc18, Tables 2 and 3."
+    )
+    remark = (
+        "the factor is that of single files; reading took over ten times as long within these runs, where the file "
+        "system may be the limit"
+    )
+    return Table("sc18_loading_projection", caption, table, list(table), (), [remark])
+
+
+def loading_factor() -> float:
+    """How many times faster ``chunked`` loads NT3's two files than ``read_csv`` on Theta (icpp2019, Table 4)."""
+    files = published(LOADING_FILE)
+    nt3 = files[files["benchmark"] == "nt3"]
+    return float(nt3["read_csv_s"].sum() / nt3["chunked_s"].sum())
