@@ -83,13 +83,12 @@ soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
-setup:  ## make the environment in .venv, and bytecode
+setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, which later set-ups keep
 	@scripts/setup.sh
 	@$(BIN)/python -m compileall -q scripts  # where PYTHONDONTWRITEBYTECODE is set, Python writes none itself
 
-lock: setup  ## write envs/requirements.lock from envs/requirements.in
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 envs/requirements.in --output-file envs/requirements.lock
+lock: setup  ## write the locked requirements in envs/ from what is asked for there; needs the network
+	@scripts/lock.sh
 
 format: setup  ## format code and rules
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 # Make the project's environment: .venv with the locked dependencies, and Horovod built against the locked
 # TensorFlow. Does nothing where all is in place.
 #
+#   WITH=pytorch                    PyTorch too; once it is there, later set-ups keep it
 #   PYTHON=python3.11               the interpreter to use
 #   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
 #   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
@@ -10,6 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
+readonly PYTORCH_LOCK=envs/pytorch.lock CUDA_LOCK=envs/pytorch-cuda.lock PYTORCH_STAMP=.venv/pytorch
 readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly DISK_MB=5000
 PYTHON=${PYTHON:-python3.11}
@@ -40,6 +42,28 @@ install_dependencies() {
   say "installing $count locked packages (about a minute and 1 GB to download where nothing is cached)"
   "$PYTHON" -m venv "$VENV"
   logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$LOCK"
+}
+
+# PyPI's wheel needs CUDA's libraries. The wheel for CPUs, where pip finds it, needs none.
+install_pytorch() {
+  say "installing PyTorch (200 MB to download where the wheel for CPUs is found, else 3 GB)"
+  rm -f "$PYTORCH_STAMP"
+  logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$PYTORCH_LOCK"
+  case $("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))') in
+    *+cpu) ;;
+    *) logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$CUDA_LOCK" ;;
+  esac
+  say "checking that PyTorch loads"
+  logged cat "$VENV/bin/python" -c 'import torch.nn.parallel'
+  pytorch_stamp >"$PYTORCH_STAMP"
+}
+
+pytorch_stamp() { cat "$PYTORCH_LOCK" "$CUDA_LOCK" | sha256sum | cut -d' ' -f1; }
+
+add_pytorch() {
+  if { [ "${WITH:-}" = pytorch ] || [ -e "$PYTORCH_STAMP" ]; } && [ "$(cat "$PYTORCH_STAMP" 2>/dev/null)" != "$(pytorch_stamp)" ]; then
+    install_pytorch
+  fi
 }
 
 horovod_flags() {
@@ -122,8 +146,10 @@ show_percentages() {
 
 BUILD=
 trap 'rm -rf "$BUILD"' EXIT
+case ${WITH:-} in "" | pytorch) ;; *) fail "WITH=$WITH is not known; leave it out, or use WITH=pytorch" ;; esac
 if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
   [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" = "$(library_stamp)" ] || install_library
+  add_pytorch
   exit 0
 fi
 check_machine
@@ -136,4 +162,5 @@ say "checking that Horovod and TensorFlow load"
 TF_USE_LEGACY_KERAS=1 logged cat "$VENV/bin/python" -c "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
 import horovod.tensorflow.keras" >/dev/null
 stamp >"$STAMP"
+add_pytorch
 say "done: the environment is $VENV"

@@ -18,7 +18,12 @@ chmod +x "$3/bin/pip" "$3/bin/pip-audit"
 @pytest.mark.parametrize(
     ("pip", "audit", "code", "words"),
     [
-        ("exit 0", "exit 0", 0, ["none is known of the packages in envs/requirements.lock envs/horovod.lock"]),
+        (
+            "exit 0",
+            "exit 0",
+            0,
+            ["none is known of the packages in envs/requirements.lock envs/horovod.lock envs/pytorch.lock"],
+        ),
         ("exit 0", "echo idna 3.4 PYSEC-1 > $found; exit 1", 1, ["idna 3.4 PYSEC-1"]),
         ("exit 0", "echo Traceback; echo no route; exit 1", 2, ["needs the network, and PyPI itself", ": no route"]),
         ("echo no index; exit 1", "exit 0", 2, ["pip-audit cannot be installed, which needs the network: no index"]),

@@ -1,11 +1,21 @@
 """The frameworks that train: one package each, and the only importers of their frameworks."""
 
-import importlib
+import importlib.util
 from typing import cast
 
 from study.backends.base import Backend
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
+
+PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "make setup WITH=pytorch")}
+
+
+def missing(framework: str) -> str | None:
+    """Why runs of a framework cannot train in this environment, with the remedy; None if they can."""
+    package, remedy = PACKAGES[framework]
+    if importlib.util.find_spec(package):
+        return None
+    return f"framework: {framework}: the package {package} is not installed in this environment; run {remedy}"
 
 
 def of_run(run: RunDefinition) -> Backend:

@@ -15,7 +15,7 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
-from study.machines.process_roles import HOROVOD
+from study.machines.process_roles import DIVIDES_SAMPLES
 from study.workloads.base import Data, Workload
 
 State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
@@ -219,7 +219,7 @@ class Backend(Protocol):
 
 def rank_samples(data: Data, run: RunDefinition) -> int:
     """The number of samples on which a rank trains in an epoch. data: its own, or those of all emulated ranks."""
-    ranks = run.emulated_ranks if strategy_of(run) == HOROVOD else run.ranks
+    ranks = run.ranks if strategy_of(run) in DIVIDES_SAMPLES else run.emulated_ranks
     is_shared = ranks > 1 and run["sharding"] == "by_rank"
     return samples_per_rank(len(data.train), ranks) if is_shared else len(data.train)
 

@@ -1,4 +1,4 @@
-"""The roles of a run's processes under TensorFlow's strategies, and the variables that tell them."""
+"""The roles of a run's processes under the strategies of frameworks, and the variables that tell them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Place:
     number: from 0. size: the number of processes, without idle ones. channel: of `study.communication.channel`, a name
     on one host, ``host:port`` between hosts. key: of the run, by which its processes know each other. hosts: of each
     process, in the order of their numbers, a text that is equal for those of one host; empty for an idle process.
+    addresses: host:port of each process, at which it may listen.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Place:
     channel: str
     key: str
     hosts: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
 
     def number_on_host(self, number: int) -> int:
         """The number of a process among all of its host, from 0."""
@@ -62,14 +64,14 @@ class Place:
             "GRPC_FAIL_FAST": "use_caller",  # a lost worker is told to the chief, see TensorFlow's guide
             # gRPC would take the shell's web proxy, even on this host
             "no_grpc_proxy": ",".join(dict.fromkeys(address.partition(":")[0] for address in addresses if address)),
-            PLACES: json.dumps([self.number, self.size, self.channel, self.key, self.hosts]),
+            PLACES: json.dumps([self.number, self.size, self.channel, self.key, self.hosts, addresses]),
         }
 
     @classmethod
     def own(cls, variables: Mapping[str, str] = os.environ) -> Place:
         """The place of this process."""
-        number, size, channel, key, hosts = json.loads(variables[PLACES])
-        return cls(number, size, channel, key, tuple(hosts))
+        number, size, channel, key, hosts, addresses = json.loads(variables[PLACES])
+        return cls(number, size, channel, key, tuple(hosts), tuple(addresses))
 
 
 def run_process(main: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LAYERS = 64  # with dropout; more than any model has
+MANTISSA = np.uint64(11)  # bits that a word of 64 has more than a float64's fraction
 Positions = NDArray[np.int64]
 
 
@@ -25,11 +26,22 @@ class Purpose(enum.IntEnum):
     BUFFER = 1
     CHANGES = 2
     DROPOUT = 3
+    WEIGHTS = 4
 
 
 def words(seed: int, purpose: Purpose, epoch: int, number: int) -> NDArray[np.uint64]:
     """The first ``number`` words of 64 bits. seed: from 0. epoch: from 0; of no epoch 0."""
-    return np.random.Philox(key=seed, counter=[0, 0, epoch, purpose]).random_raw(number)
+    return stream(seed, purpose, epoch).random_raw(number)
+
+
+def stream(seed: int, purpose: Purpose, epoch: int) -> np.random.Philox:
+    """The generator of these `words`."""
+    return np.random.Philox(key=seed, counter=[0, 0, epoch, purpose])
+
+
+def shares(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Words as numbers from 0 to 1, below 1."""
+    return (drawn >> MANTISSA) * 2.0**-53
 
 
 def dropout_seeds(seed: int) -> NDArray[np.int64]:
@@ -58,8 +70,7 @@ class EpochOrder:
         """The positions 0 to ``number`` - 1 in the order of the current epoch."""
         if not self._buffer:
             return np.argsort(words(self._seed, Purpose.ORDER, self.epoch, number), kind="stable")
-        drawn = words(self._seed, Purpose.BUFFER, self.epoch, number) >> np.uint64(11)  # 53 bits, as float64 has
-        return buffered(drawn * 2.0**-53, self._buffer)
+        return buffered(shares(words(self._seed, Purpose.BUFFER, self.epoch, number)), self._buffer)
 
 
 class OrdersByRank:

@@ -1,10 +1,11 @@
-"""The processes of a run and their roles: ranks, or the chief, workers and servers of TensorFlow's strategies."""
+"""The processes of a run and their roles: ranks, or the chief, workers and servers of the other strategies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOROVOD, PARAMETER_SERVER, MIRRORED = "horovod", "parameter_server", "multi_worker_mirrored"
+HOROVOD, PARAMETER_SERVER, MIRRORED, DDP = "horovod", "parameter_server", "multi_worker_mirrored", "ddp"
+DIVIDES_SAMPLES = (PARAMETER_SERVER, MIRRORED)  # strategies that take the samples of all ranks and divide them
 CHIEF, WORKER, SERVER, IDLE = "chief", "worker", "server", "idle"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from snakemake.logging import logger
 
-from study import plan
+from study import backends, plan
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
 from study.launch import model_checks
-from study.machines import slurm_plugin
+from study.machines import launchers, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
 from study.records import noise_of_runs, versions
@@ -37,6 +37,8 @@ def show(planned: Plan) -> None:
     print(lines, file=sys.stderr)
     if is_dry:
         _require_models(planned)
+        for why in _missing_frameworks(planned):
+            print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
 
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
@@ -69,10 +71,25 @@ def _require_runnable(planned: Plan) -> None:
     refused = plan.refused(planned.study, planned.machine, planned.packed, planned.limits)
     if refused:
         raise StudyErrors(refused)
+    _require_frameworks(planned)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
         _require_models(planned)
         slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
+
+
+def _require_frameworks(planned: Plan) -> None:
+    """Refuse runs whose framework is not installed; where jobs may load it for themselves, only warn."""
+    found = _missing_frameworks(planned)
+    if found and launchers.of(planned.machine).on_own_hosts:
+        raise StudyErrors(found)
+    for why in found:
+        print(f"  Warning: {why}, if the machine's jobs do not load it", file=sys.stderr)
+
+
+def _missing_frameworks(planned: Plan) -> list[str]:
+    frameworks = dict.fromkeys(run["framework"] for run in planned.study.runs)
+    return [why for name in frameworks if (why := backends.missing(name))]
 
 
 def _require_models(planned: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from study.backends.tensorflow import data_format, lars, layer_settings, metrics, own_models, precision
+from study.backends.tensorflow import data_format, initial_weights, lars, layer_settings, metrics, own_models, precision
 from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.dropout import seed_dropout
 from study.communication.collectives import Collectives
@@ -30,6 +30,7 @@ def compile_model(
     with own_models.fresh_names(), precision.policy(run):
         model = own_models.built(benchmark, run, shape)
         model = data_format.arranged(model, run)
+    initial_weights.draw(model, run.derived.seed + ranks.rank)
     layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)
     size = ranks.size * run.emulated_ranks

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from study.backends.tensorflow import metrics, model_state, own_models
+from study.backends.tensorflow import initial_weights, metrics, model_state, own_models
 from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.input import batches
 from study.data.samples import SampleSource
@@ -30,6 +30,7 @@ class LocalReplica:
         keras.utils.set_random_seed(run.derived.seed)
         with own_models.fresh_names():
             self._local = own_models.built(benchmark, run, shape)
+        initial_weights.draw(self._local, run.derived.seed)
         self._local.compile(loss=run.benchmark["loss"], metrics=metrics.made(benchmark))
         seed_dropout(self._local, run.derived.seed)  # its training step is traced for `has_sparse_gradients`
         self._batch_size, self._shape = run.derived.batch_size_per_rank, shape

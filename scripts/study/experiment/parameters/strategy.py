@@ -8,6 +8,7 @@ from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import PARAMETERS, declare
+from study.machines.process_roles import DDP
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -54,6 +55,8 @@ NOT_WITH_SERVERS = {
 def _strategy(run: PlannedRun) -> str | None:
     """Keys that do not fit the strategy; a key at its default is no matter."""
     strategy = run["strategy"]
+    if strategy == DDP:
+        return None if run["framework"] == "pytorch" else f"{strategy} is PyTorch's; give framework: pytorch"
     if strategy == "horovod":
         return None
     refused = HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == "parameter_server" else {})
@@ -101,9 +104,10 @@ def _server_placement(run: PlannedRun) -> str | None:
 declare(
     Parameter(
         "strategy",
-        Choice(("horovod", "parameter_server", "multi_worker_mirrored")),
+        Choice(("horovod", "parameter_server", "multi_worker_mirrored", DDP)),
         "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
-        "send gradients to servers, asynchronously (TensorFlow). multi_worker_mirrored: allreduce by TensorFlow.",
+        "send gradients to servers, asynchronously (TensorFlow). multi_worker_mirrored: allreduce by TensorFlow. ddp: "
+        "allreduce by PyTorch's DistributedDataParallel, over Gloo, or NCCL on GPUs.",
         default="horovod",
         refuse=_strategy,
     )

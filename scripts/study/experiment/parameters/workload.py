@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from study import workloads
 from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
+from study.experiment.parameters.pytorch import unsupported
 from study.experiment.parameters.registry import declare, idle_in_one_rank
 from study.workloads import command
 from study.workloads.command import own_parameters
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
+
+
+PYTORCH = "pytorch"
 
 
 def _batch_scaling(run: PlannedRun) -> str | None:
@@ -32,7 +36,8 @@ def _work(run: PlannedRun) -> str | None:
 
 
 def _framework(run: PlannedRun) -> str | None:
-    return workloads.missing(run.dataset.benchmark, run["framework"])
+    why = workloads.missing(run.dataset.benchmark, run["framework"])
+    return why or (unsupported(run) if run["framework"] == PYTORCH else None)
 
 
 def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
@@ -129,9 +134,9 @@ declare(
 declare(
     Parameter(
         "framework",
-        Choice(("tensorflow",)),
+        Choice((workloads.TENSORFLOW, PYTORCH)),
         "The framework that trains: the benchmark's model is in the module of this name in its package in "
-        "`scripts/study/workloads`.",
+        "`scripts/study/workloads`. pytorch needs strategy: ddp, and `make setup WITH=pytorch`.",
         default=workloads.TENSORFLOW,
         default_in_papers=True,
         refuse=_framework,

@@ -1,0 +1,99 @@
+"""The average of the ranks' gradients: DistributedDataParallel with a communication hook that also measures."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, cast
+
+import torch
+from torch import Tensor, distributed, nn
+
+from study.backends.pytorch.process_group import ProcessGroup
+from study.communication.collectives import Collectives
+
+MICROSECOND = 1_000  # ns
+
+
+class Averaging:
+    """A model whose gradients are averaged over the ranks while they are computed.
+
+    Args:
+        model: whose outputs it gives.
+        ranks: that train together.
+        compresses: whether 16 bits are sent per value.
+
+    Attributes:
+        ready_ns: monotonic time at which the last gradients of this rank's last step were ready.
+        squares: sum of the squares of this rank's own gradients in the last step; None if it was not asked for.
+        buckets: (number, ready, done) of each allreduce, monotonic ns, since `watch_buckets`.
+    """
+
+    def __init__(self, model: nn.Module, ranks: Collectives, compresses: bool) -> None:
+        self._compresses = compresses
+        self._size, self._number = ranks.size, sum(each.requires_grad for each in model.parameters())
+        self.ready_ns, self.measures_squares = 0, False
+        self.squares: Tensor | None = None
+        self.buckets: list[tuple[int, int, int]] | None = None
+        self._seen = set[int]()
+        self._averaged: nn.Module = model
+        if ranks.size > 1:
+            device = cast(ProcessGroup, ranks).device
+            averaged = nn.parallel.DistributedDataParallel(
+                model,
+                device_ids=[device.index] if device.type == "cuda" else None,
+                broadcast_buffers=False,  # moving statistics are each rank's own, as with Horovod
+                init_sync=False,  # the ranks have the first one's weights already
+                gradient_as_bucket_view=True,
+            )
+            averaged.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
+            self._averaged = averaged
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """The model's outputs."""
+        return self._averaged(inputs)
+
+    def without_average(self) -> contextlib.AbstractContextManager[Any]:
+        """A block in which gradients are added up, and nothing is sent."""
+        if isinstance(self._averaged, nn.parallel.DistributedDataParallel):
+            return self._averaged.no_sync()
+        return contextlib.nullcontext()
+
+    def begin_step(self, measures_squares: bool) -> None:
+        """Before a step. measures_squares: whether its `squares` are asked for."""
+        self.measures_squares, self.squares = measures_squares, None
+
+    def end_step(self) -> None:
+        """After the backward pass."""
+        if self._size == 1:
+            self.ready_ns = time.monotonic_ns()
+
+    def watch_buckets(self) -> None:
+        """Keep the times of each allreduce from now on."""
+        self.buckets = []
+
+    def has_averaged(self) -> bool | None:
+        """Whether the gradients of all weights were sent; None on a single rank."""
+        if self._size == 1:
+            return None
+        return len(self._seen) == self._number
+
+    def _reduce(self, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+        """The average of a bucket of gradients, which DDP puts into their place."""
+        own = bucket.buffer()
+        if len(self._seen) < self._number:
+            self._seen.update(id(each) for each in bucket.parameters())
+        if self.measures_squares:
+            found = own.double().square().sum()
+            self.squares = found if self.squares is None else self.squares + found
+        self.ready_ns = ready = time.monotonic_ns()
+        sent = own.half() if self._compresses else own
+        future = distributed.all_reduce(sent, async_op=True).get_future()
+        return future.then(lambda done: self._average(bucket, own, done.value()[0], ready))
+
+    def _average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
+        if self.buckets is not None:
+            self.buckets.append((bucket.index(), ready, time.monotonic_ns()))
+        if self._compresses:
+            own.copy_(total)
+        return own.mul_(1 / self._size)  # multiplied, as Horovod does

@@ -1,0 +1,81 @@
+"""PyTorch as a `study.backends.base.Backend`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study import workloads
+from study.backends.base import BlockOrder, Trainer
+from study.backends.pytorch import devices
+from study.backends.pytorch.process_group import ProcessGroup
+from study.backends.pytorch.trainer import TorchTrainer
+from study.communication import rendezvous, roles
+from study.communication.collectives import Collectives, Members
+from study.data.samples import SampleSource
+from study.experiment.definition import RunDefinition
+from study.instruments.heartbeats import Heartbeat
+from study.workloads.base import Benchmark, Data, Workload
+
+
+class PyTorch:
+    """PyTorch, averaged by DistributedDataParallel."""
+
+    name = "pytorch"
+    limit_threads = staticmethod(devices.limit_threads)
+    pin_device = staticmethod(devices.pin_device)
+
+    def workload(self, run: RunDefinition) -> Benchmark:
+        """With its module."""
+        return workloads.with_model(run.benchmark["name"], run.benchmark, self.name)
+
+    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
+        """Each process is a rank; where a batch system's launcher has started it, it finds the others now."""
+        return roles.BY_RANK in os.environ and not rendezvous.join(run, folder / "ranks")
+
+    def connect(
+        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
+    ) -> Collectives:
+        """The ranks of torch.distributed."""
+        return ProcessGroup(run)
+
+    def own_files(self, run: RunDefinition) -> None:
+        """All."""
+
+    def open_elsewhere(self, ranks: Collectives) -> None:
+        """Nothing: no other process reads."""
+
+    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
+        """The samples as they are."""
+        return samples
+
+    def reading_errors(self, *sources: SampleSource) -> contextlib.AbstractContextManager[None]:
+        """PyTorch raises errors of reading as they are."""
+        return contextlib.nullcontext()
+
+    def blocks(
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Refused: blocks are for ensembles, which are TensorFlow's."""
+        raise TypeError("ensembles need framework: tensorflow")
+
+    def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Refused, as `blocks`."""
+        raise TypeError("ensembles need framework: tensorflow")
+
+    def takes_all_samples(self, ranks: Collectives) -> bool:
+        """Each rank takes its own."""
+        return False
+
+    def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
+        """The workload's module."""
+        return TorchTrainer(cast(Benchmark, workload), run, ranks, data)
+
+
+BACKEND = PyTorch()

@@ -1,0 +1,65 @@
+"""A workload's module with its initial weights, which follow from the seed alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from study.core.errors import StudyError
+from study.data.order import Purpose, words
+from study.experiment.definition import RunDefinition
+from study.workloads.base import Benchmark
+from study.workloads.pytorch import Weighted
+
+
+def model(benchmark: Benchmark, run: RunDefinition, rank: int, shape: tuple[int, ...]) -> nn.Module:
+    """The module on the CPU. Weights depend on repeat and rank: ranks differ until the broadcast.
+
+    shape: of one sample's input.
+
+    Raises:
+        StudyError: it is no module, or has none of the layers that a key is about.
+    """
+    seed = run.derived.seed + rank
+    seed_generator(seed, 0)  # of weights that layers draw themselves
+    found = benchmark.build_model(shape)
+    if not isinstance(found, nn.Module):
+        raise StudyError(
+            f"{type(benchmark).__module__}: build_model returns {type(found).__name__}, expected a torch.nn.Module"
+        )
+    layers = [each for each in found.modules() if isinstance(each, Weighted)]
+    for number, layer in enumerate(layers):
+        _begin(layer, seed, number)
+    if momentum := run.parameters.get("batch_norm_momentum", 0):
+        _set_batch_norm(found, momentum, run)
+    channels_last: Any = {"memory_format": torch.channels_last}  # PyTorch's types lack it
+    return found.to(**channels_last)
+
+
+def seed_generator(seed: int, epoch: int) -> None:
+    """Seed PyTorch's generators, from which dropout draws: an epoch of a resumed run draws what it would have drawn."""
+    torch.manual_seed(int(words(seed, Purpose.DROPOUT, epoch, 1)[0]) >> 1)
+
+
+@torch.no_grad()
+def _begin(layer: Weighted, seed: int, number: int) -> None:
+    """Give a layer its initial weights. number: among the model's layers, in their order."""
+    outputs, inputs, *window = layer.weight.shape
+    kernel = torch.from_numpy(layer.initial((*window, inputs, outputs), seed, number))
+    axes = kernel.dim() - 1, kernel.dim() - 2, *range(kernel.dim() - 2)
+    layer.weight.copy_(kernel.permute(axes))
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+def _set_batch_norm(found: nn.Module, momentum: float, run: RunDefinition) -> None:
+    layers = [each for each in found.modules() if isinstance(each, nn.modules.batchnorm._NormBase)]
+    if not layers:
+        raise StudyError(
+            f"batch_norm_momentum: the model of benchmark {run.benchmark['name']} has no layer of batch normalisation; "
+            "leave it out"
+        )
+    for layer in layers:
+        layer.momentum = 1 - momentum

@@ -1,0 +1,45 @@
+"""The cores and the GPU that PyTorch uses in a process."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
+from study.instruments.power.gpus import visible
+
+
+def limit_threads(compute: int, operations: int = 1) -> None:
+    """Limit PyTorch's threads: for one operation, and operations at once."""
+    os.environ["OMP_NUM_THREADS"] = str(compute)
+    torch.set_num_threads(compute)
+    torch.set_num_interop_threads(operations)
+
+
+def device(run: RunDefinition, local_rank: int) -> torch.device:
+    """The device of a rank: the CPU, or its GPU.
+
+    Raises:
+        StudyError: the machine's file gives each rank a GPU, and there is none.
+    """
+    if run.machine["gpus_per_rank"] == 0:
+        return torch.device("cpu")
+    number = torch.cuda.device_count()
+    if not number:
+        raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but PyTorch sees none here")
+    return torch.device("cuda", 0 if number == 1 else local_rank)  # jsrun may show each rank only its own GPU
+
+
+def pin_device(run: RunDefinition, local_rank: int) -> str | None:
+    """One GPU per rank, by local rank; none if the machine's file has no GPUs.
+
+    Returns the GPU's UUID; None without a GPU, or if the UUID is unknown.
+    """
+    found = device(run, local_rank)
+    if found.type == "cpu":
+        return None
+    torch.cuda.set_device(found)
+    uuids = visible()
+    return uuids[found.index] if uuids and len(uuids) == torch.cuda.device_count() else None

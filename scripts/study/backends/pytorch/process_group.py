@@ -1,0 +1,158 @@
+"""Ranks through torch.distributed: Gloo, and NCCL for gradients on GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+
+from study.backends.pytorch import devices
+from study.communication.collectives import Broadcast, Members
+from study.communication.roles import Place
+from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
+from study.instruments import cpu_time, heartbeats
+from study.instruments.traffic import Traffic
+
+# A rank may wait for another one as long as the watchdog sees progress, which ends the run otherwise.
+LIMIT = datetime.timedelta(days=30)
+ENDED = ("Connection closed", "Connection reset", "Broken pipe", "Socket closed", "recv failed", "ncclRemoteError")
+
+
+class ProcessGroup:
+    """A `study.communication.collectives.Collectives`; the default process group of this process."""
+
+    def __init__(self, run: RunDefinition) -> None:
+        """Wait for the other ranks.
+
+        Raises:
+            StudyError: they did not come within half of the stall limit.
+        """
+        place, before = Place.own(), cpu_time.threads()
+        self.rank, self.size = place.number, place.size
+        self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
+        self.device = devices.device(run, self.local_rank)
+        # Gloo takes the network of the host's name by itself, which need not reach the other hosts.
+        interface = os.environ.get("NCCL_SOCKET_IFNAME") if len(set(place.hosts)) > 1 else "lo"
+        if interface:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
+        self.own_threads = cpu_time.threads() - before
+        self.libraries = _libraries(self.device)
+        self._sets: dict[Members, Any] = {}
+
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Make process groups; one of all ranks is the default one, and one of a single rank needs none."""
+        for members in sets:
+            if 1 < len(members) < self.size:
+                self._sets[members] = distributed.new_group(list(members), backend="gloo")
+
+    def group(self, members: Members | None = None) -> Any:
+        """The process group of ``members``; None for the default one."""
+        return self._sets.get(members) if members else None
+
+    def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
+        """Fill ``matrix`` on every member with that of the first one."""
+        if self.size == 1 or (members and len(members) == 1):
+            return
+        with others_may_end():
+            distributed.broadcast(
+                torch.from_numpy(matrix).reshape(-1), members[0] if members else 0, self.group(members)
+            )
+
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every member, in their order."""
+        number = len(members) if members else self.size
+        if number == 1:
+            return [value]
+        found: list[Any] = [None] * number
+        with others_may_end():
+            distributed.all_gather_object(found, value, self.group(members))
+        return found
+
+    def gather_bytes(self, sent: NDArray[Any], members: Members | None = None) -> NDArray[Any]:
+        """The uint8 arrays of all members, one after the other."""
+        return np.concatenate(self.gather(sent, members))
+
+    def broadcast_bytes(self, contents: dict[int, NDArray[Any]], members: Members | None = None) -> list[NDArray[Any]]:
+        """The uint8 arrays of several members, on all of them."""
+        for root, content in contents.items():
+            with others_may_end():
+                distributed.broadcast(torch.from_numpy(content), root, self.group(members))
+        return list(contents.values())
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """Refused: they are MPI's, and for the ranks of an ensemble."""
+        raise StudyError("input_sharing: concurrent_broadcast needs strategy: horovod")
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Seconds of each of ``repeats`` allreduces of ``size`` bytes, where the gradients are."""
+        tensor, seconds = torch.zeros(size // 4, device=self.device), []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            with others_may_end():
+                distributed.all_reduce(tensor)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    def traffic(self) -> Traffic:
+        """The counters of this process."""
+        return Traffic()
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(``mine`` of every rank, no other processes)."""
+        return self.gather(mine), []
+
+    def close(self) -> None:
+        """Leave together."""
+        self.gather(None)
+        distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def others_may_end() -> Iterator[None]:
+    """A block in which the end of another rank is an error in one line.
+
+    Raises:
+        StudyError: another rank has ended.
+    """
+    try:
+        yield
+    except (RuntimeError, distributed.DistError) as error:
+        if any(words in str(error) for words in ENDED):
+            raise StudyError("another rank has ended") from None
+        raise
+
+
+def _join(place: Place, backend: str) -> None:
+    """Make the default process group, through a store of the first rank, at a port that is reserved for it."""
+    host, _, port = place.addresses[0].rpartition(":")
+    limit_s = heartbeats.limit_s() / 2  # the launch would end the run without saying what was waited for
+    try:
+        store = distributed.TCPStore(
+            host, int(port), place.size, place.number == 0, datetime.timedelta(seconds=limit_s)
+        )
+    except distributed.DistError as error:
+        raise StudyError(
+            f"rank {place.number} waited {limit_s:g} s for the others at {host}:{port}. Has the launcher started all "
+            f"ranks, and does the interface of the machine's file reach all hosts? ({str(error).splitlines()[0]})"
+        ) from None
+    distributed.init_process_group(backend, store=store, rank=place.number, world_size=place.size, timeout=LIMIT)
+
+
+def _libraries(device: torch.device) -> dict[str, str]:
+    """The libraries that carry the communication, {name: version}."""
+    found = {"torch": torch.__version__, "controller": "gloo", "gloo": f"of PyTorch {torch.__version__}"}
+    if device.type == "cuda":
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return found

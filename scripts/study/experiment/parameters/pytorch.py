@@ -1,0 +1,48 @@
+"""What runs with PyTorch do not have: a plan that asks for it is refused, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.data.images.augmentation import OF_WHOLE_IMAGES
+from study.experiment.parameters.registry import PARAMETERS
+from study.machines.process_roles import DDP
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+OF_TENSORFLOW, OF_HOROVOD = "it is TensorFlow's", "it is Horovod's"
+ENSEMBLES = "ensembles are trained with TensorFlow"
+# Keys that must have their defaults, and why.
+LACKS = {
+    "ensemble": ENSEMBLES,
+    "members": ENSEMBLES,
+    "measure": ENSEMBLES,
+    "compute": ENSEMBLES,
+    "input_pipeline": "Keras is handed the arrays",
+    "training_loop": "it chooses between Keras's loop and this project's, which PyTorch always has",
+    "data_format": "PyTorch's convolutions have channels_last here",
+    "xla": OF_TENSORFLOW,
+    "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
+    "emulated_ranks": "they are implemented for TensorFlow only",
+    "trace": "the timeline is Horovod's",
+    "fusion_threshold_mb": OF_HOROVOD,
+    "cycle_time_ms": OF_HOROVOD,
+    "cache_capacity": OF_HOROVOD,
+    "hierarchical_allreduce": OF_HOROVOD,
+    "autotune": OF_HOROVOD,
+}
+
+
+def unsupported(run: PlannedRun) -> str | None:
+    """Why a run cannot be trained with PyTorch as planned; None if it can."""
+    if run["strategy"] != DDP:
+        return f"pytorch cannot be combined with strategy: {run['strategy']}; use ddp"
+    for name, why in LACKS.items():
+        if run[name] != PARAMETERS[name].default:
+            return f"pytorch cannot be combined with {name}: {why}; give two grids"
+    if run["precision"] == "mixed_float16":
+        return "pytorch cannot be combined with precision: mixed_float16; use mixed_bfloat16"
+    if run["augmentation"] in OF_WHOLE_IMAGES:
+        return f"pytorch cannot be combined with augmentation: {run['augmentation']}, which is TensorFlow's; use light"
+    return None

@@ -1,0 +1,31 @@
+"""P1B1 in PyTorch: an autoencoder of dense layers."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from study.workloads import base, p1b1
+from study.workloads.pytorch import Dense, Mean
+
+
+class Benchmark(p1b1.Workload, base.Benchmark):
+    """P1B1 with its PyTorch model."""
+
+    def build_model(self, shape: tuple[int, ...]) -> nn.Module:
+        """Dense layers down to the bottleneck and up again."""
+        model = self.spec["model"]
+        widths = [shape[0], *model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
+        hidden = [Dense(inputs, outputs, model["activation"]) for inputs, outputs in pairwise(widths)]
+        return nn.Sequential(*hidden, Dense(widths[-1], shape[0], model["output_activation"], is_output=True))
+
+    def metrics(self) -> list[Mean]:
+        """The metrics of `metric_names`."""
+        return [Mean("correlation", correlation)]
+
+
+def correlation(right: Tensor, outputs: Tensor) -> Tensor:
+    """Pearson's correlation over all values of a batch, 0 if one has no variance."""
+    right, outputs = right - right.mean(), outputs - outputs.mean()
+    norm = torch.sqrt(right.square().sum() * outputs.square().sum())
+    return torch.where(norm > 0, (right * outputs).sum() / norm, 0)

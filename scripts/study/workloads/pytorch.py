@@ -1,0 +1,197 @@
+"""What the PyTorch models of several workloads share: layers with Keras's defaults, and metrics.
+
+A model takes inputs as the sample source has them, with the channels last. A classifier gives its outputs before the
+last activation, see `study.backends.pytorch.losses`. The order of a flattened map is that of Keras, so that a kernel is
+the transpose of the Keras model's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from study.workloads import initial_weights
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda values: values,
+    "relu": functional.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softmax": functools.partial(functional.softmax, dim=-1),
+}
+Initial = Callable[..., Any]  # as `study.workloads.initial_weights.glorot_uniform`
+
+
+class Weighted(nn.Module):
+    """A layer with a kernel and a bias: how they begin, and the penalty on them.
+
+    initial: of the kernel; biases begin with 0. l2: factor of the squares of the kernel's values. activity_l2: factor
+    of the squares of the outputs, divided by the samples of the batch. The penalties are added to the loss.
+    """
+
+    weight: Any  # a parameter
+    bias: Any  # a parameter, or None
+    initial: Initial = staticmethod(initial_weights.glorot_uniform)
+    l2 = activity_l2 = 0.0
+    activity: Tensor | None = None  # penalty on the outputs of the last batch
+
+    def reset_parameters(self) -> None:
+        """Nothing: the trainer draws the weights, and PyTorch's own would only take time."""
+
+    def penalty(self) -> Tensor | None:
+        """The penalties of the last batch; None without any."""
+        found = self.activity
+        if self.l2:
+            of_kernel = self.l2 * self.weight.square().sum()
+            found = of_kernel if found is None else found + of_kernel
+        return found
+
+    def active(self, outputs: Tensor, activation: str) -> Tensor:
+        """The activation of ``outputs``, with its penalty kept."""
+        outputs = ACTIVATIONS[activation](outputs)
+        if self.activity_l2:
+            self.activity = self.activity_l2 * outputs.square().sum() / len(outputs)
+        return outputs
+
+
+class Dense(Weighted, nn.Linear):
+    """A dense layer. is_output: whether it is the model's last one, which computes in float32 at any precision."""
+
+    def __init__(self, inputs: int, outputs: int, activation: str = "linear", is_output: bool = False) -> None:
+        super().__init__(inputs, outputs)
+        self.activation, self.is_output = activation, is_output
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(samples, inputs) to (samples, outputs)."""
+        if not self.is_output:
+            return self.active(super().forward(inputs), self.activation)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self.active(super().forward(inputs.float()), self.activation)
+
+
+class Convolution(Weighted, nn.Conv2d):
+    """A convolution of (samples, channels, height, width)."""
+
+    def __init__(
+        self,
+        inputs: int,
+        filters: int,
+        window: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: str | int = "valid",
+        activation: str = "linear",
+    ) -> None:
+        super().__init__(inputs, filters, window, stride, padding)
+        self.activation = activation
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The activation of the convolution."""
+        return self.active(super().forward(inputs), self.activation)
+
+
+def begun(layer: Weighted, initial: Initial | None = None, l2: float = 0.0, activity_l2: float = 0.0) -> Any:
+    """``layer`` with these settings, see `Weighted`."""
+    if initial is not None:
+        layer.initial = initial
+    layer.l2, layer.activity_l2 = l2, activity_l2
+    return layer
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation with the constants of ``tf_keras.applications``. decay: of the moving statistics."""
+
+    def __init__(self, channels: int, decay: float) -> None:
+        super().__init__(channels, eps=1.001e-5, momentum=1 - decay)
+
+
+class ChannelsFirst(nn.Module):
+    """(samples, height, width, channels), or (samples, width, channels), to (samples, channels, height, width).
+
+    Nothing is copied: it is PyTorch's memory format ``channels_last``.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """A series is an image of height 1."""
+        return (inputs.unsqueeze(1) if inputs.dim() == 3 else inputs).permute(0, 3, 1, 2)
+
+
+class Flatten(nn.Module):
+    """(samples, channels, height, width) to (samples, values), in Keras's order."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Nothing is copied if the memory format is ``channels_last``."""
+        return inputs.permute(0, 2, 3, 1).flatten(1)
+
+
+class Metric:
+    """A metric of an epoch. name: as of the Keras model's."""
+
+    name: str
+
+    def reset(self) -> None:
+        """Before an epoch."""
+
+    def add(self, right: Tensor, outputs: Tensor) -> None:
+        """A batch. right: outputs that are right, float32 (samples, outputs). outputs: of the model."""
+
+    def value(self) -> float:
+        """Of all batches since `reset`."""
+        raise NotImplementedError
+
+
+class Mean(Metric):
+    """The mean over all samples, or over all batches, of what a function gives of a batch."""
+
+    def __init__(self, name: str, of_batch: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """of_batch: one value of each sample, or one value of the batch."""
+        self.name, self._of_batch = name, of_batch
+        self._sums: list[Tensor] = []
+        self._number = 0
+
+    def reset(self) -> None:
+        """Before an epoch."""
+        self._sums, self._number = [], 0
+
+    def add(self, right: Tensor, outputs: Tensor) -> None:
+        """A batch."""
+        found = self._of_batch(right, outputs).detach()
+        self._sums.append(found.float().sum())
+        self._number += found.numel()
+
+    def value(self) -> float:
+        """The mean."""
+        return float(torch.stack(self._sums).double().sum() / self._number)
+
+
+def accuracy() -> Mean:
+    """The share of samples in the right class."""
+    return Mean("accuracy", lambda right, outputs: right.argmax(1) == outputs.argmax(1))
+
+
+class R2(Metric):
+    """The coefficient of determination over all samples of an epoch: 1 - squared errors / squared deviations."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._parts: list[Tensor] = []
+
+    def reset(self) -> None:
+        """Before an epoch."""
+        self._parts = []
+
+    def add(self, right: Tensor, outputs: Tensor) -> None:
+        """A batch."""
+        right, outputs = right.double(), outputs.detach().double()
+        sums = right.sum(), right.square().sum(), (right - outputs).square().sum()
+        self._parts.append(torch.stack([torch.full_like(sums[0], len(right)), *sums]))
+
+    def value(self) -> float:
+        """Of all batches."""
+        number, total, squares, errors = torch.stack(self._parts).sum(0).tolist()
+        deviations = squares - total**2 / number
+        return 1 - errors / deviations if deviations else 0.0

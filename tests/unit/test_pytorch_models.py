@@ -1,0 +1,213 @@
+"""PyTorch's models, losses, metrics and optimizers are Keras's: same initial weights, same losses, same steps."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from examples import define, expand
+
+from study.communication.subset import Alone
+from study.core.errors import StudyError
+from study.core.paths import SCRIPTS
+from study.data.samples import Arrays
+from study.workloads.base import Data
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make setup WITH=pytorch")
+
+from fake_communicator import FakeCommunicator  # noqa: E402
+
+from study import backends  # noqa: E402
+from study.backends.pytorch.optimizers import Optimizer  # noqa: E402
+
+BENCHMARKS = SCRIPTS.parent / "config" / "benchmarks"
+SAMPLES, BATCH = 24, 8
+# By benchmark: shape of a sample, number of outputs, changes of its ``model``.
+NETWORKS = {
+    "nt3": ((60, 1), 2, {"dropout": 0.0}),
+    "p1b1": ((40,), 40, {}),
+    "p1b2": ((50,), 10, {}),
+    "p1b3": ((30,), 1, {"dropout": 0.0}),
+    "lenet": ((28, 28, 3), 10, {"dropout": 0.0, "classes": 10}),
+    "lenet_classic": ((28, 28, 1), 10, {"classes": 10, "channels": 1}),
+    "alexnet": ((67, 67, 3), 10, {"dropout": 0.0, "classes": 10, "image_size": 67}),
+    "resnet50": ((32, 32, 3), 10, {"classes": 10, "image_size": 32}),
+}
+
+
+def run_of(name, framework, batch=BATCH, **keys):
+    """A definition; its dataset does not matter."""
+    ((planned),) = expand(gpus=1, scaling="weak", epochs=4, batch_size=batch, loader="npy", **keys)
+    run = define(planned)
+    spec = yaml.safe_load((BENCHMARKS / f"{name}.yaml").read_text())
+    spec["model"] |= NETWORKS[name][2]
+    spec["learning_rate"] = min(spec["learning_rate"], 1e-3)  # the larger ones of images diverge on noise
+    strategy = "ddp" if framework == "pytorch" else "horovod"
+    parameters = {**run.parameters, "framework": framework, "strategy": strategy}
+    return replace(run, benchmark={**spec, "name": name}, parameters=parameters)
+
+
+def data_of(name):
+    shape, outputs, _ = NETWORKS[name]
+    random = np.random.default_rng(7)
+    samples_in_all = BATCH if name == "resnet50" else SAMPLES
+    x = random.normal(0, 1, (samples_in_all, *shape)).astype(np.float32)
+    if name == "p1b1":
+        x = random.random((samples_in_all, *shape)).astype(np.float32)
+        samples = Arrays(x, x)
+    elif name == "p1b3":
+        samples = Arrays(x, random.normal(0, 1, (samples_in_all, 1)).astype(np.float32))
+    else:
+        samples = Arrays(x, np.eye(outputs, dtype=np.float32)[random.integers(outputs, size=samples_in_all)])
+    return Data(samples, samples, samples, features=int(np.prod(shape)))
+
+
+def trainer_of(name, framework, **keys):
+    run = run_of(name, framework, **keys)
+    backend = backends.of_run(run)
+    made = backend.build(backend.workload(run), run, Alone(FakeCommunicator()), data_of(name))
+    made.begin(0)
+    return made
+
+
+def epoch(trainer, number=0):
+    return trainer.train_epoch(number, lambda: None)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_same_job_in_both_frameworks(name):
+    keras, torch_made = (trainer_of(name, framework) for framework in ("tensorflow", "pytorch"))
+    assert torch_made.parameters == keras.parameters
+    assert torch_made.trainable_parameters == keras.trainable_parameters
+    data = data_of(name)
+    kernels = ([each for each in made.trained_weights() if each.ndim > 1] for made in (keras, torch_made))
+    for of_keras, of_torch in zip(*kernels, strict=True):
+        transposed = np.transpose(of_keras, (-1, -2, *range(of_keras.ndim - 2)))
+        assert np.array_equal(transposed.reshape(of_torch.shape), of_torch)
+    before = keras.evaluate(data.test), torch_made.evaluate(data.test)
+    assert before[1] == pytest.approx(before[0], rel=2e-6, abs=1e-6)
+    trained = epoch(keras), epoch(torch_made)
+    # Batch normalisation of small maps enlarges the rounding: both frameworks are as far from float64 as they are from
+    # each other. So its first step is compared only.
+    bound = {"rel": 1e-4} if name == "resnet50" else {"rel": 2e-4, "abs": 2e-5}
+    assert trained[1]["loss"] == pytest.approx(trained[0]["loss"], **bound)
+    if name != "resnet50":
+        assert trained[1] == pytest.approx(trained[0], **bound)
+        after = keras.evaluate(data.test), torch_made.evaluate(data.test)
+        assert after[1] == pytest.approx(after[0], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(("optimizer", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.0), ("rmsprop", 0.0)])
+def test_optimizers_make_keras_s_steps_also_when_the_rate_changes(optimizer, momentum):
+    """A hundred steps; the rate and the momentum change on the way."""
+    from tf_keras import optimizers
+
+    random = np.random.default_rng(3)
+    first, gradients = random.normal(0, 1, 50), random.normal(0, 1e-3, (100, 50))
+    kinds = {"sgd": optimizers.SGD, "adam": optimizers.Adam, "rmsprop": optimizers.RMSprop}
+    import tensorflow as tf
+
+    variable, weight = tf.Variable(first), torch.nn.Parameter(torch.from_numpy(first.copy()))
+    keras = kinds[optimizer](learning_rate=0.01, **({"momentum": momentum} if momentum else {}))
+    ours = Optimizer(optimizer, [weight], 0.01, momentum)
+    for step, gradient in enumerate(gradients):
+        rate = 0.01 / (1 + step // 10)
+        keras.learning_rate = ours.rate = rate
+        keras.apply_gradients([(tf.constant(gradient), variable)])
+        weight.grad = torch.from_numpy(gradient)
+        ours.apply()
+        ours.steps += 1
+    assert weight.detach().numpy() == pytest.approx(variable.numpy(), abs=2e-6)  # Keras has its rates in float32
+
+
+def equal_states(one, other):
+    return all(np.array_equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+
+
+def test_a_restored_state_trains_on_bit_for_bit():
+    """With dropout, momentum and batch normalisation: masks follow from the epoch, all else is in the state."""
+    NETWORKS["nt3"][2]["dropout"] = 0.5
+    try:
+        whole, begun, resumed = (trainer_of("nt3", "pytorch") for _ in range(3))
+        for number in range(3):
+            epoch(whole, number)
+        epoch(begun, 0)
+        resumed.load(begun.state())
+        torch.rand(5)  # other draws in between do not matter
+        epoch(resumed, 1)
+        epoch(resumed, 2)
+    finally:
+        NETWORKS["nt3"][2]["dropout"] = 0.0
+    assert equal_states(whole.state(), resumed.state())
+    assert resumed.steps_made() == 9
+    assert {name: array.shape for name, array in resumed.state().items()} == resumed.shapes()
+
+
+def test_several_passes_per_step_are_the_average_of_their_gradients():
+    """Two passes of 8 samples change the weights as one step of 16 does."""
+    two, one = trainer_of("p1b2", "pytorch", backward_passes_per_step=2), trainer_of("p1b2", "pytorch", batch=16)
+    x, y = data_of("p1b2").train.batch(np.arange(16))
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    one.step(x, y)
+    first = next(iter(two.trained_weights())).copy()
+    two.step(x[:8], y[:8])
+    assert np.array_equal(first, next(iter(two.trained_weights())))
+    two.step(x[8:], y[8:])
+    for of_two, of_one in zip(two.trained_weights(), one.trained_weights(), strict=True):
+        assert of_two == pytest.approx(of_one, rel=1e-5, abs=1e-6)
+
+
+def test_layers_compute_in_16_bits_and_the_output_in_32():
+    trainer, types = trainer_of("nt3", "pytorch", precision="mixed_bfloat16"), {}
+    for name, layer in trainer.model.named_modules():
+        layer.register_forward_hook(lambda _, __, found, name=name: types.update({name: found.dtype}))
+    exact = trainer_of("nt3", "pytorch").evaluate(data_of("nt3").test)["loss"]
+    assert trainer.evaluate(data_of("nt3").test)["loss"] == pytest.approx(exact, rel=0.05)
+    kinds = list(types.values())
+    assert torch.bfloat16 in kinds
+    assert types[list(dict(trainer.model.named_modules()))[-1]] == torch.float32
+
+
+def test_what_steps_measure():
+    trainer = trainer_of("p1b2", "pytorch")
+    epoch(trainer)
+    assert trainer.measured().keys() == {"compute_per_step_s"}
+    assert trainer.step_times().keys() == {"median_s", "p95_s", "jitter"}
+    assert trainer.finite_steps() == 3
+    assert trainer.finite_steps() == 0
+    assert trainer.gradients_averaged() is None
+
+
+def test_a_loss_that_is_not_finite_is_counted_to_its_step():
+    trainer = trainer_of("p1b3", "pytorch")
+    data = data_of("p1b3").train
+    data.x[:] = 1e30
+    trainer.set_learning_rate(1e30)
+    trainer._data.train.x[:] = 1e30
+    epoch(trainer)
+    assert trainer.finite_steps() < 3
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"framework": "pytorch"}, "framework: pytorch cannot be combined with strategy: horovod; use ddp"),
+        ({"strategy": "ddp"}, "strategy: ddp is PyTorch's; give framework: pytorch"),
+        ({"framework": "pytorch", "strategy": "ddp", "xla": True}, "xla: it is TensorFlow's; give two grids"),
+        ({"framework": "pytorch", "strategy": "ddp", "cycle_time_ms": 3}, "cycle_time_ms: it is Horovod's"),
+        ({"framework": "pytorch", "strategy": "ddp", "precision": "mixed_float16"}, "use mixed_bfloat16"),
+    ],
+)
+def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):
+    with pytest.raises(StudyError, match=words):
+        expand(**point)
+
+
+def test_a_framework_that_is_not_installed_is_named_with_the_command(monkeypatch):
+    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
+    assert backends.missing("pytorch").endswith("is not installed in this environment; run make setup WITH=pytorch")
