@@ -10,27 +10,30 @@ import sys
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
-from study.backends.tensorflow import (
-    devices,  # noqa: E402
-    model_check,  # noqa: E402
-)
+from study import backends  # noqa: E402
 from study.core.errors import StudyError, exit_with_message  # noqa: E402
 from study.experiment import inputs  # noqa: E402
 from study.launch.model_checks import MARK  # noqa: E402
+
+LIMITED = set[str]()  # frameworks whose threads are limited, which they take before their first use only
 
 
 def main() -> None:
     """Read, check and write."""
     cases = json.load(sys.stdin)
-    devices.limit_threads(1)
     found = [_checked(case) for case in cases]
     print(f"{MARK}{json.dumps(found)}")
 
 
 def _checked(case: dict) -> str | dict[str, str] | None:
     run = inputs.taken_over(case["definition"])
+    if why := backends.missing(run.framework):
+        return {"failed": why}
     try:
-        return model_check.refusal(run, case["shape"])
+        if run.framework not in LIMITED:
+            backends.of_run(run).limit_threads(1)
+            LIMITED.add(run.framework)
+        return backends.model_check(run.framework).refusal(run, case["shape"])
     except StudyError as error:
         return {"failed": str(error)}
     except Exception as error:  # of the user's own code

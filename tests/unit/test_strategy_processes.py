@@ -223,14 +223,15 @@ def test_a_channel_gathers_and_notices_who_has_gone(over_tcp):
 def test_roles_have_names_and_places():
     cluster = roles("parameter_server", 2, 1)
     assert list(map(str, cluster)) == ["chief", "worker 0", "worker 1", "server 0"]
-    variables = Place(3, 4, "c", "k").variables(cluster, ["h:1", "h:2", "h:3", "h:4"])
+    addresses = ["h:1", "h:2", "h:3", "h:4"]
+    variables = Place(3, 4, "c", "k").variables(cluster, addresses)
     assert json.loads(variables["TF_CONFIG"]) == {
         "cluster": {"chief": ["h:1"], "worker": ["h:2", "h:3"], "ps": ["h:4"]},
         "task": {"type": "ps", "index": 0},
     }
-    assert Place.own(variables) == Place(3, 4, "c", "k")
-    place = Place(3, 4, "c", "k", ("a", "a", "b", "b"))
-    assert Place.own(place.variables(cluster, ["h:1", "h:2", "h:3", "h:4"])) == place
+    assert Place.own(variables) == Place(3, 4, "c", "k", addresses=tuple(addresses))
+    place = Place(3, 4, "c", "k", ("a", "a", "b", "b"), tuple(addresses))
+    assert Place.own(place.variables(cluster, addresses)) == place
     assert [place.number_on_host(number) for number in range(4)] == [0, 1, 0, 1]
     assert place.local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
     assert roles("multi_worker_mirrored", 1, 0) == [Role("worker", 0)]

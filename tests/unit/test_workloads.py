@@ -67,11 +67,15 @@ def test_a_benchmark_without_a_module_is_refused():
 def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
     file = r"there is no scripts/study/workloads/{}/pytorch\.py"
     assert workloads.missing("nt3", "tensorflow") is None
-    assert re.match(f"nt3 has no model in pytorch: {file.format('nt3')}", workloads.missing("nt3", "pytorch"))
+    assert re.match(f"vgg_a has no model in pytorch: {file.format('vgg_a')}", workloads.missing("vgg_a", "pytorch"))
+    assert workloads.missing("nt3", "pytorch") is None
+
+
+def test_a_single_module_names_its_framework(own):
     name = own(OWN)
     assert workloads.missing(name, "tensorflow") is None
-    assert re.match(f"wave has no model in pytorch: {file.format('wave')}", workloads.missing(name, "pytorch"))
-    with pytest.raises(StudyError, match=f"wave.yaml: wave has no model in pytorch: {file.format('wave')}"):
+    assert workloads.missing(name, "pytorch") == "wave has a model in tensorflow only; give framework: tensorflow"
+    with pytest.raises(StudyError, match="wave.yaml: wave has a model in tensorflow only"):
         workloads.with_model(name, {}, "pytorch")
 
 

@@ -1,7 +1,8 @@
 """The frameworks that train: one package each, and the only importers of their frameworks."""
 
+import importlib
 import importlib.util
-from typing import cast
+from typing import Any, cast
 
 from study.backends.base import Backend
 from study.core.errors import StudyError
@@ -35,3 +36,8 @@ def get(name: str) -> Backend:
         if not (error.name or "").startswith(f"study.backends.{name}"):
             raise
         raise StudyError(f"framework: {name}: there is no scripts/study/backends/{name}/backend.py") from None
+
+
+def model_check(name: str) -> Any:
+    """The module of a framework with the function ``refusal``, which tries a model before any run."""
+    return importlib.import_module(f"study.backends.{name}.model_check")

@@ -16,7 +16,8 @@ RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank bec
 STEERING = (
     "PYTHON", "HOROVOD_", "TF_", "XLA_", "KERAS_", "GRPC_", "PROTOCOL_BUFFERS_", RANKS_GO_ON, cores.VARIABLE,
     "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
-    "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "NCCL_", "OMP_", "GOMP_", "KMP_",
+    "TORCH_", "PYTORCH_", "GLOO_", "RCCL_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING",
+    "NCCL_", "OMP_", "GOMP_", "KMP_",
     "PANDAS_", "POLARS_", "RAYON_", "ARROW_", "DASK_", "FSSPEC_", "LMDB_", "JSIMD_", "LC_NUMERIC",
     "MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES",
     # The same of AMD's, Arm's and Intel's libraries, and of those that decode images.

@@ -1,4 +1,4 @@
-"""Where, when and with which software a run was made; collected without importing TensorFlow."""
+"""Where, when and with which software a run was made; collected without importing a framework."""
 
 import importlib.metadata
 import importlib.util
@@ -15,13 +15,17 @@ from study.core.files import AnyPath
 from study.core.paths import ROOT
 
 GIT_S = 60  # for an answer of git
-PACKAGES = ("tensorflow", "tf-keras", "horovod", "numpy", "pandas", "snakemake")
+OF_FRAMEWORK = {"tensorflow": ("tensorflow", "tf-keras", "horovod"), "pytorch": ("torch",)}
+PACKAGES = ("numpy", "pandas", "snakemake")  # of every run
 ENVIRONMENT = (
     "HOROVOD_",
     "OMP_",
     "TF_CPP_",
     "TF_ENABLE_",
     "TF_XLA_",
+    "TORCH_",
+    "PYTORCH_",
+    "GLOO_",
     "KMP_",
     "CUDA_",
     "NCCL_",
@@ -32,12 +36,17 @@ ENVIRONMENT = (
 )
 
 
-def collect(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def packages(framework: str = "tensorflow") -> dict[str, str | None]:
+    """The versions of the packages that a run with a framework uses; None for one that is not installed."""
+    return {name: _version(name) for name in (*OF_FRAMEWORK[framework], *PACKAGES)}
+
+
+def collect(variables: Mapping[str, str] = os.environ, framework: str = "tensorflow") -> dict[str, Any]:
     """Code, software, host and some ``variables`` (of the environment), as a dict for JSON."""
     return {
         "git": git_state(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": packages(framework),
         "table_parser": table_parser(),
         "host": {
             "name": platform.node(),

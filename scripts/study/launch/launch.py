@@ -192,7 +192,7 @@ def _launch(
         "data": _data(run),
         "hosts": [host.as_dict() for host in hosts],
         "timed_alone": place.as_dict(),
-        **provenance.collect(of_ranks),
+        **provenance.collect(of_ranks, run.framework),
         **(_of_program(run) if of_command else {}),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())

@@ -26,7 +26,6 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     """
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
-    packages = provenance.collect()["packages"]
     code = current_code(study.runs, machine.load(paths.machine_of(results)))
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
@@ -34,6 +33,7 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
+        packages = provenance.packages(run["framework"])
         current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], packages)
         if found != current and not target.exists():
             _copy(folder, target)

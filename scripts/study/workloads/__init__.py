@@ -1,8 +1,8 @@
 """The benchmarks: one package here and one YAML in ``config/benchmarks`` each.
 
 A package has a class `Workload` for what is independent of a framework, and a module for each framework, such as
-``tensorflow.py``, whose class `Benchmark` adds the model. A user's own Keras model may be a single module instead; its
-class `Benchmark` is both.
+``tensorflow.py``, whose class `Benchmark` adds the model. A user's own model may be a single module instead; its class
+`Benchmark` is both, and says which ``framework`` it needs.
 """
 
 import importlib.util
@@ -51,8 +51,9 @@ def missing(name: str, framework: str) -> str | None:
     The framework is not imported.
     """
     module = _module(name)
-    if _is_single(module) and framework == TENSORFLOW:
-        return None
+    if _is_single(module):
+        own = _class(module, name, "Benchmark").framework
+        return None if framework == own else f"{name} has a model in {own} only; give framework: {own}"
     if not _is_single(module) and importlib.util.find_spec(f"{module.__name__}.{framework}"):
         return None
     return f"{name} has no model in {framework}: there is no {FOLDER}/{name}/{framework}.py; see docs/extending.md"

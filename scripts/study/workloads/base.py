@@ -164,6 +164,8 @@ class Workload(ABC):
 class Benchmark(Workload):
     """A workload with its model in one framework: a run trains it."""
 
+    framework: ClassVar[str] = "tensorflow"  # of a model that is a single module
+
     @abstractmethod
     def build_model(self, shape: tuple[int, ...]) -> Any:
         """The framework's model; in Keras not compiled. shape: of one sample's input, from the sample source."""

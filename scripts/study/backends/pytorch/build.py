@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,11 +26,15 @@ def model(benchmark: Benchmark, run: RunDefinition, rank: int, shape: tuple[int,
     """
     seed = run.derived.seed + rank
     seed_generator(seed, 0)  # of weights that layers draw themselves
+    random.seed(run.derived.seed)  # what is drawn otherwise may become a constant, which no broadcast makes equal
+    np.random.seed(run.derived.seed % (1 << 32))
     found = benchmark.build_model(shape)
     if not isinstance(found, nn.Module):
         raise StudyError(
             f"{type(benchmark).__module__}: build_model returns {type(found).__name__}, expected a torch.nn.Module"
         )
+    if any(isinstance(each, nn.parameter.UninitializedParameter) for each in found.parameters()):
+        raise StudyError(f"{type(benchmark).__module__}: the model has lazy layers; give their sizes, known from shape")
     layers = [each for each in found.modules() if isinstance(each, Weighted)]
     for number, layer in enumerate(layers):
         _begin(layer, seed, number)
@@ -39,8 +45,11 @@ def model(benchmark: Benchmark, run: RunDefinition, rank: int, shape: tuple[int,
 
 
 def seed_generator(seed: int, epoch: int) -> None:
-    """Seed PyTorch's generators, from which dropout draws: an epoch of a resumed run draws what it would have drawn."""
-    torch.manual_seed(int(words(seed, Purpose.DROPOUT, epoch, 1)[0]) >> 1)
+    """Seed the generators from which layers draw, as for dropout: an epoch of a resumed run draws the same again."""
+    drawn = int(words(seed, Purpose.DROPOUT, epoch, 1)[0])
+    torch.manual_seed(drawn >> 1)
+    random.seed(drawn)
+    np.random.seed(drawn >> 32)
 
 
 @torch.no_grad()

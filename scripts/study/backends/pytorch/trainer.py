@@ -16,15 +16,16 @@ from study.backends.pytorch.averaging import Averaging
 from study.backends.pytorch.input import Batch, Input, InputMeasures, in_batches, in_order
 from study.backends.pytorch.losses import loss
 from study.backends.pytorch.measures import StepMeasures
+from study.backends.pytorch.metrics import made
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import others_may_end
 from study.communication.collectives import Collectives
 from study.data.order import EpochOrder
 from study.data.samples import SampleSource
-from study.experiment import learning_rate, metric_names
+from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark, Data
-from study.workloads.pytorch import Metric, Weighted, accuracy
+from study.workloads.pytorch import Weighted
 
 
 class TorchTrainer:
@@ -36,7 +37,7 @@ class TorchTrainer:
         self._run, self._ranks, self._data = run, ranks, data
         self._device = devices.device(run, ranks.local_rank)
         self.model = build.model(workload, run, ranks.rank, data.train.shape).to(self._device)
-        self._loss, self._metrics = loss(run.benchmark["loss"]), _metrics(workload)
+        self._loss, self._metrics = loss(run.benchmark["loss"]), made(workload)
         self._weights = [each for each in self.model.parameters() if each.requires_grad]
         self._layers = [each for each in self.model.modules() if isinstance(each, Weighted)]
         rate = learning_rate.scaled(run, ranks.size * run.emulated_ranks)
@@ -266,9 +267,3 @@ class TorchTrainer:
     def sparse_gradients(self) -> bool:
         """DDP sends dense gradients."""
         return False
-
-
-def _metrics(workload: Benchmark) -> list[Metric]:
-    found = [accuracy() if each == "accuracy" else each for each in workload.metrics()]
-    metric_names.check((each.name for each in found), type(workload).__module__)
-    return found

@@ -6,28 +6,21 @@ Each model is built as two ranks build it, on a few synthetic samples. Nothing i
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from study import workloads
+from study.backends.few_samples import few_samples
 from study.backends.tensorflow import model_state
 from study.backends.tensorflow.build import compile_model
 from study.communication.collectives import Collectives
 from study.core.errors import StudyError
-from study.data.conversion import convert
-from study.data.loaders import read_sidecar
-from study.data.samples import Arrays, SampleSource
-from study.data.tabular import Form
+from study.data.samples import SampleSource
 from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
-from study.workloads.base import Benchmark, Table
-from study.workloads.synthetic import generate
-
-SAMPLES = {"train_samples": 20, "test_samples": 10}
+from study.workloads.base import Benchmark
 
 
 class Alone:
@@ -67,7 +60,7 @@ def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
     import tf_keras as keras
 
     benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
-    samples = _samples(benchmark, run, shape)
+    samples = few_samples(benchmark, run, shape)
     backend = keras.backend
     settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),
                 (backend.set_image_data_format, backend.image_data_format())]  # fmt: skip
@@ -132,21 +125,3 @@ def _check_same(first: Any, second: Any, shape: tuple[int, ...]) -> None:
             "two ranks with the same weights give different outputs: build_model draws numbers that are no weights, or "
             "depends on the rank; keep them in add_weight(trainable=False), which is broadcast"
         )
-
-
-def _samples(benchmark: Benchmark, run: RunDefinition, shape: Mapping[str, int]) -> SampleSource:
-    """A few training samples of the dataset's shape."""
-    model = run.benchmark["model"]
-    if benchmark.kind == "images":
-        x = np.zeros((2, model["resize"], model["resize"], model["channels"]), np.float32)
-        return Arrays(x, np.eye(model["classes"], dtype=np.float32)[[0, 1]])
-    tables = {}
-    definition = {**shape, **SAMPLES, "seed": 1}
-    with tempfile.TemporaryDirectory() as folder:
-        for file, form in run.benchmark["files"].items():
-            raw, matrix = Path(folder) / form["name"], Path(folder) / f"{file}.npy"
-            generate(raw, run.benchmark["name"], run.benchmark, definition, file)
-            convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
-            codes = read_sidecar(matrix.with_suffix(".json"))["codes"]
-            tables[file] = Table(np.load(matrix, allow_pickle=False), [code["values"] for code in codes])
-        return benchmark.samples(tables, run.derived.seed).train

@@ -1,0 +1,63 @@
+"""On two ranks of PyTorch: training on halves of a batch against training on the whole batch; see ranks_average.py.
+
+``ranks_average_pytorch.py RUN.yaml averaging``, or ``each for itself``. Rank 0 also prints the bytes that it sent.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+
+from study import backends
+from study.backends.pytorch.averaging import Averaging
+from study.communication.subset import Alone
+from study.data.samples import Arrays
+from study.experiment.definition import RunDefinition
+from study.workloads.base import Data
+
+STEPS, BATCH = 5, 16
+
+
+def main():
+    run, averages = RunDefinition.read(sys.argv[1]), sys.argv[2] == "averaging"
+    run.benchmark["model"]["dropout"] = 0.0
+    run.benchmark["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
+    backend = backends.of_run(run)
+    backend.limit_threads(1)
+    ranks = backend.connect(run)
+    random = np.random.default_rng(0)
+    x = random.random((STEPS, 2 * BATCH, 60, 1), dtype=np.float32)
+    y = np.eye(2, dtype=np.float32)[random.integers(0, 2, (STEPS, 2 * BATCH))]
+    samples = Arrays(x[0], y[0])
+    data = Data(samples, samples, samples, features=60)
+    together = backend.build(backend.workload(run), run, ranks, data)
+    together.broadcast_state()
+    whole = backend.build(backend.workload(run), run, Alone(ranks), data)
+    whole.load(together.state())
+    start = [each.copy() for each in whole.weights()]
+    for each in (together, whole):
+        each.begin(0)
+    if not averages:
+        together._averaging = Averaging(together.model, Alone(ranks), False)
+    traffic = ranks.traffic()
+    traffic.begin()
+    mine = slice(ranks.rank * BATCH, (ranks.rank + 1) * BATCH)
+    for inputs, outputs in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
+        together.step(inputs[mine], outputs[mine])
+    sent = traffic.end()["tcp_sent_bytes"]
+    for inputs, outputs in zip(torch.from_numpy(x), torch.from_numpy(y), strict=True):
+        whole.step(inputs, outputs)
+
+    def largest(one, other):
+        return max(float(np.abs(p - q).max()) for p, q in zip(one, other, strict=True))
+
+    found = {"moved": largest(whole.weights(), start), "off": largest(whole.weights(), together.weights()),
+             "sent_per_step": sent / STEPS, "gradient_bytes": 4 * together.trainable_parameters,
+             "has_averaged": together.gradients_averaged()}  # fmt: skip
+    if ranks.rank == 0:
+        print("RESULT " + json.dumps(found), flush=True)
+    ranks.close()
+
+
+main()

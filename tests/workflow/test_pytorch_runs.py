@@ -1,0 +1,137 @@
+"""PyTorch with real ranks: averaged gradients, bytes on the wire, equal ranks, restarts, and ranks that are lost."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from examples import define, expand
+from project import ROOT, copy_of_project
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make setup WITH=pytorch")
+
+# Epochs tell the runs apart: in 5, rank 1 is killed; in 6, the first attempt ends after a checkpoint.
+STUDY = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 100, test_samples: 20, features: 60, seed: 1}
+runs:
+  - &point {benchmark: nt3, scaling: weak, epochs: 4, gpus: 2, loader: npy}
+  - {<<: *point, framework: pytorch, strategy: ddp, loader: [npy, parallel, lines]}
+  - {<<: *point, framework: pytorch, strategy: ddp, gpus: 1, sharding: by_rank}
+  - {<<: *point, framework: pytorch, strategy: ddp, gradient_compression: fp16}
+  - {<<: *point, framework: pytorch, strategy: ddp, staging: node_broadcast, gradient_noise_every: 2, plateau_epochs: 1}
+  - {<<: *point, framework: pytorch, strategy: ddp, epochs: 5}
+  - {<<: *point, framework: pytorch, strategy: ddp, epochs: 6, checkpoint_epochs: 2}
+tables: [frameworks, scaling]
+"""
+IN_RANKS = """
+import os, signal, sys
+from study.training import checkpoints, loop
+definition = RunDefinition.read(sys.argv[1] + "/run.yaml")
+end, save = loop.Loop.end_epoch, checkpoints.Writer.save
+def end_epoch(self, epoch, *further):
+    if definition["epochs"] == 5 and self._ranks.rank == 1 and epoch == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return end(self, epoch, *further)
+loop.Loop.end_epoch = end_epoch
+"""
+
+
+def started(folder, how, ranks=2):
+    """A run's definition and the command that starts a script on its ranks."""
+    define(*expand(scaling="weak", gpus=ranks, learning_rate_scaling="none", framework="pytorch", strategy="ddp",
+                   loader="npy")).write(folder / "run.yaml")  # fmt: skip
+    line = [sys.executable, ROOT / "scripts" / "strategyrun.py", "ddp", str(ranks), "0", "[]", folder, sys.executable,
+            Path(__file__).with_name("ranks_average_pytorch.py"), folder / "run.yaml", how]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+
+
+def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(tmp_path):
+    result = started(tmp_path, "averaging")
+    assert result["moved"] > 1e-3
+    assert result["off"] < 1e-5 * result["moved"]
+    assert result["has_averaged"]
+    # A ring allreduce of two ranks sends 2 (N - 1) / N = 1 times the gradients.
+    assert result["sent_per_step"] == pytest.approx(result["gradient_bytes"], rel=0.02)
+
+
+def test_that_comparison_would_notice_ranks_that_do_not_average(tmp_path):
+    result = started(tmp_path, "each for itself")
+    assert result["off"] > 0.05 * result["moved"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(the project, the runs of the study)."""
+    project = copy_of_project(tmp_path_factory.mktemp("pytorch") / "project")
+    project.in_ranks(IN_RANKS)
+    project.add_study("pytorch_test", STUDY)
+    project.snakemake(study="pytorch_test")
+    return project, pd.read_csv(project.made / "runs.csv")
+
+
+def metrics_of(project, row):
+    return json.loads((project.results / row["record"]).with_name("metrics.json").read_text())
+
+
+def test_runs_end_well_and_ranks_are_equal(trained):
+    project, runs = trained
+    fine = runs[(runs["epochs"] != 5)]
+    assert set(fine["status"]) == {"ok"}, fine[["record", "status"]].to_string()
+    of_pytorch = fine[fine["framework"] == "pytorch"]
+    assert len(of_pytorch) == 7
+    for _, row in of_pytorch.iterrows():
+        ranks = metrics_of(project, row)["ranks"]
+        assert len({each["final_weights_crc32"] for each in ranks}) == 1
+
+
+def test_loaders_and_staging_train_the_same_weights(trained):
+    project, runs = trained
+    same = runs[(runs["framework"] == "pytorch") & (runs["gpus"] == 2) & (runs["epochs"] == 4)
+                & (runs["gradient_compression"] == "none") & (runs["plateau_epochs"] == 0)]  # fmt: skip
+    assert set(same["loader"]) == {"npy", "parallel", "lines"}
+    checksums = {metrics_of(project, row)["ranks"][0]["final_weights_crc32"] for _, row in same.iterrows()}
+    assert len(checksums) == 1
+
+
+def test_sixteen_bits_halve_what_is_sent(trained):
+    _, runs = trained
+    of_two = runs[(runs["framework"] == "pytorch") & (runs["gpus"] == 2) & (runs["epochs"] == 4)]
+    sent = of_two.groupby("gradient_compression")["tcp_sent_mb_per_step"].median()
+    assert sent["fp16"] == pytest.approx(sent["none"] / 2, rel=0.03)
+
+
+def test_a_killed_rank_is_named(trained):
+    _, runs = trained
+    (killed,) = (row for _, row in runs[runs["epochs"] == 5].iterrows())
+    assert killed["status"] == "failed"
+    assert (killed["failure_kind"], killed["failure_rank"]) == ("killed", 1)
+
+
+def test_tensorflow_and_pytorch_begin_with_the_same_weights_and_have_a_ratio(trained):
+    project, runs = trained
+    table = pd.read_csv(project.made / "tables" / "frameworks.csv")
+    (row,) = (each for _, each in table[(table["framework"] == "pytorch") & (table["gpus"] == 2)].iterrows()
+              if each["loader"] == "npy" and each["epochs_per_rank"] == 4 and each["repeats_ok"]
+              and pd.notna(each["epoch_ratio"]))  # fmt: skip
+    assert row["epoch_ratio"] > 0
+    assert row["tcp_sent_mb_per_step"] == pytest.approx(row["gradient_mb"], rel=0.02)
+
+
+def test_the_tutorial_s_two_files_train_and_are_in_the_tables(trained):
+    """The files of the page as they are there."""
+    project, _ = trained
+    text = (ROOT / "docs" / "tutorials" / "own-pytorch-model.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```(?:yaml|python)\n(# (?:config|scripts)/.*?)```", text, re.S):
+        name = block.splitlines()[0].removeprefix("# ")
+        (project.root / name).write_text(block)
+    project.snakemake(study="tides")
+    runs = pd.read_csv(project.made / "runs.csv")
+    assert list(runs["status"]) == ["ok", "ok"]
+    assert runs["mae"].notna().all() and runs["test_mae"].notna().all()
