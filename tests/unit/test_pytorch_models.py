@@ -211,3 +211,18 @@ def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):
 def test_a_framework_that_is_not_installed_is_named_with_the_command(monkeypatch):
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
     assert backends.missing("pytorch").endswith("is not installed in this environment; run make setup WITH=pytorch")
+
+
+def test_emulated_ranks_average_their_gradients():
+    """Two emulated ranks of 8 samples change the weights as one rank does with both batches, in their orders."""
+    emulating = trainer_of("p1b2", "pytorch", emulated_ranks=2, learning_rate_scaling="none")
+    orders = [emulating._order(rank, 0) for rank in (0, 1)]
+    one = trainer_of("p1b2", "pytorch", batch=16, learning_rate_scaling="none")
+    epoch(emulating)
+    for first in range(0, SAMPLES, BATCH):
+        chosen = np.concatenate([order[first : first + BATCH] for order in orders])
+        x, y = data_of("p1b2").train.batch(chosen)
+        one.step(torch.from_numpy(x), torch.from_numpy(y))
+    for of_emulated, of_one in zip(emulating.trained_weights(), one.trained_weights(), strict=True):
+        assert of_emulated == pytest.approx(of_one, rel=1e-4, abs=1e-5)
+    assert emulating.steps_made() == 3

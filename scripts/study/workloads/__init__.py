@@ -54,7 +54,7 @@ def missing(name: str, framework: str) -> str | None:
     if _is_single(module):
         own = _class(module, name, "Benchmark").framework
         return None if framework == own else f"{name} has a model in {own} only; give framework: {own}"
-    if not _is_single(module) and importlib.util.find_spec(f"{module.__name__}.{framework}"):
+    if importlib.util.find_spec(f"{module.__name__}.{framework}"):
         return None
     return f"{name} has no model in {framework}: there is no {FOLDER}/{name}/{framework}.py; see docs/extending.md"
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from study import workloads
 from study.backends.base import BlockOrder, Trainer
 from study.backends.pytorch import devices
+from study.backends.pytorch.emulated_ranks import EmulatingTrainer
 from study.backends.pytorch.process_group import ProcessGroup
 from study.backends.pytorch.trainer import TorchTrainer
 from study.communication import rendezvous, roles
@@ -75,7 +76,8 @@ class PyTorch:
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
         """The workload's module."""
-        return TorchTrainer(cast(Benchmark, workload), run, ranks, data)
+        trainer = EmulatingTrainer if run.emulated_ranks > 1 else TorchTrainer
+        return trainer(cast(Benchmark, workload), run, ranks, data)
 
 
 BACKEND = PyTorch()

@@ -38,19 +38,20 @@ class Input:
     def batches(self, chosen: Iterable[Chosen]) -> Iterator[Batch]:
         """The batches of these positions, in their order."""
         if not self._prefetched:
-            yield from map(self._made, chosen)
+            yield from map(self.made, chosen)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "batches")
         waiting: collections.deque[Future[Batch]] = collections.deque()
         for each in chosen:
-            waiting.append(self._pool.submit(self._made, each))
+            waiting.append(self._pool.submit(self.made, each))
             if len(waiting) > max(self._prefetched, self._threads - 1):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def _made(self, chosen: Chosen) -> Batch:
+    def made(self, chosen: Chosen) -> Batch:
+        """One batch."""
         x, y = self._samples.batch(*chosen)
         inputs = torch.from_numpy(x).to(self._device, non_blocking=True)
         return inputs, inputs if y is x else torch.from_numpy(y).to(self._device, non_blocking=True)

@@ -13,14 +13,14 @@ from torch import Tensor, distributed
 from study.backends.base import Hooks, State, rank_samples, rank_steps
 from study.backends.pytorch import build, devices
 from study.backends.pytorch.averaging import Averaging
-from study.backends.pytorch.input import Batch, Input, InputMeasures, in_batches, in_order
+from study.backends.pytorch.input import Batch, Chosen, Input, InputMeasures, in_batches, in_order
 from study.backends.pytorch.losses import loss
 from study.backends.pytorch.measures import StepMeasures
 from study.backends.pytorch.metrics import made
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import others_may_end
 from study.communication.collectives import Collectives
-from study.data.order import EpochOrder
+from study.data.order import EpochOrder, Positions
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
@@ -125,15 +125,22 @@ class TorchTrainer:
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
         """Of this rank, in its order."""
-        run, number = self._run, rank_samples(self._data, self._run)
-        samples = self._data.train.cached() if run["cache_samples"] else self._data.train
-        chosen = np.arange(number)
-        if run.benchmark["shuffle"]:
-            order = EpochOrder(run.derived.seed + self._ranks.rank, epoch, run["shuffle_buffer_samples"])
-            chosen = order.positions(number)
-        changes = samples.changes(chosen, epoch) if run.benchmark["shuffle"] else None
-        batches = self._input(samples).batches(in_batches(chosen, run.derived.batch_size_per_rank, changes))
+        samples = self._data.train.cached() if self._run["cache_samples"] else self._data.train
+        chosen = self._chosen(samples, self._order(self._ranks.rank, epoch), epoch)
+        batches = self._input(samples).batches(chosen)
         return self._input_measures.measured(batches) if self._input_measures else batches
+
+    def _order(self, rank: int, epoch: int) -> Positions:
+        """The positions of a rank's samples in an epoch."""
+        run, number = self._run, rank_samples(self._data, self._run)
+        if not run.benchmark["shuffle"]:
+            return np.arange(number)
+        return EpochOrder(run.derived.seed + rank, epoch, run["shuffle_buffer_samples"]).positions(number)
+
+    def _chosen(self, samples: SampleSource, positions: Positions, epoch: int) -> Iterator[Chosen]:
+        """The positions of each batch with their random changes, which samples have that are shuffled."""
+        changes = samples.changes(positions, epoch) if self._run.benchmark["shuffle"] else None
+        return in_batches(positions, self._run.derived.batch_size_per_rank, changes)
 
     def _input(self, samples: SampleSource) -> Input:
         if id(samples) not in self._inputs:

@@ -24,7 +24,6 @@ LACKS = {
     "data_format": "PyTorch's convolutions have channels_last here",
     "xla": OF_TENSORFLOW,
     "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
-    "emulated_ranks": "they are implemented for TensorFlow only",
     "trace": "the timeline is Horovod's",
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,

@@ -1,0 +1,109 @@
+"""Emulated ranks: one rank trains as several do, which shows their accuracy without their GPUs.
+
+A step computes the gradients of each emulated rank in turn, averages them and applies them once. Each emulated rank has
+the sample order, the part of the samples and the random draws of the rank that it stands for. It also has its own
+moving statistics: the model has those of rank 0 when it is validated, as on real ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from study.backends.pytorch import build
+from study.backends.pytorch.input import Batch
+from study.backends.pytorch.trainer import TorchTrainer
+
+Gradients = list[Tensor | None]
+
+
+class EmulatingTrainer(TorchTrainer):
+    """A trainer of the ranks that one rank emulates."""
+
+    def begin(self, epochs: int) -> None:
+        """Give each rank the model's moving statistics."""
+        super().begin(epochs)
+        self._emulated = self._run.emulated_ranks
+        self._statistics = [self._buffers() for _ in range(self._emulated)]
+
+    def _buffers(self) -> list[Tensor]:
+        return [each.clone() for each in self.model.buffers()]
+
+    def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
+        """Make the steps of an epoch; loss and metrics are of rank 0."""
+        self.model.train()
+        for metric in self._metrics:
+            metric.reset()
+        states = [self._generator_state(rank, epoch) for rank in range(self._emulated)]
+        losses, sizes = [], []
+        for batches in zip(*(self._of_rank(rank, epoch) for rank in range(self._emulated)), strict=True):
+            before_step()
+            losses.append(self._step_of_all(batches, states))
+            sizes.append(len(batches[0][0]))
+        return self._logs(torch.stack(losses), sizes) | {each.name: each.value() for each in self._metrics}
+
+    def _generator_state(self, rank: int, epoch: int) -> list[Tensor]:
+        """Of PyTorch's generators, as a real rank begins an epoch with them."""
+        build.seed_generator(self._run.derived.seed + rank, epoch)
+        return self._generators()
+
+    def _generators(self) -> list[Tensor]:
+        of_device = [torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else []
+        return [torch.get_rng_state(), *of_device]
+
+    def _of_rank(self, rank: int, epoch: int) -> Iterator[Batch]:
+        """A rank's batches, each made when it has its turn: memory does not grow with the ranks."""
+        samples, positions = self._data.train, self._order(rank, epoch)
+        if self._run["sharding"] == "by_rank":  # as in `study.data.samples.part`
+            positions = positions * self._emulated + rank
+        return map(self._input(samples).made, self._chosen(samples, positions, epoch))
+
+    def _step_of_all(self, batches: tuple[Batch, ...], states: list[list[Tensor]]) -> Tensor:
+        """One step of all ranks; returns the loss of rank 0."""
+        is_sampled = self._measures.begin_step(self.optimizer.steps, len(batches[0][0]))
+        total: Gradients = [None] * len(self._weights)
+        squares, losses = 0.0, []
+        for rank, (x, y) in enumerate(batches):
+            self._take(rank, states)
+            loss, outputs = self._forward(self.model, x, y)
+            gradients = torch.autograd.grad(loss, self._weights, allow_unused=True)
+            self._keep(rank, states)
+            total = [_added(one, other) for one, other in zip(total, gradients, strict=True)]
+            losses.append(loss.detach())
+            if is_sampled:
+                squares += sum(float(each.double().square().sum()) for each in gradients if each is not None)
+            if rank == 0:
+                for metric in self._metrics:
+                    metric.add(y, outputs)
+        self._take(0, states)
+        for weight, gradient in zip(self._weights, total, strict=True):
+            weight.grad = (
+                None if gradient is None else gradient * (1 / self._emulated)
+            )  # multiplied, as DDP's hook does
+        if is_sampled:
+            averaged = [each.grad for each in self._weights if each.grad is not None]
+            self._measures.add_squares(
+                squares / self._emulated, sum(float(g.double().square().sum()) for g in averaged)
+            )
+        self.optimizer.apply()
+        self.optimizer.steps += 1
+        return losses[0]
+
+    @torch.no_grad()
+    def _take(self, rank: int, states: list[list[Tensor]]) -> None:
+        """Give the model the moving statistics of a rank, and the generators its state."""
+        for own, kept in zip(self.model.buffers(), self._statistics[rank], strict=True):
+            own.copy_(kept)
+        torch.set_rng_state(states[rank][0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(states[rank][1], self._device)
+
+    def _keep(self, rank: int, states: list[list[Tensor]]) -> None:
+        """Keep what the model and the generators have after a rank's turn."""
+        self._statistics[rank], states[rank] = self._buffers(), self._generators()
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other
