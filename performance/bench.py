@@ -163,6 +163,15 @@ def original_ratios(_):
     yield compared(name, first["ours"], "1 s", [1.0] * EPOCH_PAIRS, "s")
 
 
+def pytorch_ratios(_):
+    """The same with PyTorch: our loop against a plain one."""
+    kinds = {how: partial(_child, "pytorch_epochs", how, 82, 3_000, 4) for how in ("plain", "ours")}
+    samples = alternate("NT3 with PyTorch", EPOCH_PAIRS, kinds)
+    found = {how: [np.median(sample["epoch_s"]) for sample in each] for how, each in samples.items()}
+    name = "NT3 with PyTorch, 82 x 3,000: epoch of our loop"
+    yield compared(name, found["ours"], "a plain loop", found["plain"], "times as long")
+
+
 def sampling_ratios(_):
     """Training with the power sampler at work beside it and stopped."""
     cost = sampling.measure("local", rate_hz=10, pairs=30, seconds=0.5)
@@ -173,7 +182,7 @@ def sampling_ratios(_):
 PARTS = {
     "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios,
     "pipeline": pipeline_ratios, "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios,
-    "original": original_ratios, "planning": planning.planning_ratios,
+    "original": original_ratios, "pytorch": pytorch_ratios, "planning": planning.planning_ratios,
     "records": records.record_ratios, "start": start.start_ratios, "sampling": sampling_ratios,
 }  # fmt: skip
 

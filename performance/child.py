@@ -111,6 +111,68 @@ def nt3_epochs(how, samples, features, epochs):
     return _epochs(model, int(epochs), batches(Arrays(x, y), spec["batch_size"], EpochOrder(1, 0)))
 
 
+def pytorch_epochs(how, samples, features, epochs):
+    """Epoch times of NT3's network on one process of PyTorch: by this project's training loop, or by a plain one."""
+    import torch
+
+    torch.set_num_threads(1)
+    x = np.random.default_rng(1).random((int(samples), int(features), 1), dtype=np.float32)
+    y = np.eye(2, dtype=np.float32)[np.arange(int(samples)) % 2]
+    trainer, size = _pytorch_trainer(x, y)
+    train = _plain_loop(trainer.model, x, y, size) if how == "plain" else lambda n: trainer.train_epoch(n, lambda: None)
+    times = []
+    for number in range(int(epochs)):
+        begun = time.perf_counter()
+        train(number)
+        times.append(time.perf_counter() - begun)
+    return {"first_epoch_s": times[0], "epoch_s": times[1:]}
+
+
+def _pytorch_trainer(x, y):
+    """A trainer of NT3 on these samples, and the batch size."""
+    from study import backends
+    from study.communication.subset import Alone
+    from study.data.samples import Arrays
+    from study.experiment import expansion, inputs
+    from study.machines import machine
+    from study.workloads.base import Data
+
+    size = {"train_samples": len(x), "test_samples": 20, "features": x.shape[1], "seed": 1}
+    point = {"benchmark": "nt3", "scaling": "weak", "gpus": 1, "loader": "npy", "framework": "pytorch"}
+    study = {"description": "bench", "datasets": {"nt3": {"source": "synthetic", **size}}, "tables": ["scaling"],
+             "runs": [point | {"strategy": "ddp"}]}  # fmt: skip
+    (planned,) = expansion.expand("bench", study, "bench").runs
+    run = inputs.define(planned, machine.load("local"), "data")
+    every = type("Every", (), {"local_rank": 0, "own_threads": frozenset(), "libraries": {}})()
+    samples, backend = Arrays(x, y), backends.of_run(run)
+    data = Data(samples, samples, samples, features=x.shape[1])
+    trainer = backend.build(backend.workload(run), run, Alone(every), data)
+    trainer.begin(0)
+    return trainer, run.derived.batch_size_per_rank
+
+
+def _plain_loop(model, x, y, size):
+    """A function that trains an epoch as PyTorch's tutorials do, with shuffled batches and SGD."""
+    import torch
+
+    inputs, outputs = torch.from_numpy(x), torch.from_numpy(y)
+    optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.001), torch.nn.CrossEntropyLoss()
+
+    def train(_):
+        model.train()
+        right = total = 0.0
+        for chosen in torch.randperm(len(inputs)).split(size):
+            found = model(inputs[chosen])
+            value = loss(found, outputs[chosen])
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            total += value.item() * len(chosen)
+            right += (found.argmax(1) == outputs[chosen].argmax(1)).sum().item()
+
+    return train
+
+
 def _p1b2():
     import tf_keras as keras
 

@@ -108,10 +108,11 @@ def test_sixteen_bits_halve_what_is_sent(trained):
 
 
 def test_a_killed_rank_is_named(trained):
-    _, runs = trained
+    project, runs = trained
     (killed,) = (row for _, row in runs[runs["epochs"] == 5].iterrows())
     assert killed["status"] == "failed"
-    assert (killed["failure_kind"], killed["failure_rank"]) == ("killed", 1)
+    failure = json.loads((project.results / killed["record"]).read_text())["failure"]
+    assert (failure["kind"], failure["rank"]) == ("killed", 1)
 
 
 def test_tensorflow_and_pytorch_begin_with_the_same_weights_and_have_a_ratio(trained):

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import platform
 import subprocess
@@ -16,7 +17,8 @@ from study.core.paths import ROOT
 
 GIT_S = 60  # for an answer of git
 OF_FRAMEWORK = {"tensorflow": ("tensorflow", "tf-keras", "horovod"), "pytorch": ("torch",)}
-PACKAGES = ("numpy", "pandas", "snakemake")  # of every run
+OF_EVERY_RUN = ("numpy", "pandas", "snakemake")
+PACKAGES = (*itertools.chain(*OF_FRAMEWORK.values()), *OF_EVERY_RUN)
 ENVIRONMENT = (
     "HOROVOD_",
     "OMP_",
@@ -38,7 +40,7 @@ ENVIRONMENT = (
 
 def packages(framework: str = "tensorflow") -> dict[str, str | None]:
     """The versions of the packages that a run with a framework uses; None for one that is not installed."""
-    return {name: _version(name) for name in (*OF_FRAMEWORK[framework], *PACKAGES)}
+    return {name: _version(name) for name in (*OF_FRAMEWORK[framework], *OF_EVERY_RUN)}
 
 
 def collect(variables: Mapping[str, str] = os.environ, framework: str = "tensorflow") -> dict[str, Any]:
