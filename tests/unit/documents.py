@@ -23,7 +23,8 @@ from study.report.tables import TABLES
 ELSEWHERE = {
     "the reader or a command of theirs writes it": "config/references/<machine>/<study>.yaml old_new "
     "config/machines/pair.yaml config/studies/pair.yaml pair mine hosts.txt summit_theta config/studies/mine.yaml "
-    "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves mae "
+    "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves "
+    "config/benchmarks/tide.yaml scripts/study/workloads/tide.py tide tides "
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
     "docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
@@ -34,6 +35,7 @@ ELSEWHERE = {
     "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
     "TensorFlow, Keras, pandas, dask or Horovod": "c_parser_wrapper.py callbacks.py horovod/_keras/__init__.py "
     "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce image/encoded image/class/label",
+    "PyTorch": "Module",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake and its Slurm plugin": "--slurm-status-command slurm_partition __use_yte__",
