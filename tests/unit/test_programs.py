@@ -13,13 +13,15 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
+from examples import expand
 
+from study import plan
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, inputs
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import growth_of_work
+from study.experiment.study import Study, growth_of_work
 from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
@@ -117,6 +119,53 @@ def test_it_is_started_for_each_rank_each_node_or_the_job(project, starts, proce
     assert launched(run)["status"] == "ok"
     assert [each.read_text() for each in Path("run/program").iterdir()] == ["2"] * processes
     assert len(json.loads(Path("run/metrics.json").read_text())["ranks"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("on", "program"), [("local", "horovodrun"), ("local_mpi", "mpirun")])
+def test_other_launchers_of_this_host_start_it(project, monkeypatch, on, program):
+    if not launchers.is_installed(program):
+        pytest.skip(f"{program} is not installed")
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    (run,) = project("open(os.environ['STUDY_RUN_FOLDER'] + '/' + os.environ['RANK'], 'w').close()", {"gpus": 2})
+    record = launched(run, on=on)
+    assert record["status"] == "ok", record["failure"]
+    assert sorted(each.name for each in Path("run/program").iterdir()) == ["0", "1"]
+    (run,) = project("if os.environ['RANK'] == '1': sys.exit(3)\ntime.sleep(100)", {"gpus": 2})
+    failure = launched(run, "failing", on)["failure"]
+    assert (failure["kind"], failure["rank"]) == ("error", 1) and "exit code 3" in failure["message"], failure
+    assert not at_work()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["program.py", "run_command.py"])
+def test_a_killed_process_ends_the_run(project, victim):
+    """The program itself, or the process of ours that started it; both leave nothing behind."""
+    import threading
+
+    (run,) = project("time.sleep(100)", {"gpus": 2})
+
+    def strike():
+        deadline = time.monotonic() + 60
+        while not at_work() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            is_victim = any(word.endswith(victim) for word in words) and "RANK" in process.environ()
+            if is_victim and process.environ()["RANK"] == "1" and process.cwd() == str(Path.cwd()):
+                process.kill()
+                return
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    failure = launched(run)["failure"]
+    thread.join()
+    assert (failure["kind"], failure["rank"]) == ("killed", 1), failure
+    assert not at_work()
+    (run,) = project("pass", {"gpus": 2})
+    assert launched(run)["status"] == "ok", "the next run is good"
 
 
 @pytest.mark.parametrize("name", ["summit", "theta", "perlmutter", "polaris", "local", "local_mpi", "local_processes"])
@@ -429,6 +478,17 @@ def test_bad_input_is_one_line_in_the_plan(project, changes, grid, message):
     with pytest.raises(StudyError, match=message.replace("{", r"\{").replace("}", r"\}")) as told:
         project(grid=grid, **changes)
     assert "\n" not in str(told.value)
+
+
+def test_our_own_training_needs_another_launcher_than_processes():
+    (run,) = expand()
+    (line,) = plan._refused_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
+    assert (
+        line == "strategy (1 run): launcher: processes starts programs of one's own only (kind: command), nt3 is none"
+    )
+    assert "starts ranks on this host only" in launchers.refusal(
+        1, {**machine.load("local_processes"), "hosts": {"a": 1}}
+    )
 
 
 def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import PARAMETERS, declare
-from study.machines.process_roles import DDP
+from study.machines import launchers
+from study.machines.process_roles import DDP, HOROVOD
+from study.workloads import command
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -72,6 +75,13 @@ def _strategy(run: PlannedRun) -> str | None:
     return _too_large_to_send(run) if strategy == "parameter_server" else None
 
 
+def _strategy_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    launcher = machine["launcher"]
+    if run.kind == command.KIND or run["strategy"] != HOROVOD or launchers.of(dict(machine)).starts_horovod:
+        return None
+    return f"launcher: {launcher} does not start Horovod, which {run.dataset.benchmark} trains with here"
+
+
 def _too_large_to_send(run: PlannedRun) -> str | None:
     """The reason why the chief cannot send a worker the samples of tables, which go in one message; None if it can.
 
@@ -110,6 +120,7 @@ declare(
         "allreduce by PyTorch's DistributedDataParallel, over Gloo, or NCCL on GPUs.",
         default="horovod",
         refuse=_strategy,
+        refuse_on=_strategy_on,
     )
 )
 
