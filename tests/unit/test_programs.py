@@ -483,9 +483,7 @@ def test_bad_input_is_one_line_in_the_plan(project, changes, grid, message):
 def test_our_own_training_needs_another_launcher_than_processes():
     (run,) = expand()
     (line,) = plan._refused_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
-    assert (
-        line == "strategy (1 run): launcher: processes starts programs of one's own only (kind: command), nt3 is none"
-    )
+    assert line == "strategy (1 run): launcher: processes does not start Horovod, which nt3 trains with here"
     assert "starts ranks on this host only" in launchers.refusal(
         1, {**machine.load("local_processes"), "hosts": {"a": 1}}
     )
