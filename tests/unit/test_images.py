@@ -248,6 +248,21 @@ def test_all_formats_hold_the_same_images(converted):
         assert len(part(images_of(converted, name), 1, 2)) == 3
 
 
+def test_numpy_s_batches_of_pixels_are_tensorflow_s(converted):
+    """Centres and light changes, also of a part of the images; encoded images are left to the framework."""
+    chosen = np.array([2, 0, 1])
+    for images in (images_of(converted, "memory", side=6), images_of(converted, "memory", side=5).changing(7, True)):
+        images = part(images, 1, 2)
+        changes = images.changes(chosen, 3)
+        given = [chosen, changes] if changes.size else [chosen]
+        wanted = [each.numpy() for each in gatherer(images)(*(tf.constant(each, tf.int64) for each in given))]
+        found = images.batch(chosen, changes)
+        assert all(np.array_equal(one, other) and one.dtype == other.dtype
+                   for one, other in zip(found, wanted, strict=True))  # fmt: skip
+    with pytest.raises(TypeError, match="decoded"):
+        images_of(converted, "lmdb").batch(chosen)
+
+
 @pytest.mark.parametrize(
     ("name", "file", "change", "expected"),
     [

@@ -11,9 +11,12 @@ import pytest
 from examples import define, expand
 from project import ROOT, copy_of_project
 
+from study.instruments.timeline.events import Events
+from study.instruments.timeline.intervals import Intervals
+
 pytest.importorskip("torch", reason="PyTorch is not installed: make setup WITH=pytorch")
 
-# Epochs tell the runs apart: in 5, rank 1 is killed; in 6, the first attempt ends after a checkpoint.
+# Epochs tell the runs apart: in 3, rank 1 is 20 ms late in each step; in 5, it is killed.
 STUDY = """
 description: a test
 datasets:
@@ -26,10 +29,11 @@ runs:
   - {<<: *point, framework: pytorch, strategy: ddp, staging: node_broadcast, gradient_noise_every: 2, plateau_epochs: 1}
   - {<<: *point, framework: pytorch, strategy: ddp, epochs: 5}
   - {<<: *point, framework: pytorch, strategy: ddp, epochs: 6, checkpoint_epochs: 2}
-tables: [frameworks, scaling]
+  - {<<: *point, framework: pytorch, strategy: ddp, epochs: 3, trace: true}
+tables: [frameworks, scaling, communication]
 """
 IN_RANKS = """
-import os, signal, sys
+import os, signal, sys, time
 from study.training import checkpoints, loop
 definition = RunDefinition.read(sys.argv[1] + "/run.yaml")
 end, save = loop.Loop.end_epoch, checkpoints.Writer.save
@@ -37,7 +41,12 @@ def end_epoch(self, epoch, *further):
     if definition["epochs"] == 5 and self._ranks.rank == 1 and epoch == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return end(self, epoch, *further)
+def before_step(self):
+    if self._ranks.rank == 1:
+        time.sleep(0.02)
 loop.Loop.end_epoch = end_epoch
+if definition["trace"]:
+    loop.Loop.before_step = before_step
 """
 
 
@@ -85,7 +94,7 @@ def test_runs_end_well_and_ranks_are_equal(trained):
     fine = runs[(runs["epochs"] != 5)]
     assert set(fine["status"]) == {"ok"}, fine[["record", "status"]].to_string()
     of_pytorch = fine[fine["framework"] == "pytorch"]
-    assert len(of_pytorch) == 7
+    assert len(of_pytorch) == 8
     for _, row in of_pytorch.iterrows():
         ranks = metrics_of(project, row)["ranks"]
         assert len({each["final_weights_crc32"] for each in ranks}) == 1
@@ -113,6 +122,22 @@ def test_a_killed_rank_is_named(trained):
     assert killed["status"] == "failed"
     failure = json.loads((project.results / killed["record"]).read_text())["failure"]
     assert (failure["kind"], failure["rank"]) == ("killed", 1)
+
+
+def test_a_timeline_separates_waiting_from_transfer(trained):
+    """Rank 1 is late by 20 ms in each of 15 steps: the first bucket of a step waits for it."""
+    project, runs = trained
+    (traced,) = (row for _, row in runs[runs["trace"]].iterrows())
+    folder = (project.results / traced["record"]).parent
+    found = list(Intervals(Events(folder / "timeline.json.gz")))
+    waits = [each.end - each.begin for each in found if (each.operation, each.part) == ("ALLREDUCE", "negotiation")]
+    moved = [each for each in found if (each.operation, each.part) == ("ALLREDUCE", "transfer")]
+    assert len(waits) == len(moved) >= 15
+    late = sorted(waits)[-15:]
+    assert 19_500 <= late[7] < 40_000, "microseconds; rank 0 may be late too, on a busy machine"
+    assert all(each.bytes for each in found if each.part == "operation")
+    first = next(each for each in found if each.part == "negotiation")
+    assert sorted(rank for _, rank in first.ready) == [0, 1]
 
 
 def test_tensorflow_and_pytorch_begin_with_the_same_weights_and_have_a_ratio(trained):

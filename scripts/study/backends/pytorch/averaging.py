@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from study.backends.pytorch.process_group import ProcessGroup
+from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Collectives
 
 MICROSECOND = 1_000  # ns
@@ -22,19 +23,20 @@ class Averaging:
         model: whose outputs it gives.
         ranks: that train together.
         compresses: whether 16 bits are sent per value.
+        timeline: to which each allreduce is added, of a traced run.
 
     Attributes:
         ready_ns: monotonic time at which the last gradients of this rank's last step were ready.
         squares: sum of the squares of this rank's own gradients in the last step; None if it was not asked for.
-        buckets: (number, ready, done) of each allreduce, monotonic ns, since `watch_buckets`.
     """
 
-    def __init__(self, model: nn.Module, ranks: Collectives, compresses: bool) -> None:
-        self._compresses = compresses
+    def __init__(
+        self, model: nn.Module, ranks: Collectives, compresses: bool, timeline: Timeline | None = None
+    ) -> None:
+        self._compresses, self._timeline = compresses, timeline
         self._size, self._number = ranks.size, sum(each.requires_grad for each in model.parameters())
         self.ready_ns, self.measures_squares = 0, False
         self.squares: Tensor | None = None
-        self.buckets: list[tuple[int, int, int]] | None = None
         self._seen = set[int]()
         self._averaged: nn.Module = model
         if ranks.size > 1:
@@ -68,10 +70,6 @@ class Averaging:
         if self._size == 1:
             self.ready_ns = time.monotonic_ns()
 
-    def watch_buckets(self) -> None:
-        """Keep the times of each allreduce from now on."""
-        self.buckets = []
-
     def has_averaged(self) -> bool | None:
         """Whether the gradients of all weights were sent; None on a single rank."""
         if self._size == 1:
@@ -92,8 +90,9 @@ class Averaging:
         return future.then(lambda done: self._average(bucket, own, done.value()[0], ready))
 
     def _average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
-        if self.buckets is not None:
-            self.buckets.append((bucket.index(), ready, time.monotonic_ns()))
+        if self._timeline:
+            name = f"bucket {bucket.index()}"
+            self._timeline.add(Operation("ALLREDUCE", name, own.numel(), ready, time.monotonic_ns()))
         if self._compresses:
             own.copy_(total)
         return own.mul_(1 / self._size)  # multiplied, as Horovod does

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import distributed
 
 from study.backends.pytorch import devices
+from study.backends.pytorch.timeline import Timeline
 from study.communication.collectives import Broadcast, Members
 from study.communication.roles import Place
 from study.core.errors import StudyError
@@ -47,6 +48,7 @@ class ProcessGroup:
         _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = cpu_time.threads() - before
         self.libraries = _libraries(self.device)
+        self.timeline = Timeline.of_run()
         self._sets: dict[Members, Any] = {}
 
     def create_process_sets(self, sets: list[Members]) -> None:
@@ -114,7 +116,9 @@ class ProcessGroup:
         return self.gather(mine), []
 
     def close(self) -> None:
-        """Leave together."""
+        """Leave together; of a traced run, write the timeline."""
+        if self.timeline:
+            self.timeline.write(self, "NCCL" if self.device.type == "cuda" else "GLOO")
         self.gather(None)
         distributed.destroy_process_group()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from study.backends.pytorch.losses import loss
 from study.backends.pytorch.measures import StepMeasures
 from study.backends.pytorch.metrics import made
 from study.backends.pytorch.optimizers import Optimizer
-from study.backends.pytorch.process_group import others_may_end
+from study.backends.pytorch.process_group import ProcessGroup, others_may_end
+from study.backends.pytorch.timeline import Operation
 from study.communication.collectives import Collectives
 from study.data.order import EpochOrder, Positions
 from study.data.samples import SampleSource
@@ -95,13 +97,21 @@ class TorchTrainer:
         if self._ranks.size == 1:
             return
         with others_may_end():
-            for each in self._state().values():
-                distributed.broadcast(each, 0)
+            for name, each in self._state().items():
+                self._broadcast(name, each)
         self.optimizer.steps = self._ranks.gather(self.optimizer.steps)[0]
+
+    def _broadcast(self, name: str, values: Tensor) -> None:
+        ready_ns = time.monotonic_ns()
+        distributed.broadcast(values, 0)
+        if timeline := cast(ProcessGroup, self._ranks).timeline:
+            timeline.add(Operation("BROADCAST", name, values.numel(), ready_ns, time.monotonic_ns()))
 
     def begin(self, epochs: int) -> None:
         """Wrap the module for the average."""
-        self._averaging = Averaging(self.model, self._ranks, self._run["gradient_compression"] == "fp16")
+        timeline = self._ranks.timeline if isinstance(self._ranks, ProcessGroup) else None
+        compresses = self._run["gradient_compression"] == "fp16"
+        self._averaging = Averaging(self.model, self._ranks, compresses, timeline)
 
     def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; the metrics are of emulated rank 0."""

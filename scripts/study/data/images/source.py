@@ -153,5 +153,27 @@ class Images(SampleSource):
         return self.reader.failure()
 
     def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
-        """Refused: a framework decodes images with its own decoder."""
-        raise TypeError("images are decoded by the framework that trains on them")
+        """The images at these positions, of a format in memory; a framework decodes those of others.
+
+        Bit for bit what TensorFlow's pipeline gives, but for changes of whole images, which are TensorFlow's.
+        """
+        if not self.reader.images.has_pixels or self.changes_whole:
+            raise TypeError("images are decoded, and changed as a whole, by the framework that trains on them")
+        self.load()
+        positions = chosen if self.order is None else self.order[chosen]
+        pixels, side = self.loaded[0][positions], self.target.side
+        if changes is None or not changes.shape[-1]:
+            first = (pixels.shape[1] - side) // 2
+            squares = pixels[:, first : first + side, first : first + side]
+        else:
+            squares = np.stack([_cut_out(*each, side) for each in zip(pixels, changes, strict=True)])
+        labels = self.reader.images.index["label"][positions]
+        x = squares.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        return x, np.eye(self.target.classes, dtype=np.float32)[labels]
+
+
+def _cut_out(pixels: NDArray[np.uint8], change: NDArray[np.int64], side: int) -> NDArray[np.uint8]:
+    """A square of an image, mirrored or not; see `study.data.images.augmentation.drawn`."""
+    row, column, mirrored = change
+    square = pixels[row : row + side, column : column + side]
+    return square[:, ::-1] if mirrored == augmentation.MIRRORED else square

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from study.data.images.augmentation import OF_WHOLE_IMAGES
+from study.data.images.formats import FORMATS
 from study.experiment.parameters.registry import PARAMETERS
+from study.machines import launchers
 from study.machines.process_roles import DDP
 
 if TYPE_CHECKING:
@@ -24,13 +27,23 @@ LACKS = {
     "data_format": "PyTorch's convolutions have channels_last here",
     "xla": OF_TENSORFLOW,
     "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
-    "trace": "the timeline is Horovod's",
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,
     "cache_capacity": OF_HOROVOD,
     "hierarchical_allreduce": OF_HOROVOD,
     "autotune": OF_HOROVOD,
 }
+
+
+def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """Why a run cannot be trained with PyTorch on a machine."""
+    if run["trace"] and machine["gpus_per_rank"]:
+        return "pytorch cannot be combined with trace on GPUs, whose allreduces are only queued when a time is taken"
+    if run["trace"] and launchers.nodes(run.gpus, dict(machine)) > 1:
+        return (
+            "pytorch cannot be combined with trace on several nodes, whose clocks differ; trace the ranks of one node"
+        )
+    return None
 
 
 def unsupported(run: PlannedRun) -> str | None:
@@ -42,6 +55,8 @@ def unsupported(run: PlannedRun) -> str | None:
             return f"pytorch cannot be combined with {name}: {why}; give two grids"
     if run["precision"] == "mixed_float16":
         return "pytorch cannot be combined with precision: mixed_float16; use mixed_bfloat16"
+    if run.kind == "images" and not FORMATS[run["loader"]].has_pixels:
+        return f"pytorch cannot be combined with loader: {run['loader']}, whose images TensorFlow decodes; use memory"
     if run["augmentation"] in OF_WHOLE_IMAGES:
         return f"pytorch cannot be combined with augmentation: {run['augmentation']}, which is TensorFlow's; use light"
     return None

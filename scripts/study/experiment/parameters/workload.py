@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from study import workloads
 from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.pytorch import unsupported
+from study.experiment.parameters.pytorch import unsupported, unsupported_on
 from study.experiment.parameters.registry import declare, idle_in_one_rank
 from study.workloads import command
 from study.workloads.command import own_parameters
@@ -38,6 +38,10 @@ def _work(run: PlannedRun) -> str | None:
 def _framework(run: PlannedRun) -> str | None:
     why = workloads.missing(run.dataset.benchmark, run["framework"])
     return why or (unsupported(run) if run["framework"] == PYTORCH else None)
+
+
+def _framework_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    return unsupported_on(run, machine) if run["framework"] == PYTORCH else None
 
 
 def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
@@ -140,5 +144,6 @@ declare(
         default=workloads.TENSORFLOW,
         default_in_papers=True,
         refuse=_framework,
+        refuse_on=_framework_on,
     )
 )

@@ -1,0 +1,97 @@
+"""A timeline in Horovod's format: when each rank was ready for each collective operation, and when it was done.
+
+Between the first and the last rank's readiness the operation waits; from then on it transfers. PyTorch's own profiler
+shows both together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from study.communication.collectives import Collectives
+from study.core.files import written_aside
+from study.instruments.phases import wall_at_zero_ns
+
+VARIABLE = "HOROVOD_TIMELINE"  # the file's path; Horovod reads the same one
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A collective operation of one rank. kind: as Horovod names it. ready_ns, done_ns: of the monotonic clock."""
+
+    kind: str
+    name: str
+    values: int
+    ready_ns: int
+    done_ns: int
+
+
+class Timeline:
+    """The operations of one rank, in the order of all ranks."""
+
+    def __init__(self) -> None:
+        self._zero_ns, self._operations = wall_at_zero_ns(), list[Operation]()
+
+    @staticmethod
+    def of_run() -> Timeline | None:
+        """A timeline, if the run is traced."""
+        return Timeline() if VARIABLE in os.environ else None
+
+    def add(self, operation: Operation) -> None:
+        """Add an operation that is done."""
+        self._operations.append(operation)
+
+    def write(self, ranks: Collectives, library: str) -> None:
+        """Gather the operations of all ranks; rank 0 writes the file. All ranks must call.
+
+        library: that transfers, such as ``GLOO``.
+        """
+        everyone = ranks.gather((self._zero_ns, [astuple(each) for each in self._operations]))
+        if ranks.rank:
+            return
+        by_rank = [[_by_wall(Operation(*each), zero) for each in operations] for zero, operations in everyone]
+        together = list(zip(*by_rank, strict=False))  # of ranks that were lost, some are missing
+        start_ns = min((each.ready_ns for operation in together for each in operation), default=0)
+        events: list[Event] = [
+            {
+                "name": "process_name",
+                "ph": "M",
+                "pid": 0,
+                "args": {"start_time_since_epoch_in_micros": start_ns // 1000},
+            }
+        ]
+        numbers: dict[str, int] = {}
+        for operation in together:
+            events += _events(operation, start_ns, numbers, library)
+        with written_aside(Path(os.environ[VARIABLE])) as aside:
+            aside.write_text("[\n" + ",\n".join(json.dumps(each) for each in events) + "\n]\n")
+
+
+def _by_wall(operation: Operation, zero_ns: int) -> Operation:
+    """With times of the wall clock, which is one for all ranks of a host."""
+    return Operation(
+        operation.kind, operation.name, operation.values, operation.ready_ns + zero_ns, operation.done_ns + zero_ns
+    )
+
+
+def _events(of_ranks: tuple[Operation, ...], start_ns: int, numbers: dict[str, int], library: str) -> list[Event]:
+    """The events of one operation. numbers: by the name of a tensor, in the order in which they are seen."""
+    own, found = of_ranks[0], []
+    number = numbers.setdefault(own.name, len(numbers) + 1)
+    if number == len(numbers):
+        found.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": own.name}})
+    ready = sorted(((each.ready_ns - start_ns) / 1000, rank) for rank, each in enumerate(of_ranks))
+    last = ready[-1][0]
+    done = max(last, (own.done_ns - start_ns) / 1000)
+    found.append({"ph": "B", "name": f"NEGOTIATE_{own.kind}", "ts": ready[0][0], "pid": number})
+    found += [{"ph": "X", "name": str(rank), "ts": at, "pid": number, "dur": 0} for at, rank in ready]
+    found.append({"ph": "E", "ts": last, "pid": number})
+    transfer = "BCAST" if own.kind == "BROADCAST" else own.kind
+    found += [{"ph": "B", "name": name, "ts": last, "pid": number} for name in (own.kind, f"{library}_{transfer}")]
+    size = {"dtype": "float32", "shape": f"[{own.values}]"}
+    return [*found, {"ph": "E", "ts": done, "pid": number}, {"ph": "E", "ts": done, "pid": number, "args": size}]
