@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import fork_server
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,10 +60,14 @@ class Project:
 
     def snakemake(self, *arguments, study="tiny", check=True):
         self.study = study or self.study
-        line = [BIN / "snakemake", "--profile", "profiles/local", *arguments]
-        if study:
-            line += ["--config", f"study={study}"]
-        done = subprocess.run(line, cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=WAIT_S)
+        line = ["--profile", "profiles/local", *arguments, *(["--config", f"study={study}"] if study else [])]
+        if not {"--dry-run", "-n"}.isdisjoint(arguments):
+            done = fork_server.run(line, self.root, self.variables, WAIT_S)
+        else:
+            done = subprocess.run(
+                [BIN / "snakemake", *line],
+                cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=WAIT_S,
+            )  # fmt: skip
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done

@@ -147,7 +147,8 @@ def test_new_training_code_is_told_and_not_silently_run(project):
     project.change("scripts/study/training/rank.py", "def run_rank", "CHANGED = 1\n\n\ndef run_rank")
     assert project.plan() == OF_RUNS
     before = pd.read_csv(project.made / "runs.csv")
-    done = project.snakemake()
+    folder = project.made.relative_to(project.root)
+    done = project.snakemake(folder / "runs.csv", folder / "tables" / "icpp2019_table2.md")
     runs = pd.read_csv(project.made / "runs.csv")
     assert not runs.code_is_current.any()
     assert (runs.training_code == before.training_code).all()
@@ -331,7 +332,7 @@ def test_a_study_of_loading_alone(project):
 
 def test_each_study_has_tables_of_its_own(project):
     """Running another study leaves the first one's as they are."""
-    project.add_study("short", TINY.replace("tables: [scaling, icpp2019_table2, ", "tables: [scaling, "))
+    project.add_study("short", TINY[: TINY.index("tables:")] + "tables: [scaling]\n")
     project.snakemake(study="short")
     assert not (project.made / "tables" / "icpp2019_table2.csv").exists()
     assert "study short" in (project.made / "tables" / "scaling.md").read_text()
