@@ -169,6 +169,13 @@ def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkey
         ("echo 'error: a message of ours'; exit 1", "error", None, "a message of ours"),
         ("echo '[0]<stderr>:ResourceExhaustedError: OOM when allocating'; exit 1", "oom", 0, "OOM when"),
         ("echo 'terminate called: std::bad_alloc'; exit 134", "oom", None, "bad_alloc"),
+        (
+            "echo '1: RuntimeError: DefaultCPUAllocator: cannot, can'\\''t allocate memory'; exit 1",
+            "oom",
+            1,
+            "allocate",
+        ),
+        ("echo '2: torch.OutOfMemoryError: CUDA'; exit 1", "oom", 2, "CUDA"),
         ("kill -9 $$", "killed", None, "137"),
         ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
         ("exit 0", "error", None, "without writing metrics.json and history.csv"),

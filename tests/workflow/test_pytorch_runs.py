@@ -1,7 +1,9 @@
 """PyTorch with real ranks: averaged gradients, bytes on the wire, equal ranks, restarts, and ranks that are lost."""
 
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +75,28 @@ def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(tmp_path):
 def test_that_comparison_would_notice_ranks_that_do_not_average(tmp_path):
     result = started(tmp_path, "each for itself")
     assert result["off"] > 0.05 * result["moved"]
+
+
+def test_a_rendezvous_that_nobody_answers_ends_in_one_line(tmp_path):
+    """Of rank 0 without rank 1, and of rank 1 without rank 0, within half of the stall limit."""
+    for number in (0, 1):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        place = json.dumps([number, 2, "c", "k", ["a", "a"], [address, address]])
+        code = "\n".join([
+            "import types",
+            "from study.backends.pytorch.process_group import ProcessGroup",
+            "from study.core.errors import exit_with_message",
+            "run = types.SimpleNamespace(machine={'gpus_per_rank': 0})",
+            "exit_with_message(lambda: ProcessGroup(run))",
+        ])  # fmt: skip
+        variables = {**os.environ, "STUDY_PROCESS": place, "STUDY_STALL_LIMIT_S": "4"}
+        done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+        assert f"rank {number} waited 2 s for the others at {address}" in line
+        assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,11 @@ from study.machines import remote
 from study.machines.launchers import TAG
 from study.training.divergence import WORDS
 
-OUT_OF_MEMORY = re.compile(r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OOM when|oom-kill", re.I)
+OUT_OF_MEMORY = re.compile(
+    r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OutOfMemoryError|can't allocate memory|OOM when|"
+    r"oom-kill",
+    re.I,
+)
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b|^srun: error: .*: Killed")
 OF_RANK = re.compile(r"process rank (?P<mpi>\d+) with PID|^srun: error: \S+: task (?P<srun>\d+): ")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
