@@ -80,12 +80,17 @@ def test_a_number_of_the_text_is_of_the_claim_s_benchmark(made):
         ({"published": "speed +"}, r"claims\[0\].published \(speed\): expected a formula of numbers, texts"),
         ({"published": "[1, 2]"}, r"claims\[0\].published \(speed\): expected a formula"),
         ({"published": "().__class__"}, r"claims\[0\].published \(speed\): expected a formula"),
-        ({"published": "tiwce"}, r"claims\[0\].published.* uses 'tiwce'; expected a name: benchmark, .*twice"),
+        ({"published": "tiwce"}, r"claims\[0\].published.* uses 'tiwce'; expected a name: .*twice"),
         ({"published": "open('x')"}, r"claims\[0\].published.* uses 'open'; expected a function: abs, .*text"),
         ({"runs": {"form": "ratoi", "measure": "runtime_s"}}, r"claims\[0\].runs.form.*ratio"),
         ({"runs": {"form": "ratio", "measure": "runtime_s"}}, r"claims\[0\].runs \(speed\): form ratio needs one"),
         ({"runs": {"form": "value", "measure": "x", "one": {"gpus": 1}, "other": {"gpus": 2}}}, "remove one and other"),
         ({"runs": {"form": "ratio", "measure": "x", "one": {"gpus": 1}}}, r"claims\[0\].runs.*other"),
+        ({"points": "table1"}, r"claims\[0\].points \(speed\): the file has no points"),
+        (
+            {"runs": {"form": "difference_pct", "measure": "x", "one": {"gpus": 1}, "other": {"gpus": 2}}},
+            r"claims\[0\].runs.form \(speed\): expected value, .*found difference_pct",
+        ),
         ({"qantity": "x"}, r"claims\[0\].*qantity.*quantity"),
     ],
 )
@@ -93,6 +98,32 @@ def test_what_is_wrong_in_claims_names_file_and_key(made, claim, words):
     with pytest.raises(StudyError, match=rf"claims.yaml(: |, ).*{words}") as error:
         made([CLAIM | claim], numbers={"twice": "2 * text('speed')"})
     assert "\n" not in str(error.value)
+
+
+def test_a_claim_by_points_names_one_of_the_tables(made):
+    points = {"table1": {"file": "new_text.csv", "what": "Table 1", "runs": {"gpus": 1}, "columns": {"a": "runtime_s"}}}
+    runs = {"form": "value", "measure": "a"}
+    assert made([CLAIM | {"points": "table1", "runs": runs}], points=points).points["table1"].what == "Table 1"
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({"runs": {"form": "value", "measure": "a"}}, "expected runs, and points: one of table1; found None"),
+        ({"points": "table1"}, "expected runs, and points: one of table1; found table1"),
+        ({"points": "table1", "runs": {"form": "spread_pct", "measure": "a"}}, "expected value, ratio.*spread_pct"),
+    ],
+)
+def test_what_is_wrong_in_claims_by_points(made, claim, words):
+    points = {"table1": {"file": "new_text.csv", "what": "Table 1", "runs": {"gpus": 1}, "columns": {"a": "runtime_s"}}}
+    with pytest.raises(StudyError, match=words):
+        made([CLAIM | claim], points=points)
+
+
+def test_claims_by_experiments_name_a_machine_and_have_no_runs(made):
+    quantities = {"speed": {"form": "value", "measure": "runtime_s"}}
+    with pytest.raises(StudyError, match=r"claims\[0\] \(speed\): expected machine and at, and no runs"):
+        made([CLAIM], quantities=quantities)
 
 
 def test_a_formula_runs_no_code():

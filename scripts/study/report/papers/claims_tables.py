@@ -6,12 +6,12 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.experiment.study import Study
-from study.report.papers import claims_of_points
+from study.report.papers import claims_of_experiments, claims_of_points
 from study.report.papers.claims import ENDS, labels_of, recomputed, remarks
 from study.report.papers.declaration import Declared, declared, papers
 from study.report.tables.ensembles import gives_rates, has_ensembles, is_of_members
 from study.report.tables.layout import Table
-from study.report.tables.summary import NOT_STATED, notes, steady
+from study.report.tables.summary import IDENTITY, NOT_STATED, notes, optional_columns, steady
 
 # {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
 GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
@@ -58,6 +58,25 @@ def _make_of_points(paper: Declared) -> kinds.Make:
     return make
 
 
+def _make_of_experiments(paper: Declared) -> kinds.Make:
+    """The claims by experiments, one per row and experiment: from our runs, and the printed numbers."""
+    shown = ["machine", "benchmark", "scaling", "batch_scaling", "batch_size", "quantity", "unit", "gpus", "loader",
+             "input_pipeline", "low", "high", "interval_low", "interval_high", "load_share_pct", "measured_gpus",
+             "repeats", "repeats_failed", "pairing", NOT_STATED, "published_machine", "published_low", "published_high",
+             "paper_section", "note", "missing"]  # fmt: skip
+    hidden = (*optional_columns(shown), "batch_size", "note", "interval_low", "interval_high")
+    optional = tuple(name for name in hidden if name != "input_pipeline")
+    labels = claims_of_experiments.LABELS
+    identity = (*labels, "published_machine", *(name for name in IDENTITY if name not in labels))
+
+    def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+        frame = claims_of_experiments.recomputed(paper, runs, loading)
+        told = remarks(frame) + notes(frame, "values")
+        return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, optional, told, identity)
+
+    return make
+
+
 def _make(paper: Declared) -> kinds.Make:
     """The claims, one per row: from our runs, and from the published numbers alone, which need no run."""
     labels = labels_of(paper)
@@ -75,16 +94,19 @@ def _make(paper: Declared) -> kinds.Make:
 
 def _register(paper: Declared) -> None:
     besides = None if paper.points else GIVE[paper.table["runs"]["give"]][1]
+    make = _make_of_experiments if paper.quantities else _make_of_points if paper.points else _make
+    uses = _uses(paper)
     kinds.table(
         f"{paper.paper}_claims",
         title=paper.table["title"],
         look_for=paper.table["look_for"],
-        needs=paper.table["needs"],
-        uses=_uses(paper),
-        is_there=_is_there(paper, besides),
+        needs=paper.table.get("needs", kinds.NEEDS_TIMINGS),
+        uses=uses,
+        uses_loading=bool(paper.quantities),
+        is_there=(lambda study: any(map(uses, study.runs))) if paper.quantities else _is_there(paper, besides),
         compares_runs=True,
         reads_further=paper.table.get("further_results", False),
-    )(_make_of_points(paper) if paper.points else _make(paper))
+    )(make(paper))
 
 
 for _paper in papers():

@@ -24,7 +24,7 @@ FORMS = {
 }  # fmt: skip
 OF_POINTS = ("value", "ratio", "change_pct", "difference", "difference_pct")
 ONLY_OF_POINTS = ("difference_pct",)
-NAMES = frozenset({"benchmark", "scaling"})  # that a formula may use besides the paper's numbers
+NAMES = frozenset({"benchmark", "scaling", "batch_size"})  # that a formula may use besides the paper's numbers
 METHOD = "grid keys"  # the entry of ``workload`` that stands for those of method.yaml
 
 
@@ -37,6 +37,7 @@ class Claim:
         follows_from, not_published, not_compared: likewise; see the schema.
         benchmark: the network; None for a number of any or of no network.
         published: the formula of the paper's number; None if it has none.
+        machine: on which the paper measured it, and note: a remark; of claims by experiments.
         points: of which points it is, see `study.report.papers.claims_of_points`; None if it is of runs.
         form, measure, one, other, at: see `study.report.papers.claims`; form and measure are None if no run gives it.
     """
@@ -57,6 +58,8 @@ class Claim:
     contradiction: str | None = None
     not_compared: str | None = None
     points: str | None = None
+    machine: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Declared:
         workload: how runs may differ from the paper's, see `study.report.papers.workload`.
         published: the paper's numbers.
         claims: in the order of the file.
+        columns: derived columns of runs, {name: formula over others}, for quantities.
+        quantities: how they are computed, see `study.report.papers.quantities`; empty if claims have their own forms.
         points: of the paper's tables, {name: points}; empty if its claims are of runs.
     """
 
@@ -77,6 +82,8 @@ class Declared:
     published: Published
     claims: tuple[Claim, ...]
     points: Mapping[str, Points]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    quantities: Mapping[str, Any] = field(default_factory=dict)
 
     def measures(self) -> set[str]:
         """The measures of the paper's text that its formulas use."""
@@ -98,8 +105,11 @@ def declared(paper: str) -> Declared:
     _check_formulas(content, checked.shown(path))
     claims = tuple(claim for entry in content["claims"] for claim in _claims(entry))
     numbers = Published(paper, content.get("numbers", {}))
-    return Declared(paper, content["table"], tuple(content.get("workload", ())), numbers, claims,
-                    {name: Points(**each) for name, each in content.get("points", {}).items()})  # fmt: skip
+    return Declared(
+        paper, content["table"], tuple(content.get("workload", ())), numbers, claims,
+        {name: Points(**each) for name, each in content.get("points", {}).items()},
+        content.get("columns", {}), content.get("quantities", {}),
+    )  # fmt: skip
 
 
 @functools.cache
@@ -135,6 +145,9 @@ def _check_formulas(content: dict[str, Any], file: str) -> None:
     for number, entry in enumerate(content["claims"]):
         runs = entry.get("runs")
         _check_points(content, entry, f"{file}: claims[{number}]")
+        if content.get("quantities") and (runs or "machine" not in entry):
+            told = "expected machine and at, and no runs, since the file has quantities"
+            raise StudyError(f"{file}: claims[{number}] ({entry['quantity']}): {told}")
         if runs and FORMS[runs["form"]] != ("one" in runs):
             needs = "needs one and other, by which two sets of runs differ"
             told = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"

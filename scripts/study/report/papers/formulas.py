@@ -50,8 +50,24 @@ def around(value: float, half: float) -> Cell:
     return Cell(value, value - half, value + half)
 
 
+def at_least(value: float) -> Cell:
+    """A lowest value."""
+    return Cell(math.nan, low=value)
+
+
+def at_most(value: float) -> Cell:
+    """A highest value."""
+    return Cell(math.nan, high=value)
+
+
+def between(lowest: float, highest: float) -> Cell:
+    """A range."""
+    return Cell(math.nan, lowest, highest)
+
+
 ARITHMETIC: dict[str, Function] = {
-    "low": low, "high": high, "around": around, "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
+    "low": low, "high": high, "around": around, "at_least": at_least, "at_most": at_most, "between": between,
+    "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
 }  # fmt: skip
 
 

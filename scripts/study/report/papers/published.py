@@ -9,9 +9,7 @@ A formula may use, besides arithmetic:
 - the functions that papers' modules register in `FUNCTIONS`.
 """
 
-import functools
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +34,11 @@ FUNCTIONS.add("parameters_with_gradient", lambda network: slim_networks.paramete
 
 
 def _of_benchmark(benchmark: str, *keys: str) -> Any:
-    """A value in the benchmark's file: ``of_benchmark(benchmark, 'workload', 'features')``."""
-    return functools.reduce(operator.getitem, keys, specification(benchmark))
+    """A value in the benchmark's file: ``of_benchmark(benchmark, 'workload', 'features')``; None if not there."""
+    found: Any = specification(benchmark)
+    for key in keys:
+        found = found.get(key)
+    return found
 
 
 FUNCTIONS.add("of_benchmark", _of_benchmark)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from study.report.papers.declaration import METHOD, declared
+from study import workloads
+from study.report.papers.declaration import METHOD, NAMES, declared
 from study.report.papers.formulas import Cell
+from study.report.papers.points import benchmark as specification
 from study.report.tables.summary import declared_differences, difference
 
 
@@ -26,6 +28,8 @@ def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
     for entry in declared(paper).workload:
         if entry == METHOD:
             told |= declared_differences(row, paper)
+        elif any(row.get(name) == value for name, value in entry.get("unless", {}).items()):
+            continue
         elif "real" in entry:
             if str(row["dataset"]).startswith("synthetic"):
                 told[entry["what"]] = ("synthetic", entry["real"])
@@ -36,7 +40,7 @@ def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
 
 def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[str]) -> tuple[Any, Any]:
     """(ours, theirs) of an entry."""
-    names = {name: row[name] for name in ("benchmark", "scaling") if name in row}
+    names = {name: row[name] for name in NAMES if name in row}
     if (key := entry.get("key")) in own and row.get(key):
         theirs = row[key]
     elif isinstance(entry["theirs"], dict):
@@ -47,3 +51,14 @@ def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[st
         theirs = int(theirs) if theirs.is_integer() else float(theirs)
     ours, unit = row[entry["ours"]], entry.get("rounded_to")
     return (theirs if unit and round(ours / unit) * unit == theirs else ours), theirs
+
+
+def file_difference(row: pd.Series) -> str | None:
+    """How the rows and columns of a loaded file differ from the benchmark's file, or None."""
+    spec = specification(row["benchmark"])
+    if "shape" not in spec:
+        return "the paper does not name the file, and its rows are not known"
+    rows, columns = workloads.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
+    if columns is not None:
+        columns -= len(spec["files"][row["file"]].get("drop", []))
+    return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})

@@ -10,9 +10,10 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.registry import Registry
 from study.core.units import MIB
-from study.report.papers.icpp2019.quantities import stays_from
+from study.report.papers.declaration import declared
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.papers.points import benchmark as specification
+from study.report.papers.quantities import stays_from
 from study.report.tables.layout import Table
 from study.report.tables.summary import published
 
@@ -109,8 +110,7 @@ def _loading(of: str) -> float:
     """NT3's loading time on Summit, s: of the ``files`` alone (Table 3), or of a ``run`` on 384 GPUs (4.2.1)."""
     if of == "files":
         return _files("nt3", "summit", BASE)
-    claims = published("icpp2019_claims.csv")
-    return float(claims.loc[claims["quantity"] == "load_s", "high"].item())
+    return float(declared("icpp2019").published.number("text('load_s')"))
 
 
 @DERIVED.register("most_gpus")

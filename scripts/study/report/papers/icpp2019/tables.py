@@ -15,7 +15,7 @@ from study.records import pairing
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
 from study.report.papers.beside import window_notes
-from study.report.papers.icpp2019.workload import file_difference, workload_difference
+from study.report.papers.workload import file_difference, workload_difference
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.summary import (
     IDENTITY,
@@ -29,6 +29,7 @@ from study.report.tables.summary import (
     published,
 )
 
+DIFFERENCE = workload_difference("icpp2019")
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
@@ -106,7 +107,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         ["benchmark", "batch_size", "gpus"], ignore_index=True
     )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, workload_difference, ours=ALIKE)
+    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, DIFFERENCE, ours=ALIKE)
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
              ONE_HZ, *ALIKE.values(), "published_power_per_gpu_w", f"ratio_{ALIKE['power_per_gpu_w']}",
@@ -216,7 +217,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = beside_published(table, file, keys, measures, workload_difference, ours=TABLE_5_ALIKE)
+    table = beside_published(table, file, keys, measures, DIFFERENCE, ours=TABLE_5_ALIKE)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
     shown = ["machine", "benchmark", "batch_size", "gpus"]
     for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
@@ -339,7 +340,7 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
-    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, workload_difference, ours=ALIKE)
+    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, DIFFERENCE, ours=ALIKE)
     shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
     for measure in measures:
         shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
