@@ -11,11 +11,12 @@ import pandas as pd
 import psutil
 import pytest
 from data_faults import NotHere
-from place import Place, make_data, signal_and_wait
+from place import ROOT, Place, make_data, signal_and_wait
 from project import has_mpi
 from run_faults import LONG, failed
 
 from lab import Lab, LabPlace
+from study.experiment import expansion, inputs
 
 SECRET = "hunter2-in-the-shell"
 UNFUSED = {"environment": {"HOROVOD_FUSION_THRESHOLD": "0"}}
@@ -225,3 +226,28 @@ def test_the_launching_host_may_have_ranks(place, lab):
         place.prefix = prefix
         del place.variables["SSH_CONNECTION"]
         lab.on("h1", "umount", "/etc/hosts")
+
+
+@pytest.mark.parametrize("starts", ["rank", "node"])
+def test_a_program_of_one_s_own_has_its_ranks_on_the_hosts(lab, data, tmp_path, monkeypatch, starts):
+    """The NumPy example, whose ranks meet at rank 0's host; with starts: node, a program that starts nothing itself."""
+    example = ROOT / "examples" / "numpy_logistic"
+    monkeypatch.chdir(example)
+    study = {"description": "", "runs": [{"benchmark": "numpy_logistic", "scaling": "strong", "gpus": 3}], "tables": []}
+    (run,) = expansion.expand("hosts", study, "hosts").runs
+    if starts == "node":
+        shown = "import os; print('node', os.environ['NODE_RANK'], os.environ['MASTER_ADDR'])"
+        run.spec.update(starts="node", command=["python", "-c", shown])
+    place = LabPlace(tmp_path, data, lab)
+    monkeypatch.setattr(place, "definition", lambda: inputs.define(run, place.machine(), str(data)).as_dict())
+    outcome = place.run("program")
+    assert outcome["status"] == "ok", outcome["failure"]
+    told = metrics(place, "program")
+    assert [rank["host"] for rank in told["ranks"]] == ["h1", "h2", "h3"]
+    if starts == "rank":
+        assert told["test"]["accuracy"] > 0.9 and told["workload"]["samples_per_rank"] == 6667
+    else:
+        log = (tmp_path / "program" / "train.log").read_text()
+        addresses = {line.split()[-1] for line in log.splitlines() if "node" in line}
+        assert len(addresses) == 1 and "127.0.0.1" not in addresses
+    place.nothing_is_left("program")

@@ -105,6 +105,20 @@ def test_a_study_over_two_nodes(study):
     assert "Nothing to be done" in study("each")[1]
 
 
+def test_a_program_of_one_s_own_over_two_nodes(study):
+    """The NumPy example without Horovod: srun tells each process its rank, and they meet at rank 0's node."""
+    root = study.project.root
+    benchmark = (root / "examples/numpy_logistic/config/benchmarks/numpy_logistic.yaml").read_text()
+    (root / "config/benchmarks/numpy_logistic.yaml").write_text(f"{benchmark}folder: examples/numpy_logistic\n")
+    grid = "{benchmark: numpy_logistic, scaling: strong, gpus: 2}"
+    study.project.add_study("own", f"description: a test\nruns: [{grid}]\ntables: [scaling]\n")
+    code, said = study("own", "--jobs", "1")
+    assert code == 0, said[-3000:]
+    runs = pd.read_csv(study.results / "studies" / "own" / "runs.csv")
+    assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
+    assert runs.nodes.tolist() == [2] and runs.test_accuracy.item() > 0.9
+
+
 @pytest.mark.long
 def test_strategies_have_their_roles_by_rank(study):
     """On nodes of one rank: two mirrored workers, and a chief, a server and a worker on three, then two workers."""

@@ -18,6 +18,7 @@ from study.core.paths import SCRIPTS
 from study.core.wording import counted
 from study.experiment import inputs
 from study.experiment.study import Dataset, PlannedRun, Study
+from study.workloads import command
 
 SHIPPED = frozenset({"alexnet", "alexnet_one_tower", "googlenet", "inception_v1", "lenet", "lenet_classic", "nt3",
                      "p1b1", "p1b2", "p1b3", "resnet101", "resnet50", "vgg_a"})  # fmt: skip
@@ -56,8 +57,9 @@ def refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list
 
 
 def _representatives(study: Study) -> list[PlannedRun]:
-    """One run of each kind that a check may judge differently."""
-    return list({_alike(run): run for run in study.runs if run.dataset.benchmark not in SHIPPED}.values())
+    """One run of each kind that a check may judge differently; none of a command, which has no model of ours."""
+    own = (run for run in study.runs if run.dataset.benchmark not in SHIPPED and run.kind != command.KIND)
+    return list({_alike(run): run for run in own}.values())
 
 
 def _alike(run: PlannedRun) -> str:
