@@ -429,11 +429,19 @@ def placeholder_values(run: RunDefinition) -> dict[str, Any]:
 
 
 def _own_address(machine: dict[str, Any]) -> str:
-    """The address at which other hosts reach this one: of the machine's interface, else of its name."""
+    """The address at which other hosts reach this one: of the machine's interface, of its name, or of any interface.
+
+    In many set-ups a host's own name leads to itself only (127.0.1.1).
+    """
     interface = machine.get("interface")
     names = list(interface.values()) if isinstance(interface, dict) else [interface]
-    found = [address[0] for name, address in probe.interfaces() if name in names]
-    return found[0] if found else socket.gethostbyname(socket.gethostname())
+    known = [(name, address[0]) for name, address in probe.interfaces()]
+    try:
+        of_name = [socket.gethostbyname(socket.gethostname())]
+    except OSError:
+        of_name = []
+    outside = [each for each in (*of_name, *(address for _, address in known)) if not each.startswith("127.")]
+    return next(iter([*(address for name, address in known if name in names), *outside, *of_name]), "127.0.0.1")
 
 
 def _finite(value: Any) -> Any:
