@@ -319,6 +319,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_named(project):
     assert not at_work()
 
 
+@pytest.mark.slow
 def test_a_program_that_stalls_is_ended(project):
     (run,) = project("import study_events as e\ne.event('run_start'); time.sleep(100)")
     failure = launched(run, stall_s=3.0)["failure"]
@@ -326,6 +327,7 @@ def test_a_program_that_stalls_is_ended(project):
     assert not at_work()
 
 
+@pytest.mark.slow
 def test_a_program_that_computes_sends_heartbeats(project):
     (run,) = project("end = time.monotonic() + 6\nwhile time.monotonic() < end: pass")
     assert launched(run, stall_s=3.0)["status"] == "ok"
@@ -342,6 +344,7 @@ def test_what_a_program_leaves_behind_is_ended(project):
     assert not at_work()
 
 
+@pytest.mark.slow
 def test_a_later_attempt_resumes(project):
     """The program finds its checkpoint, and the epochs of both attempts are in the history."""
     source = """
