@@ -32,6 +32,7 @@ from study.records import check, noise_of_runs, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
+from study.workloads import command
 
 NO_FOLDER = "/nonexistent"  # of results: none is finished
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
@@ -61,10 +62,11 @@ def summary(
         groups.setdefault((run["benchmark"], run["scaling"]), []).append(run)
     for (benchmark, scaling), planned in groups.items():
         ranks = sorted({run.gpus for run in planned})
-        loaders = dict.fromkeys(run["loader"] for run in planned)
+        loaders = dict.fromkeys(run["loader"] for run in planned if run.kind != command.KIND)
+        loaded = f", loaders {', '.join(loaders)}" if loaders else ""
         lines.append(
-            f"  {benchmark} {scaling} scaling: {counted(len(planned), 'run')} on {_ranks_named(ranks)}, "
-            f"loaders {', '.join(loaders)}{_staged(planned)}{_expected_failures(planned)}"
+            f"  {benchmark} {scaling} scaling: {counted(len(planned), 'run')} on {_ranks_named(ranks)}"
+            f"{loaded}{_staged(planned)}{_expected_failures(planned)}"
         )
     lines += _parts(study)
     for entry in study.loading:
