@@ -44,7 +44,7 @@ class Averaging:
             averaged = nn.parallel.DistributedDataParallel(
                 model,
                 device_ids=[device.index] if device.type == "cuda" else None,
-                broadcast_buffers=False,  # moving statistics are each rank's own, as with Horovod
+                forward_sync_buffers=False,  # moving statistics are each rank's own, as with Horovod
                 init_sync=False,  # the ranks have the first one's weights already
                 gradient_as_bucket_view=True,
             )
