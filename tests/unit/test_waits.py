@@ -26,6 +26,7 @@ ENDS = {
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
         machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
         communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
+        training.process_tree:end training.program:Program._meeting workloads.command.output:Copied.join
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
@@ -37,7 +38,7 @@ ENDS = {
         ensembles.ring:_waiting ensembles.sharing.base:ByMessages.agree
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
         ensembles.stream:Stream._finish training.loop:Loop.before_step
-        backends.tensorflow.local_replica:_without_strategy
+        backends.tensorflow.local_replica:_without_strategy training.program:Program._follow.watch
     """,
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
@@ -45,7 +46,7 @@ ENDS = {
         machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """
-        data.text_table:Stream.blocks.next_block data.text_table:fill
+        data.text_table:Stream.blocks.next_block data.text_table:fill backends.pytorch.input:Input.batches
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
