@@ -24,7 +24,7 @@ CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its t
 PAGE_BYTES = 4096
 NUMPY_DECOMPRESSES = (".gz", ".bz2", ".xz")
 SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
-# Above this width, Dask's own call takes minutes for a file of NT3's size: measured, see "Loaders" in docs/method.md.
+# Above this width, Dask's own call takes minutes for a file of NT3's size: measured, see docs/loading.md.
 MOST_COLUMNS_OF_DASK = 30_000
 DASK_SAMPLE_BYTES = 256_000  # Dask's default: what it reads beforehand to know the columns
 

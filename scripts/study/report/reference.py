@@ -77,7 +77,7 @@ def findings() -> str:
     return _page(
         "Findings",
         "Keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md), measured columns are "
-        "in [columns](columns.md). [Method](../method.md#findings) says how verdicts and intervals are made.",
+        "in [columns](columns.md). [Method](../comparing-runs.md#findings) says how verdicts and intervals are made.",
         "findings",
         KEYS + _rows({**found, "properties": {**found["properties"], "points": points}}, parts),
     )
