@@ -1,4 +1,4 @@
-"""The kinds of findings: how the arms of a comparison become one estimate with an interval. See docs/comparing-runs.md."""
+"""The kinds of findings: how the arms of a comparison become an estimate with an interval; docs/comparing-runs.md."""
 
 import math
 from collections.abc import Callable, Mapping
