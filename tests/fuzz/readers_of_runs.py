@@ -37,6 +37,7 @@ from study.machines.batch_systems import jobs
 from study.records import read_tests, record, targets, tidy, versions
 from study.report.figures.timeline import QUANTITIES, Launch
 from study.training import checkpoints
+from study.workloads.command import events
 
 EPOCHS = 3
 START = run_files.EPOCHS_NS
@@ -791,3 +792,35 @@ class Storage(Reader):
         if any(len(each) > 1 for each in rates.values()):
             return {name: read_tests.summarize(each).mean for name, each in rates.items()}
         return {name: each[0] if each else math.nan for name, each in rates.items()}
+
+
+@reader("events of a program", "jsonl", "study.workloads.command.events:parsed",
+        "study.training.program:Program._read_events")  # fmt: skip
+class EventsOfAProgram(Reader):
+    """Of a benchmark that is a command; its program may write anything."""
+
+    def prepare(self, folder):
+        path = folder / "events.jsonl"
+        keys = ["run_start", *["epoch_start", "tracked_stats", "eval_accuracy", "epoch_stop"] * EPOCHS, "run_stop"]
+        values = {"tracked_stats": {"loss": 0.5}, "eval_accuracy": 0.9}
+        lines = [
+            {"key": key, "value": values.get(key), "time_ns": START + at * 10**9, "monotonic_ns": at * 10**9, "rank": 0}
+            for at, key in enumerate(keys)
+        ]
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+        return path
+
+    def damage(self, content):
+        return damage.jsonl_files(content)
+
+    def read(self, path):
+        log = phases.PhaseLog(path.with_name("phases.jsonl"), 0, "n1")
+        log.edge("startup", "begin", (START, 0))
+        progress = events.Progress(log, (START, 0))
+        for line in path.read_bytes().split(b"\n"):
+            if (event := events.parsed(line, is_marked=False)) and events.rank_of(event, 0) == 0:
+                progress.take(event, events.moment(event))
+        return
+
+    def names(self, path):
+        return ("event", "epoch")

@@ -150,7 +150,7 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
         write_json(folder / "record.json", make_record(folder))
     study, results = Study("one", "", {}, runs), tmp_path / "local"
     packages = read_json(folder / "provenance.json")["packages"]
-    monkeypatch.setattr(provenance, "collect", lambda: {"packages": packages})
+    monkeypatch.setattr(provenance, "packages", lambda framework: packages)
 
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
     monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
@@ -168,7 +168,7 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
 
     monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
     monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
-    monkeypatch.setattr(provenance, "collect", lambda: {"packages": {**packages, "tensorflow": "3"}})
+    monkeypatch.setattr(provenance, "packages", lambda framework: {**packages, "tensorflow": "3"})
     assert versions.put_aside(study, results) == [name], "other libraries are another version too"
     given = compare_machines._given(str(kept / "studies" / "one"))
     assert given.name == name

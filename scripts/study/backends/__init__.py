@@ -1,5 +1,6 @@
 """The frameworks that train: one package each, and the only importers of their frameworks."""
 
+import contextlib
 import importlib
 import importlib.util
 from typing import Any, cast
@@ -14,8 +15,9 @@ PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "ma
 def missing(framework: str) -> str | None:
     """Why runs of a framework cannot train in this environment, with the remedy; None if they can."""
     package, remedy = PACKAGES[framework]
-    if importlib.util.find_spec(package):
-        return None
+    with contextlib.suppress(ModuleNotFoundError):  # of an importer that knows no such package
+        if importlib.util.find_spec(package):
+            return None
     return f"framework: {framework}: the package {package} is not installed in this environment; run {remedy}"
 
 

@@ -17,6 +17,7 @@ from study.prediction import forecast
 from study.records import noise_of_runs, versions
 from study.workflow import snakemake_internals
 from study.workflow.planned import Plan
+from study.workloads import command
 
 TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 
@@ -37,8 +38,9 @@ def show(planned: Plan) -> None:
     print(lines, file=sys.stderr)
     if is_dry:
         _require_models(planned)
-        for why in _missing_frameworks(planned):
-            print(f"  Warning: {why} before the runs start", file=sys.stderr)
+        if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
+            for why in _missing_frameworks(planned):
+                print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
 
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
@@ -88,8 +90,9 @@ def _require_frameworks(planned: Plan) -> None:
 
 
 def _missing_frameworks(planned: Plan) -> list[str]:
-    frameworks = dict.fromkeys(run["framework"] for run in planned.study.runs)
-    return [why for name in frameworks if (why := backends.missing(name))]
+    """Why runs cannot train here; a command has its own environment."""
+    ours = (run["framework"] for run in planned.study.runs if not command.is_command(run.spec))
+    return [why for name in dict.fromkeys(ours) if (why := backends.missing(name))]
 
 
 def _require_models(planned: Plan) -> None:

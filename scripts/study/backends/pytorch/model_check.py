@@ -65,7 +65,7 @@ def _check_same(first: nn.Module, second: nn.Module, samples: SampleSource) -> N
         second.load_state_dict(first.state_dict())
     except RuntimeError:
         raise StudyError("two ranks build models with other weights; the model must not depend on the rank") from None
-    one, other = (each.eval()(x) for each in (first, second))
+    one, other = (each.train(False)(x) for each in (first, second))
     if not torch.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise StudyError(
             "two ranks with the same weights give different outputs: build_model draws numbers that are no weights, or "

@@ -218,7 +218,7 @@ class TorchTrainer:
     @torch.inference_mode()
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
         """Loss and metrics on ``samples``."""
-        self.model.eval()
+        self.model.train(False)
         for metric in self._metrics:
             metric.reset()
         losses, sizes = [], []
@@ -239,7 +239,7 @@ class TorchTrainer:
     @torch.inference_mode()
     def predictions(self, samples: SampleSource) -> Iterator[tuple[NDArray[Any], Any]]:
         """(outputs that are right, outputs of the model before its last activation), batch by batch."""
-        self.model.eval()
+        self.model.train(False)
         for x, y in self.batches(samples):
             yield y.cpu().numpy(), self.model(x).float().cpu().numpy()
 

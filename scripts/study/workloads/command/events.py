@@ -30,6 +30,7 @@ MARK = b":::MLLOG "
 PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
 EARLIER_NS = 1_000_000_000  # before the start of the process: a clock of milliseconds may be a little behind
 OF_SETS = ("train_samples", "eval_samples", "model_parameters")
+MOST = 2**62  # of a size, and of a time in ns: 146 years
 LEARNING_RATES = ("learning_rate", "lr")
 Moment = tuple[int, int]  # wall and monotonic ns
 
@@ -91,7 +92,7 @@ class Progress:
             of_name(edge, at) if of_name else self._of_phase(name, edge, at)
         elif key == "tracked_stats" and isinstance(value, dict):
             self._stats({name: each for name, each in value.items() if _is_number(each)})
-        elif key in OF_SETS and _is_number(value):
+        elif key in OF_SETS and _is_number(value) and 0 <= value < MOST:
             self.sizes[key] = int(value)
         elif key.startswith("eval_") and _is_number(value):
             self._metrics({key.removeprefix("eval_"): value}, is_validation=True)
@@ -207,26 +208,32 @@ def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
         event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    has_time = isinstance(event, dict) and any(_is_number(event.get(name)) for name in ("time_ms", "time_ns"))
+    has_time = isinstance(event, dict) and any(_is_time(event.get(name)) for name in ("time_ms", "time_ns"))
     return event if has_time and isinstance(event.get("key"), str) else None
 
 
 def moment(event: dict[str, Any]) -> Moment:
     """When it happened, by this host's clocks."""
-    wall = int(event["time_ns"] if _is_number(event.get("time_ns")) else event["time_ms"] * 1_000_000)
+    wall = int(event["time_ns"] if _is_time(event.get("time_ns")) else event["time_ms"] * 1_000_000)
     own = event.get("monotonic_ns")
-    return wall, int(own) if _is_number(own) else wall - wall_at_zero_ns()
+    return wall, int(own) if _is_time(own) else wall - wall_at_zero_ns()
 
 
 def rank_of(event: dict[str, Any], default: int) -> int:
     """The rank that wrote it."""
-    told = event.get("rank", (event.get("metadata") or {}).get("rank"))
+    metadata = event.get("metadata")
+    told = event.get("rank", metadata.get("rank") if isinstance(metadata, dict) else None)
     return told if isinstance(told, int) else default
 
 
 def is_finite(values: dict[str, float]) -> bool:
     """Whether all are finite."""
     return all(map(math.isfinite, values.values()))
+
+
+def _is_time(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a time since 1970, or since a machine's start, in ns or ms."""
+    return _is_number(value) and 0 <= value < MOST
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
