@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -227,6 +227,42 @@ def rank_samples(data: Data, run: RunDefinition) -> int:
 def rank_steps(data: Data, run: RunDefinition) -> int:
     """The number of steps of a rank in an epoch; the last one may have fewer samples. data: as of `rank_samples`."""
     return -(-rank_samples(data, run) // run.derived.batch_size_per_rank)
+
+
+def step_times(by_epoch: Sequence[NDArray[np.float64]]) -> dict[str, float] | None:
+    """`Trainer.step_times` of the durations (s) of each epoch's steps; without the first epoch if there are others.
+
+    ``median_s``, ``p95_s``: median and 95th percentile. ``jitter``: interquartile range / median. None if they are not
+    measured, or if an epoch has one step.
+    """
+    later = by_epoch[1:] or by_epoch
+    durations = np.concatenate(later) if later else np.empty(0)
+    if not durations.any():  # no step was observed, or one per epoch
+        return None
+    quarter, median, three_quarters, most = np.quantile(durations, [0.25, 0.5, 0.75, 0.95])
+    return {"median_s": median, "p95_s": most, "jitter": (three_quarters - quarter) / median}
+
+
+class OwnSamples:
+    """The part of a `Backend` whose every rank reads its own samples, in Python, and takes its part of them."""
+
+    def own_files(self, run: RunDefinition) -> None:
+        """All."""
+
+    def open_elsewhere(self, ranks: Collectives) -> None:
+        """Nothing: no other process reads."""
+
+    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
+        """The samples as they are."""
+        return samples
+
+    def reading_errors(self, *sources: SampleSource) -> AbstractContextManager[None]:
+        """Errors of reading are raised as they are."""
+        return nullcontext()
+
+    def takes_all_samples(self, ranks: Collectives) -> bool:
+        """Each rank takes its own."""
+        return False
 
 
 def is_finite(weights: Iterable[NDArray[Any]]) -> bool:

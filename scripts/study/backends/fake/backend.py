@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study import workloads
-from study.backends.base import BlockOrder, Hooks, State, rank_samples, rank_steps
+from study.backends.base import BlockOrder, Hooks, OwnSamples, State, rank_samples, rank_steps
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
@@ -180,7 +179,7 @@ class Linear:
         return False
 
 
-class Fake:
+class Fake(OwnSamples):
     """The framework of `Linear`."""
 
     name = "fake"
@@ -205,20 +204,6 @@ class Fake:
     def pin_device(self, run: RunDefinition, local_rank: int) -> None:
         """There is no GPU."""
 
-    def own_files(self, run: RunDefinition) -> None:
-        """All."""
-
-    def open_elsewhere(self, ranks: Collectives) -> None:
-        """Nothing."""
-
-    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
-        """The samples as they are."""
-        return samples
-
-    def reading_errors(self, *sources: SampleSource) -> contextlib.AbstractContextManager[None]:
-        """NumPy raises errors as they are."""
-        return contextlib.nullcontext()
-
     def blocks(
         self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
     ) -> Iterator[tuple[NDArray[Any], ...]]:
@@ -235,10 +220,6 @@ class Fake:
     def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
         """Of no samples."""
         return [(each.dtype, each.shape[1:]) for each in samples.batch(np.empty(0, np.int64))]
-
-    def takes_all_samples(self, ranks: Collectives) -> bool:
-        """Each rank takes its own."""
-        return False
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Linear:
         """A linear model for any workload whose samples are in memory."""

@@ -13,8 +13,6 @@ from study.backends.pytorch.process_group import ProcessGroup
 from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Collectives
 
-MICROSECOND = 1_000  # ns
-
 
 class Averaging:
     """A model whose gradients are averaged over the ranks while they are computed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study import workloads
-from study.backends.base import BlockOrder, Trainer
+from study.backends.base import BlockOrder, OwnSamples, Trainer
 from study.backends.pytorch import devices
 from study.backends.pytorch.emulated_ranks import EmulatingTrainer
 from study.backends.pytorch.process_group import ProcessGroup
@@ -25,7 +24,7 @@ from study.instruments.heartbeats import Heartbeat
 from study.workloads.base import Benchmark, Data, Workload
 
 
-class PyTorch:
+class PyTorch(OwnSamples):
     """PyTorch, averaged by DistributedDataParallel."""
 
     name = "pytorch"
@@ -46,20 +45,6 @@ class PyTorch:
         """The ranks of torch.distributed."""
         return ProcessGroup(run)
 
-    def own_files(self, run: RunDefinition) -> None:
-        """All."""
-
-    def open_elsewhere(self, ranks: Collectives) -> None:
-        """Nothing: no other process reads."""
-
-    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
-        """The samples as they are."""
-        return samples
-
-    def reading_errors(self, *sources: SampleSource) -> contextlib.AbstractContextManager[None]:
-        """PyTorch raises errors of reading as they are."""
-        return contextlib.nullcontext()
-
     def blocks(
         self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
     ) -> Iterator[tuple[NDArray[Any], ...]]:
@@ -69,10 +54,6 @@ class PyTorch:
     def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
         """Refused, as `blocks`."""
         raise TypeError("ensembles need framework: tensorflow")
-
-    def takes_all_samples(self, ranks: Collectives) -> bool:
-        """Each rank takes its own."""
-        return False
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
         """The workload's module."""

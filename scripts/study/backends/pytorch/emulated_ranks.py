@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from study.backends.pytorch import build
-from study.backends.pytorch.input import Batch
+from study.backends.pytorch.input import Chosen
+from study.backends.pytorch.measures import squared_norm
 from study.backends.pytorch.trainer import TorchTrainer
 
 Gradients = list[Tensor | None]
@@ -34,15 +35,14 @@ class EmulatingTrainer(TorchTrainer):
     def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; loss and metrics are of rank 0."""
         self.model.train()
-        for metric in self._metrics:
-            metric.reset()
+        self._reset_metrics()
         states = [self._generator_state(rank, epoch) for rank in range(self._emulated)]
         losses, sizes = [], []
-        for batches in zip(*(self._of_rank(rank, epoch) for rank in range(self._emulated)), strict=True):
+        for chosen in zip(*(self._of_rank(rank, epoch) for rank in range(self._emulated)), strict=True):
             before_step()
-            losses.append(self._step_of_all(batches, states))
-            sizes.append(len(batches[0][0]))
-        return self._logs(torch.stack(losses), sizes) | {each.name: each.value() for each in self._metrics}
+            losses.append(self._step_of_all(chosen, states))
+            sizes.append(len(chosen[0][0]))
+        return self._logs(losses, sizes)
 
     def _generator_state(self, rank: int, epoch: int) -> list[Tensor]:
         """Of PyTorch's generators, as a real rank begins an epoch with them."""
@@ -53,19 +53,23 @@ class EmulatingTrainer(TorchTrainer):
         of_device = [torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else []
         return [torch.get_rng_state(), *of_device]
 
-    def _of_rank(self, rank: int, epoch: int) -> Iterator[Batch]:
-        """A rank's batches, each made when it has its turn: memory does not grow with the ranks."""
+    def _of_rank(self, rank: int, epoch: int) -> Iterator[Chosen]:
+        """The positions of a rank's batches."""
         samples, positions = self._data.train, self._order(rank, epoch)
         if self._run["sharding"] == "by_rank":  # as in `study.data.samples.part`
             positions = positions * self._emulated + rank
-        return map(self._input(samples).made, self._chosen(samples, positions, epoch))
+        return self._chosen(samples, positions, epoch)
 
-    def _step_of_all(self, batches: tuple[Batch, ...], states: list[list[Tensor]]) -> Tensor:
-        """One step of all ranks; returns the loss of rank 0."""
-        is_sampled = self._measures.begin_step(self.optimizer.steps, len(batches[0][0]))
+    def _step_of_all(self, chosen: tuple[Chosen, ...], states: list[list[Tensor]]) -> Tensor:
+        """One step of all ranks; returns the loss of rank 0.
+
+        A batch is made when its rank has its turn, so that memory does not grow with the ranks.
+        """
+        is_sampled = self._measures.begin_step(self.optimizer.steps, len(chosen[0][0]))
         total: Gradients = [None] * len(self._weights)
         squares, losses = 0.0, []
-        for rank, (x, y) in enumerate(batches):
+        for rank, of_rank in enumerate(chosen):
+            x, y = self._input(self._data.train).made(of_rank)
             self._take(rank, states)
             loss, outputs = self._forward(self.model, x, y)
             gradients = torch.autograd.grad(loss, self._weights, allow_unused=True)
@@ -73,20 +77,16 @@ class EmulatingTrainer(TorchTrainer):
             total = [_added(one, other) for one, other in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
             if is_sampled:
-                squares += sum(float(each.double().square().sum()) for each in gradients if each is not None)
+                squares += squared_norm(gradients)
             if rank == 0:
-                for metric in self._metrics:
-                    metric.add(y, outputs)
+                self._add_to_metrics(y, outputs)
         self._take(0, states)
         for weight, gradient in zip(self._weights, total, strict=True):
-            weight.grad = (
-                None if gradient is None else gradient * (1 / self._emulated)
-            )  # multiplied, as DDP's hook does
+            # Multiplied, as DDP's hook does.
+            weight.grad = None if gradient is None else gradient * (1 / self._emulated)
         if is_sampled:
-            averaged = [each.grad for each in self._weights if each.grad is not None]
-            self._measures.add_squares(
-                squares / self._emulated, sum(float(g.double().square().sum()) for g in averaged)
-            )
+            averaged = squared_norm(each.grad for each in self._weights)
+            self._measures.add_squares(squares / self._emulated, averaged)
         self.optimizer.apply()
         self.optimizer.steps += 1
         return losses[0]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import numpy as np
+from torch import Tensor
 
+from study.backends.base import step_times
 from study.experiment.definition import RunDefinition
 
 
@@ -60,14 +63,10 @@ class StepMeasures:
         return found
 
     def step_times(self) -> dict[str, float] | None:
-        """Seconds from one step's begin to the next one's, of all epochs but the first if there are others.
+        """Seconds from one step's begin to the next one's; see `study.backends.base.step_times`."""
+        return step_times(self._durations)
 
-        ``median_s``, ``p95_s``: median and 95th percentile. ``jitter``: interquartile range / median. None if they are
-        not measured, or if an epoch has one step.
-        """
-        later = self._durations[1:] or self._durations
-        durations = np.concatenate(later) if later else np.empty(0)
-        if not durations.any():
-            return None
-        quarter, median, three_quarters, most = np.quantile(durations, [0.25, 0.5, 0.75, 0.95])
-        return {"median_s": median, "p95_s": most, "jitter": (three_quarters - quarter) / median}
+
+def squared_norm(gradients: Iterable[Tensor | None]) -> float:
+    """The sum of the squares of all values of all gradients."""
+    return sum(float(each.double().square().sum()) for each in gradients if each is not None)

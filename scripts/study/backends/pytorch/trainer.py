@@ -16,7 +16,7 @@ from study.backends.pytorch import build, devices
 from study.backends.pytorch.averaging import Averaging
 from study.backends.pytorch.input import Batch, Chosen, Input, InputMeasures, in_batches, in_order
 from study.backends.pytorch.losses import loss
-from study.backends.pytorch.measures import StepMeasures
+from study.backends.pytorch.measures import StepMeasures, squared_norm
 from study.backends.pytorch.metrics import made
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import ProcessGroup, others_may_end
@@ -117,25 +117,34 @@ class TorchTrainer:
         """Make the steps of an epoch; the metrics are of emulated rank 0."""
         self.model.train()
         build.seed_generator(self._run.derived.seed + self._ranks.rank, epoch)
-        for metric in self._metrics:
-            metric.reset()
+        self._reset_metrics()
         losses, sizes = [], []
         for x, y in self._batches(epoch):
             before_step()
             losses.append(self._step(x, y))
             sizes.append(len(x))
-        return self._logs(torch.stack(losses), sizes) | {each.name: each.value() for each in self._metrics}
+        return self._logs(losses, sizes)
 
-    def _logs(self, losses: Tensor, sizes: list[int]) -> dict[str, float]:
-        """The mean loss; notes how many steps had a finite one. losses: of the steps."""
-        weighted = losses.double().cpu() * torch.tensor(sizes)
-        sums = weighted.cumsum(0)
+    def _reset_metrics(self) -> None:
+        for metric in self._metrics:
+            metric.reset()
+
+    def _add_to_metrics(self, y: Tensor, outputs: Tensor) -> None:
+        for metric in self._metrics:
+            metric.add(y, outputs)
+
+    def _logs(self, losses: list[Tensor], sizes: list[int]) -> dict[str, float]:
+        """The mean loss and the metrics; notes how many steps had a finite one. losses: of the steps."""
+        sums = _weighted(losses, sizes).cumsum(0)
         self._finite += int(torch.isfinite(sums).sum())
-        return {"loss": float(sums[-1] / sum(sizes))}
+        return {"loss": float(sums[-1] / sum(sizes))} | self._metric_values()
+
+    def _metric_values(self) -> dict[str, float]:
+        return {each.name: each.value() for each in self._metrics}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
         """Of this rank, in its order."""
-        samples = self._data.train.cached() if self._run["cache_samples"] else self._data.train
+        samples = self._data.train
         chosen = self._chosen(samples, self._order(self._ranks.rank, epoch), epoch)
         batches = self._input(samples).batches(chosen)
         return self._input_measures.measured(batches) if self._input_measures else batches
@@ -186,8 +195,7 @@ class TorchTrainer:
         if passes > 1:
             torch._foreach_mul_(gradients, 1 / passes)
         if is_sampled and self._averaging.squares is not None:
-            averaged = sum(float(each.double().square().sum()) for each in gradients)
-            self._measures.add_squares(float(self._averaging.squares), averaged)
+            self._measures.add_squares(float(self._averaging.squares), squared_norm(gradients))
         self.optimizer.apply()
         self.model.zero_grad()
 
@@ -195,8 +203,7 @@ class TorchTrainer:
         """The gradients of a batch; returns its loss."""
         found, outputs = self._forward(self._averaging, x, y)
         found.backward()
-        for metric in self._metrics:
-            metric.add(y, outputs)
+        self._add_to_metrics(y, outputs)
         return found.detach()
 
     def _forward(self, model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,18 +226,14 @@ class TorchTrainer:
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
         """Loss and metrics on ``samples``."""
         self.model.train(False)
-        for metric in self._metrics:
-            metric.reset()
+        self._reset_metrics()
         losses, sizes = [], []
         for x, y in self.batches(samples):
             found, outputs = self._forward(self.model, x, y)
-            for metric in self._metrics:
-                metric.add(y, outputs)
+            self._add_to_metrics(y, outputs)
             losses.append(found)
             sizes.append(len(x))
-        weighted = torch.stack(losses).double().cpu() * torch.tensor(sizes)
-        mean = float(weighted.sum() / sum(sizes))
-        return {"loss": mean} | {each.name: each.value() for each in self._metrics}
+        return {"loss": float(_weighted(losses, sizes).sum() / sum(sizes))} | self._metric_values()
 
     def batches(self, samples: SampleSource) -> Iterator[Batch]:
         """Batches of tensors, in the order of the samples."""
@@ -284,3 +287,8 @@ class TorchTrainer:
     def sparse_gradients(self) -> bool:
         """DDP sends dense gradients."""
         return False
+
+
+def _weighted(losses: list[Tensor], sizes: list[int]) -> Tensor:
+    """The mean losses of batches, times the numbers of their samples, float64."""
+    return torch.stack(losses).double().cpu() * torch.tensor(sizes)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from study.backends.base import step_times
 from study.backends.tensorflow.averaging import Averaging
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -134,17 +135,8 @@ class StepMeasures:
         return (compute if is_timed and self._has_ended else {}) | (found if self._noise_every else {})
 
     def step_times(self) -> dict[str, float] | None:
-        """Seconds from one step's begin to the next one's, of all epochs but the first if there are others.
-
-        ``median_s``, ``p95_s``: median and 95th percentile. ``jitter``: interquartile range / median. None if they are
-        not measured, or if an epoch has one step.
-        """
-        later = self._durations[1:] or self._durations
-        durations = np.concatenate(later) if later else np.empty(0)
-        if not durations.any():  # no step was observed, or one per epoch
-            return None
-        quarter, median, three_quarters, most = np.quantile(durations, [0.25, 0.5, 0.75, 0.95])
-        return {"median_s": median, "p95_s": most, "jitter": (three_quarters - quarter) / median}
+        """Seconds from one step's begin to the next one's; see `study.backends.base.step_times`."""
+        return step_times(self._durations)
 
 
 def squared_norm(gradients: list[Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.data.images.augmentation import OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
-from study.experiment.parameters.registry import PARAMETERS
+from study.experiment.parameters.registry import not_combined
 from study.machines import launchers
 from study.machines.process_roles import DDP
 
@@ -50,9 +50,8 @@ def unsupported(run: PlannedRun) -> str | None:
     """Why a run cannot be trained with PyTorch as planned; None if it can."""
     if run["strategy"] != DDP:
         return f"pytorch cannot be combined with strategy: {run['strategy']}; use ddp"
-    for name, why in LACKS.items():
-        if run[name] != PARAMETERS[name].default:
-            return f"pytorch cannot be combined with {name}: {why}; give two grids"
+    if why := not_combined(run, "pytorch", LACKS):
+        return why
     if run["precision"] == "mixed_float16":
         return "pytorch cannot be combined with precision: mixed_float16; use mixed_bfloat16"
     if run.kind == "images" and not FORMATS[run["loader"]].has_pixels:

@@ -1,6 +1,7 @@
 """The registry of the grid keys, and which of them are there to observe a run."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from study.core.registry import Registry
@@ -17,6 +18,14 @@ def declare(parameter: Parameter) -> Parameter:
 def at_default(run: Any, name: str) -> bool:
     """Whether a run (``run[key]`` is a key's value) has a key's default value."""
     return run[name] == PARAMETERS[name].default
+
+
+def not_combined(run: Any, what: str, refused: Mapping[str, str]) -> str | None:
+    """Why ``what`` cannot be combined with a key that a run has set, or None. refused: {key: why}."""
+    for name, why in refused.items():
+        if not at_default(run, name):
+            return f"{what} cannot be combined with {name}: {why}; give two grids"
+    return None
 
 
 def idle_alone(run: Any) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.input import BROADCASTS
-from study.experiment.parameters.registry import PARAMETERS, declare
+from study.experiment.parameters.registry import declare, not_combined
 from study.machines import launchers
 from study.machines.process_roles import DDP, HOROVOD
 from study.workloads import command
@@ -63,9 +63,8 @@ def _strategy(run: PlannedRun) -> str | None:
     if strategy == "horovod":
         return None
     refused = HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == "parameter_server" else {})
-    for name, why in refused.items():
-        if run[name] != PARAMETERS[name].default:
-            return f"{strategy} cannot be combined with {name}: {why}; give two grids"
+    if why := not_combined(run, strategy, refused):
+        return why
     if run["staging"] in BROADCASTS or (strategy == "parameter_server" and run["staging"] != "none"):
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
     if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
