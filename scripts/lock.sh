@@ -20,6 +20,6 @@ awk -v folder="$folder" '
     out = name in locked ? "/dev/null" : name ~ /^(nvidia|cuda|triton)/ ? folder "/cuda" : folder "/torch"
   }
   { print > out }' envs/requirements.lock "$folder/all"
-cpu=$(sed -n 's/^# cpu: \([0-9a-f]*\)$/\1/p' envs/pytorch.in)
-sed "s/^\(torch==[^ ]*\) \\\\$/\1 \\\\\n    --hash=sha256:$cpu \\\\/" "$folder/torch" >envs/pytorch.lock
+cp "$folder/torch" envs/pytorch.lock
 cp "$folder/cuda" envs/pytorch-cuda.lock
+sed -n 's/^# cpu: \(.*\)$/\1/p' envs/pytorch.in >envs/pytorch-cpu.lock

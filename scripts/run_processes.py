@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any, cast
+from typing import IO, cast
 
 GRACE_S = 10.0  # for processes that get SIGTERM
 LOOK_S = 0.02
@@ -22,11 +22,14 @@ def main() -> int:
     """Read the command line and do it; returns the exit code of the first process that failed, else 0."""
     number, program = int(sys.argv[1]), sys.argv[2:]
     started: list[subprocess.Popen[bytes]] = []
+    signals: list[int] = []  # those that came; an exception from a handler could lose a process that is being started
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, _leave)
+        signal.signal(each, lambda came, _: signals.append(came))
     copies: list[threading.Thread] = []
     try:
         for rank in range(number):
+            if signals:
+                break
             variables = {**os.environ, "RANK": str(rank)}
             process = subprocess.Popen(program, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             started.append(process)
@@ -36,15 +39,11 @@ def main() -> int:
             ):
                 prefix = f"[{rank}]<{name}>:".encode()
                 copies.append(_copied(cast(IO[bytes], stream), target.buffer, prefix))
-        return _waited(started)
+        return _waited(started, signals)
     finally:
         _end(started)
         for copy in copies:
             copy.join(GRACE_S)
-
-
-def _leave(number: int, _: Any) -> None:
-    sys.exit(128 + number)
 
 
 def _copied(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Thread:
@@ -61,10 +60,10 @@ def _copied(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Th
     return thread
 
 
-def _waited(started: list[subprocess.Popen[bytes]]) -> int:
-    """Wait until all have ended, or one has failed."""
+def _waited(started: list[subprocess.Popen[bytes]], signals: list[int]) -> int:
+    """Wait until all have ended, or one has failed, or a signal has come; returns the exit code."""
     running = dict(enumerate(started))
-    while running:
+    while running and not signals:
         for rank, process in list(running.items()):
             code = process.poll()
             if code is None:
@@ -78,7 +77,7 @@ def _waited(started: list[subprocess.Popen[bytes]]) -> int:
                 )
                 return code if code > 0 else 128 - code
         time.sleep(LOOK_S)
-    return 0
+    return 128 + signals[0] if signals else 0
 
 
 def _end(started: list[subprocess.Popen[bytes]]) -> None:

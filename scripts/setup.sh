@@ -11,7 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
-readonly PYTORCH_LOCK=envs/pytorch.lock CUDA_LOCK=envs/pytorch-cuda.lock PYTORCH_STAMP=.venv/pytorch
+readonly PYTORCH_LOCK=envs/pytorch.lock PYTORCH_CPU_LOCK=envs/pytorch-cpu.lock CUDA_LOCK=envs/pytorch-cuda.lock
+readonly PYTORCH_STAMP=.venv/pytorch
 readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly DISK_MB=5000
 PYTHON=${PYTHON:-python3.11}
@@ -44,10 +45,12 @@ install_dependencies() {
   logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$LOCK"
 }
 
-# PyPI's wheel needs CUDA's libraries. The wheel for CPUs, where pip finds it, needs none.
+# PyPI's wheel needs CUDA's libraries. The wheel for CPUs, where pip finds it, needs none. It is asked for by its version,
+# since pip prefers a wheel of which an index states the hash, whatever its version.
 install_pytorch() {
   say "installing PyTorch (200 MB to download where the wheel for CPUs is found, else 3 GB)"
   rm -f "$PYTORCH_STAMP"
+  "$VENV/bin/pip" install --quiet --no-deps --require-hashes -r "$PYTORCH_CPU_LOCK" 2>/dev/null || true
   logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$PYTORCH_LOCK"
   case $("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))') in
     *+cpu) ;;

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from study.machines import guard, remote
 
 WAIT_S = 60
+SCRIPTS = Path(remote.__file__).parents[2]
 CHILD = ["sh", "-c", "sleep 600 & echo $!; wait"]
 
 
@@ -151,6 +153,35 @@ def test_only_a_connection_that_ends_by_itself_is_a_lost_host(tmp_path, script, 
         process.terminate()
     _, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, f"{remote.LOST} elsewhere: " in errors) == (code, is_lost), errors
+
+
+SLEEP = f"600.{os.getpid()}"  # a number that no other process has
+SIGNALLED_WHILE_IT_STARTS = """
+import os, runpy, signal, subprocess, sys
+class Signalled(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Signalled
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [[remote.__file__, "elsewhere", "true"], [str(SCRIPTS / "run_processes.py"), "2", "sleep", SLEEP]]
+)
+def test_a_signal_that_comes_while_a_child_is_being_started_ends_the_child(tmp_path, words):
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\nexec sleep {SLEEP}\n")
+    program.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", SIGNALLED_WHILE_IT_STARTS, *words],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not [each for each in psutil.process_iter(["cmdline"]) if SLEEP in (each.info["cmdline"] or [])]
 
 
 @pytest.mark.parametrize("stall_limit_s", [900, 120, 60, 30])

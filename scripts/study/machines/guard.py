@@ -122,13 +122,16 @@ def _now() -> float:
 
 
 def _started(line: list[str]) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the child no longer ignores it
     child = os.fork()
     if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return child
     folder = temporary_folder(os.getppid(), os.environ)
     if folder.is_dir():
         os.environ["TMPDIR"] = str(folder)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     try:

@@ -59,15 +59,19 @@ def main() -> None:
     """Start the command, keep the pipe alive until it ends; exits with its exit code."""
     host, *words = sys.argv[1:]
     silence = sent()["silence_s"]
-    over = subprocess.Popen([*SSH, *_alive(silence), host, shlex.join([sys.executable, "-I", "-S", GUARD, "--remote"])],
-                            stdin=subprocess.PIPE)  # fmt: skip
+    over: subprocess.Popen[bytes] | None = None
     is_told = threading.Event()
 
     def end(*_: Any) -> None:
         is_told.set()
-        over.terminate()  # then the guard loses its pipe, and ends the command
+        if over is not None:
+            over.terminate()  # then the guard loses its pipe, and ends the command
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, end)  # before ssh starts: a signal that comes meanwhile ends it too
+    command = shlex.join([sys.executable, "-I", "-S", GUARD, "--remote"])
+    over = subprocess.Popen([*SSH, *_alive(silence), host, command], stdin=subprocess.PIPE)
+    if is_told.is_set():
+        over.terminate()
     with contextlib.suppress(BrokenPipeError):  # ssh has ended; its exit code and its message say why
         _send(over, json.dumps(_order(words)).encode() + b"\n")
         while _is_running(over, silence / BEATS):

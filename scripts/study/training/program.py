@@ -235,6 +235,8 @@ class Program:
             for _, written in pipes:
                 os.close(written)
         self._pid = process.pid
+        if self._stop is not None:  # a signal came while the program was being started
+            self._end_program()
         targets = (sys.stdout.buffer, sys.stderr.buffer)
         streams = [Copied(pipe[0], target, self._line_came) for pipe, target in zip(pipes, targets, strict=True)]
         try:
@@ -248,8 +250,11 @@ class Program:
     def _forward(self, number: int, _: Any) -> None:
         """Hand a signal to the program, and end it if it does not go."""
         if self._stop is None and self._pid:
-            threading.Thread(target=process_tree.end, args=(self._pid, GRACE_S), daemon=True).start()
+            self._end_program()
         self._stop = number
+
+    def _end_program(self) -> None:
+        threading.Thread(target=process_tree.end, args=(self._pid, GRACE_S), daemon=True).start()
 
     def _follow(self, process: subprocess.Popen[bytes], streams: list[Copied], others: set[int]) -> None:
         """Read the file of events and send heartbeats, in a thread."""
