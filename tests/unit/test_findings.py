@@ -87,7 +87,7 @@ def test_a_reduction_is_paired_within_blocks():
     [
         (0.25, 0.01, "yes", "Shorter by 25 %"),
         (0.01, 0.05, "no", "No difference shown: -1.08 % (95 % interval -12.8 to 12.2 %"),
-        (-0.25, 0.01, "no", "Longer by 25 %"),
+        (-0.25, 0.01, "opposite", "Longer by 25 %"),
     ],
 )
 def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
@@ -108,8 +108,8 @@ def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
         (0.002, 0.001, "yes", "Shorter by"),
         (0.002, 0.05, "no", "No difference shown"),  # a wide interval proves nothing
         (0.009, 0.001, "no", "No difference shown"),  # 0.65 to 1.15 %
-        (0.25, 0.01, "no", "Longer by"),
-        (-0.25, 0.01, "no", "Longer by"),
+        (0.25, 0.01, "opposite", "Longer by"),
+        (-0.25, 0.01, "opposite", "Longer by"),
     ],
 )
 def test_no_effect_is_claimed_only_by_an_interval_within_the_margin(share, noise, verdict, words, kind):
@@ -133,7 +133,7 @@ def test_a_ratio_has_no_percent():
     found = outcome.outcome(declared(kind="ratio"), study, runs)
     assert (found.verdict, found.unit, found.estimate) == ("yes", "1", pytest.approx(2))
     assert found.sentence == "Shorter by 2 (95 % interval 2 to 2, 3 blocks)."
-    assert outcome.outcome(declared(kind="ratio", claim="below"), study, runs).verdict == "no"
+    assert outcome.outcome(declared(kind="ratio", claim="below"), study, runs).verdict == "opposite"
 
 
 def test_a_trend_is_the_slope_per_doubling():
@@ -152,7 +152,7 @@ def test_a_trend_is_the_slope_per_doubling():
     assert found.sentence == "Shorter by 3 percentage points (95 % interval 3 to 3 percentage points, 3 blocks)."
     assert found.quantity == "change of load_s / runtime_s per doubling of gpus"
     falling = outcome.outcome(finding, study, runs.assign(load_s=runs["runtime_s"] - runs["load_s"]))
-    assert (falling.verdict, falling.estimate) == ("no", pytest.approx(-3))
+    assert (falling.verdict, falling.estimate) == ("opposite", pytest.approx(-3))
     assert falling.sentence.startswith("Longer by 3 percentage points"), "the opposite is told by its size"
 
 
@@ -306,7 +306,7 @@ def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
         show_findings.main()
 
 
-@pytest.mark.parametrize("verdict", ["yes", "no"])
+@pytest.mark.parametrize("verdict", ["yes", "opposite", "no"])
 def test_a_verdict_without_an_interval_is_refused(verdict):
     """By the schema of findings.json, whatever the code does."""
     study = study_of(GRID)

@@ -145,7 +145,7 @@ def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
 
 def test_a_finding_is_told_with_its_runs_and_rows(made):
     seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in findings.VERDICTS]))
-    for words in ("Yes", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
+    for words in ("Yes", "Opposite", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
                   "From 1 run in 2 blocks", "the second bar"):  # fmt: skip
         assert words in seen.text
     assert "#table-scaling" in seen.links

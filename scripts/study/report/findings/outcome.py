@@ -21,13 +21,12 @@ from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, 
 from study.report.findings.declaration import Declared, arms, load
 from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
 
-YES, NO, NOT_ENOUGH = "yes", "no", "not_enough_runs"
+YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
 ADDED = "added after a verdict was seen"
 LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
 IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
 LEAST_EQUAL = 6  # 2 x 0.5 ** 6 is below 0.05
-OPPOSITE = "opposite"  # its verdict is `NO`
-VERDICTS = {YES: "Yes", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
+VERDICTS = {YES: "Yes", OPPOSITE: "Opposite", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ def _stated(finding: Declared, found: Estimate, survivors: str | None) -> tuple[
         return NOT_ENOUGH, f"{finding.sentences[NOT_ENOUGH].format()} ({why})."
     case = _case(finding, found)
     sentence = finding.sentences[case].format(number=_number(finding, found, _is_turned(finding, found, case)))
-    return (NO if case == OPPOSITE else case), sentence
+    return case, sentence
 
 
 def _is_turned(finding: Declared, found: Estimate, case: str) -> bool:
