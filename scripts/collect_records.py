@@ -25,7 +25,7 @@ def main() -> None:
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     on = machine.load(arguments.machine)
     code, peak = current_code(study.runs, on), on.get("peak_flop_per_s_per_rank")
-    runs = with_targets(runs_frame(study.runs, code, results, peak), study.runs, results)
+    runs = with_targets(runs_frame(study.runs, code, results, peak, limits=on.get("disturbance")), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
     for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):

@@ -7,6 +7,7 @@ A run made before, once more:         --run results/.../run.yaml --outcome /tmp/
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.paths import TIMED_OUT, is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
+from study.instruments import disturbance
 from study.instruments.heartbeats import LIMIT_S
 from study.launch.launch import give_up, has_ended, keep, launch, set_aside
 from study.machines import machine, queues
@@ -66,9 +68,17 @@ def main() -> None:
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
+    _tell_disturbance(run, folder)
     set_aside(folder, arguments.extendable)
     if job:
         keep(folder)
+
+
+def _tell_disturbance(run: RunDefinition, folder: Path) -> None:
+    limits = (machine.declared(run.machine["name"]) or {}).get("disturbance")
+    told = disturbance.reasons(disturbance.of_run(folder), limits)
+    if told:
+        print(f"disturbed: {'; '.join(told)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

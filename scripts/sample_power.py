@@ -1,12 +1,17 @@
-"""Sample this host's power sensors until standard input is closed; started by each host's first rank."""
+"""Sample this host's power sensors, and what else uses it, until standard input is closed.
+
+It is started by the launch or by each host's first rank.
+"""
 
 import argparse
 import json
+import os
 import signal
 import sys
 
 from study.core import number_types
 from study.core.errors import exit_with_message
+from study.instruments import background
 from study.instruments.power import sampler, sensors
 from study.instruments.power.readings import SENSORS
 
@@ -17,7 +22,8 @@ def main() -> None:
     parser.add_argument("--sensor", nargs="*", default=[], choices=list(SENSORS))
     parser.add_argument("--model", type=json.loads, help="idle_w and peak_w, as JSON, for a modelled power")
     parser.add_argument("--rate-hz", type=number_types.rate, default=10)
-    parser.add_argument("--output", required=True, help="the CSV file")
+    parser.add_argument("--output", required=True, help="the CSV file of readings")
+    parser.add_argument("--background", help="the CSV file of what else uses the host")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; the sampler ends after them
         signal.signal(number, signal.SIG_IGN)
@@ -28,8 +34,10 @@ def main() -> None:
         print(json.dumps({"devices": told, "reasons": reasons}), flush=True)
         sys.stdout.close()
 
-    if devices:
-        sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce)
+    run = os.environ.get(background.VARIABLE)
+    others = background.Background(arguments.background, run, os.getppid()) if arguments.background and run else None
+    if devices or others:
+        sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce, background=others)
     else:
         announce()
 

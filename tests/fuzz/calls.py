@@ -93,7 +93,7 @@ NOT_FUZZED = {
     **dict.fromkeys(
         (
             "study.core.boot:boot_id",
-            "study.core.cores:_read",
+            "study.core.cores:contents",
             "study.core.locks:note_of",
             "study.core.provenance:_cpu_model",
             "study.instruments.cpu_time:_of_thread_s",

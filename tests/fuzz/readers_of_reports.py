@@ -175,6 +175,7 @@ class Findings(OfTheReport):
             "low": 20.0,
             "high": 40.0,
             "blocks": 6,
+            "blocks_disturbed": 0,
             "runs": 12,
             "left_out": [],
             "records": ["x/record.json"],

@@ -24,7 +24,8 @@ from study.ensembles import results
 from study.ensembles.halving import Halving
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
-from study.instruments import calibration, phases, usage
+from study.instruments import calibration, disturbance, phases, usage
+from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.power import summary, telemetry
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.sampling import last_end_ns
@@ -644,6 +645,37 @@ class UsageOfARank(FileOfARank):
 
     def expect(self, path):
         return len(rows_of(path))
+
+
+@reader("background-n1.csv", "csv", "study.instruments.disturbance:merge", "study.instruments.disturbance:read")
+class BackgroundOfAHost(FileOfARank):
+    file = "background-n1.csv"
+
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        rows = [f"{START + place * 10**9},{place * 10**9},n1,1.0,2,1.5,{others},0.0,0.1,,0.0,0.0,0.0,3,,,cc1 0.10\n"
+                for place, others in enumerate(("0.25", "", "1.0"))]  # fmt: skip
+        path.write_text(",".join(BACKGROUND) + "\n" + "".join(rows))
+        return path
+
+    def damage(self, content):
+        return damage.csv_files(content)
+
+    def read(self, path):
+        folder = path.parents[1]
+        (folder / disturbance.FILE).unlink(missing_ok=True)
+        disturbance.merge(path.parent, folder / disturbance.FILE, {"n1": 5})
+        disturbance.summarize(
+            folder, [{"host": "n1", "monotonic_ns": 10**9}, {"host": "n1", "monotonic_ns": 2 * 10**9}]
+        )
+        there = (folder / disturbance.FILE).exists()
+        text = path.read_text("utf-8", "replace")
+        for others in disturbance.read(folder / disturbance.FILE)["others_cpu_s"].dropna() if there else ():
+            assert f"{others:g}"[:3] in text, "every value that is read stands in the file"
+        return True
+
+    def expect(self, path):
+        return True
 
 
 @reader("decision-000001.json", "json", "study.ensembles.halving:_content")

@@ -33,6 +33,7 @@ FINDING = {
     "low": 1.5,
     "high": 2.5,
     "blocks": 2,
+    "blocks_disturbed": 0,
     "runs": 1,
     "left_out": [],
     "records": [],

@@ -71,7 +71,7 @@ def by_core(number: int, root: Path = ROOT) -> list[int]:
 
 def _siblings(cpu: int, root: Path) -> str:
     """The logical CPUs of one core, as the kernel lists them; empty where it does not say."""
-    return _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return contents(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
 
 
 def physical(root: Path = ROOT) -> int | None:
@@ -88,7 +88,7 @@ def quota(root: Path = ROOT) -> float | None:
 
     It is the smallest limit of its group and of all groups above it, of both versions.
     """
-    return min((share for folder in _groups("cpu", root) if (share := _share(folder)) is not None), default=None)
+    return min((share for folder in groups("cpu", root) if (share := _share(folder)) is not None), default=None)
 
 
 def usable(root: Path = ROOT) -> float:
@@ -111,7 +111,7 @@ def memory_bytes(root: Path = ROOT) -> int:
 
 def memory_limit_bytes(root: Path = ROOT) -> int | None:
     """The memory that control groups allow this process, the smallest limit of them all; None without a limit."""
-    limits = (_bytes(folder) for folder in _groups("memory", root))
+    limits = (_bytes(folder) for folder in groups("memory", root))
     found = min((each for each in limits if each is not None), default=None)
     return found if found is not None and found < memory_bytes() else None
 
@@ -138,30 +138,30 @@ def worth(host: Mapping[str, Any]) -> float:
 
 def _share(folder: Path) -> float | None:
     """A group's limit of CPU time, in cores; None without one."""
-    if text := _read(folder / "cpu.max"):  # version 2: "50000 100000" or "max 100000"
+    if text := contents(folder / "cpu.max"):  # version 2: "50000 100000" or "max 100000"
         most, _, period = text.partition(" ")
         return int(most) / int(period or 100_000) if most.isdigit() else None
-    most, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    most, period = contents(folder / "cpu.cfs_quota_us"), contents(folder / "cpu.cfs_period_us")
     return int(most) / int(period) if most.isdigit() and period.isdigit() and int(period) else None
 
 
 def _bytes(folder: Path) -> int | None:
     """A group's limit of memory; None without one. Above ``memory.high`` the kernel slows its processes down."""
-    texts = (_read(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes"))
+    texts = (contents(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes"))
     return min((int(text) for text in texts if text.isdigit() and int(text) < UNLIMITED_BYTES), default=None)
 
 
-def _groups(controller: str, root: Path) -> Iterator[Path]:
+def groups(controller: str, root: Path = ROOT) -> Iterator[Path]:
     """The folder of each control group of this process that has the controller, and of all groups above it.
 
     Of the mount's root in /proc/self/mountinfo and the group's path in /proc/self/cgroup, a container may see either
     one as the host does: where the path is not below the mount, the mount itself is the group.
     """
     paths: dict[str, str] = {}
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in contents(root / "proc/self/cgroup").splitlines():
         _, names, path = (line.split(":", 2) + ["", ""])[:3]
         paths |= dict.fromkeys(names.split(","), path)
-    for line in _read(root / "proc/self/mountinfo").splitlines():
+    for line in contents(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
@@ -187,7 +187,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
-def _read(path: Path) -> str:
+def contents(path: Path) -> str:
     """The text in a file of /proc or /sys; empty if it is not there or cannot be read."""
     try:
         return path.read_text(errors="replace").strip()

@@ -11,6 +11,7 @@ from study.core.environment import RANKS_GO_ON, SET, STEERING, measuring, search
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
+from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
 from study.machines import remote
@@ -62,9 +63,9 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         **SET,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
+        sampling.VARIABLE: json.dumps(sampling.settings(run.machine)),
+        background.VARIABLE: str(folder.resolve()),
     }
-    if sampled := sampling.settings(run.machine):
-        variables[sampling.VARIABLE] = json.dumps(sampled)
     if limit := run.parameters.get("core_limit", 0):  # a definition made before the key existed lacks it
         variables[cores.VARIABLE] = str(limit)
     if run.parameters.get("on_member_failure", "end") == "continue":

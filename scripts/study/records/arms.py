@@ -146,7 +146,7 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The tidy table of runs with what is compared, `SPEED` and `SENT`."""
     runs = with_lost_as_failed(runs)
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
-    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.disturbed(runs))
+    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.overlapped(runs))
 
 
 def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:

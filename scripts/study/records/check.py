@@ -311,7 +311,7 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
         return UNLIKE_POWER
     if comparable.unlike(good, free=("training_code", "loader_sensor_code", "packages")):
         return UNLIKE
-    if comparable.disturbed(good).any():
+    if comparable.overlapped(good).any():
         return AT_ONCE
     if versions is not None and any(pd.isna(version) for version in versions):
         return NOT_CALIBRATED

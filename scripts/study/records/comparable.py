@@ -100,7 +100,7 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
         rows = rows.drop_duplicates("record")  # an arm that is compared with itself
     found = {block: f"its block has {whats[0]}" for block, whats in _several(rows, free).items()}
     for block, runs in rows.groupby(_BLOCK):
-        if disturbed(runs).any():
+        if overlapped(runs).any():
             found.setdefault(block, f"its block has {AT_ONCE}")
         if _includes_loading(columns) and _read_unlike(runs):
             found.setdefault(block, f"its block has {PAGE_CACHE}")
@@ -223,7 +223,7 @@ def by_monotonic(runs: pd.DataFrame) -> bool:
     return set(clock) <= set(runs) and bool(runs[clock].notna().all(axis=None)) and runs["boot_id"].nunique() == 1
 
 
-def disturbed(runs: pd.DataFrame) -> pd.Series:
+def overlapped(runs: pd.DataFrame) -> pd.Series:
     """Whether another of the runs was on one of a run's hosts at the same time; a run without hosts is on the same one.
 
     The column ``overlapped`` has what is known of runs that are not among these. Runs that began in the very same

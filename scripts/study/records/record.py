@@ -23,7 +23,7 @@ from study.ensembles import results
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import networks_of
-from study.instruments import calibration, phases, profiler
+from study.instruments import calibration, disturbance, phases, profiler
 from study.instruments.power import summary
 from study.machines import launchers
 from study.machines.process_roles import PARAMETER_SERVER
@@ -145,6 +145,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
         "calibration": _calibration(folder),
+        "background": disturbance.summarize(folder, edges),
         "hosts": provenance.get("hosts", []),
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},

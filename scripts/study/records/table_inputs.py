@@ -102,6 +102,7 @@ def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> 
         "targets": {run.dataset.id: str(run.dataset.target) for run in used},
         "may_fail": {run.directory: run.may_fail for run in used if run.may_fail},
         "training_code": tidy.current_code(used, machine_settings),
+        **({"disturbance": limits} if (limits := machine_settings.get("disturbance")) and used else {}),
         **({"arms": arms} if arms else {}),  # without, as before studies had arms
     }
 
@@ -114,5 +115,5 @@ def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.
     """The tidy table of these runs of one machine."""
     used = list(runs)
     on = machine.load(paths.machine_of(results))
-    frame = tidy.runs_frame(used, tidy.current_code(used, on), results, _peak(on), verify_old=False)
+    frame = tidy.runs_frame(used, tidy.current_code(used, on), results, _peak(on), False, on.get("disturbance"))
     return tidy.with_targets(frame, used, results) if reads_targets else frame

@@ -22,6 +22,7 @@ from study.experiment.ensemble import networks_of
 from study.experiment.parameter import Count, Flag, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
+from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES
 from study.records import checks, comparable, power, targets, utilisation
 from study.records.record import R2_NAMES, read_record, verify
@@ -38,6 +39,7 @@ def runs_frame(
     folder: str | Path,
     peak: utilisation.Peak = None,
     verify_old: bool = True,
+    limits: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """A data frame with one row per run.
 
@@ -48,11 +50,12 @@ def runs_frame(
         peak: the machine's ``peak_flop_per_s_per_rank``, if its file declares one.
         verify_old: whether the checksums of all files of a run are compared, or only of those that are newer than its
             record.
+        limits: ``disturbance`` of the machine's file, if it declares any.
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    frame = pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old) for run in runs])
-    return power.without_shared(frame.assign(overlapped=comparable.disturbed(frame))) if len(frame) else frame
+    frame = pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old, limits) for run in runs])
+    return power.without_shared(frame.assign(overlapped=comparable.overlapped(frame))) if len(frame) else frame
 
 
 def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
@@ -120,7 +123,12 @@ def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[Plann
 
 
 def _run_row(
-    run: PlannedRun, training_code: dict[str, str], folder: Path, peak: utilisation.Peak, verify_old: bool
+    run: PlannedRun,
+    training_code: dict[str, str],
+    folder: Path,
+    peak: utilisation.Peak,
+    verify_old: bool,
+    limits: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
     record = read_record(path)
@@ -150,6 +158,7 @@ def _run_row(
         "communication_libraries": ", ".join(map(" ".join, libraries.items())) or None,
         **power.power_columns(record),
         **_communication(record["communication"]),
+        **_disturbance(record["background"], limits),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
@@ -211,6 +220,11 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
         **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in communication["allreduce"]},
         "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
     }
+
+
+def _disturbance(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
+    found = disturbance.reasons(background, limits)
+    return {"disturbed": None if background is None else bool(found), "disturbed_by": "; ".join(found) or None}
 
 
 def _mean(values: list[float]) -> float | None:

@@ -1,10 +1,13 @@
 """Read all devices at a steady rate and write every reading; a separate process, without TensorFlow.
 
+It also writes what else uses the host (`study.instruments.background`), at a rate of its own.
+
 It ends when its standard input is closed. That happens however the ranks that keep it open end, SIGKILL included, so it
 never outlives them.
 """
 
 import csv
+import math
 import os
 import random
 import select
@@ -16,6 +19,7 @@ from dataclasses import asdict, fields
 from typing import IO, Any
 
 from study.core.files import AnyPath
+from study.instruments.background import Background
 from study.instruments.power.readings import Device, Reading
 
 MEASURES = tuple(field.name for field in fields(Reading))
@@ -28,6 +32,7 @@ def sample(
     rate_hz: float,
     stop: IO[Any] = sys.stdin,
     ready: Callable[[], object] = lambda: None,
+    background: Background | None = None,
 ) -> None:
     """Write readings of ``devices`` (a list of `readings.Device`) to ``path`` until ``stop`` is closed.
 
@@ -35,7 +40,7 @@ def sample(
     at most one. rate_hz: ticks per second, each at a random moment of its interval, so that it never keeps step with
     what it measures, such as training steps of the same length. A late tick is not repeated. A device that
     fails has no row for that tick. ``ready`` is called after the first tick, and one more tick follows when ``stop`` is
-    closed, so that everything in between is covered.
+    closed, so that everything in between is covered. Without devices, only the ``background`` is written.
     """
     host, begun, tick = socket.gethostname(), time.monotonic(), 0
     with open(path, "w", encoding="utf-8", newline="", buffering=1 << 16) as handle:
@@ -48,11 +53,16 @@ def sample(
                 if row:
                     writer.writerow(row)
             handle.flush()
+            if background and (closed or time.monotonic() >= background.next_s):
+                background.row()
             if closed:
                 return
             if not announced:
                 ready()
                 announced = True
+            if not devices:
+                closed = _closed_before(stop, background.next_s if background else math.inf)
+                continue
             now = (time.monotonic() - begun) * rate_hz
             tick = max(tick + 1, int(now))
             begins = max(tick, now)  # what is left of its interval, if the readings before took so long

@@ -27,16 +27,16 @@ from study.core.paths import ROOT
 from study.instruments.phases import wall_at_zero_ns
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
-VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON; not set without sensors
-OF_LAUNCH = "telemetry-launch"  # name of the launch's files, without extension
+VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON
+OF_NODE, OF_HOST = "telemetry", "background"  # begin of names
+BY_LAUNCH = "launch"
+OF_LAUNCH = f"{OF_NODE}-{BY_LAUNCH}"  # name of the launch's files, without extension
 ENDS = ".ends"  # file of a node: when each of its processes ended, monotonic ns, one per line
 START_S, STOP_S = 60, 10
 
 
-def settings(machine: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the sampler must know of the machine's settings; None if no power is to be sampled."""
-    if not machine["power_sensors"] and not machine["power_model"]:
-        return None
+def settings(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What the sampler must know of the machine's settings."""
     return {name: machine[name] for name in ("power_sensors", "power_model", "sampling_hz")}
 
 
@@ -55,7 +55,7 @@ def sampled_with_launch(
         environment: of the ranks.
     """
     wanted = settings(machine)
-    if not are_ranks_here or not wanted:
+    if not are_ranks_here:
         yield
         return
     sampler = _Sampler(wanted, Path(folder) / OF_LAUNCH, environment)
@@ -138,6 +138,7 @@ class _Sampler:
 
     def __init__(self, wanted: Mapping[str, Any], path: Path, environment: Mapping[str, str] | None = None) -> None:
         line = [sys.executable, str(PROGRAM), "--output", str(path.with_suffix(".csv"))]
+        line += ["--background", str(path.with_name(f"{OF_HOST}{path.name.removeprefix(OF_NODE)}.csv"))]
         line += ["--rate-hz", str(wanted["sampling_hz"]), "--sensor", *wanted["power_sensors"]]
         if wanted["power_model"]:
             line += ["--model", json.dumps(wanted["power_model"])]
@@ -172,7 +173,7 @@ class _Sampler:
 
 def has_files_of_ranks(folder: Path) -> bool:
     """Whether any process of a run has written into the folder of the ranks' files; the launch does not count."""
-    return any(path.stem != OF_LAUNCH for path in folder.iterdir())
+    return any(path.stem.partition("-")[2] != BY_LAUNCH for path in folder.iterdir())
 
 
 def last_end_ns(folder: AnyPath, boot_id: str) -> int | None:
@@ -185,7 +186,7 @@ def last_end_ns(folder: AnyPath, boot_id: str) -> int | None:
 
 def node_files(host: str, boot_id: str) -> str:
     """The name of a node's files, without extension: by its boot id too, should two nodes have one host name."""
-    return f"telemetry-{host}-{re.sub('[^0-9a-zA-Z]', '', boot_id)[:12]}"
+    return f"{OF_NODE}-{host}-{re.sub('[^0-9a-zA-Z]', '', boot_id)[:12]}"
 
 
 def _is_sampled(folder: AnyPath) -> bool:

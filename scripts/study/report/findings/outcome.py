@@ -25,6 +25,7 @@ YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
 ADDED = "added after a verdict was seen"
 LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
 IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
+LEAST_DISTURBED = 1 / 3  # of the blocks, from which the sentence says so
 LEAST_EQUAL = 6  # 2 x 0.5 ** 6 is below 0.05
 VERDICTS = {YES: "Yes", OPPOSITE: "Opposite", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
@@ -43,6 +44,7 @@ class Outcome:
     low: float | None
     high: float | None
     blocks: int
+    blocks_disturbed: int
     runs: int
     left_out: list[dict[str, str]]
     records: list[str]
@@ -79,7 +81,7 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
 
     first: the runs of an earlier verdict (`study.records.looks`), which stands if repeats were added since.
     """
-    runs = runs.assign(overlapped=comparable.disturbed(runs))
+    runs = runs.assign(overlapped=comparable.overlapped(runs))
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
     why_not = _left_out(finding, rows)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
@@ -96,13 +98,14 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         name=finding.name,
         title=finding.title,
         verdict=verdict,
-        sentence=" ".join([sentence, *_told(why_not), *_versions(used)]),
+        sentence=" ".join([sentence, *_told(why_not), *_disturbance(used, found), *_versions(used)]),
         quantity=finding.formula,
         unit=finding.unit,
         estimate=number_or_none(found.estimate),
         low=number_or_none(found.low),
         high=number_or_none(found.high),
         blocks=found.blocks,
+        blocks_disturbed=_disturbed_blocks(used),
         runs=sum(map(len, used.values())),
         left_out=[{"record": record, "reason": reason} for record, reason in why_not.items()],
         records=[record for each in used.values() for record in each["record"]],
@@ -268,6 +271,20 @@ def _told(why_not: dict[str, str]) -> list[str]:
     kinds = [reason.partition(":")[0] for reason in why_not.values()]
     told = ", ".join(f"{counted(kinds.count(each), 'run')} ({each})" for each in dict.fromkeys(kinds))
     return [f"Left out: {told}."]
+
+
+def _disturbed_blocks(used: dict[Any, pd.DataFrame]) -> int:
+    """In how many blocks a run was disturbed by other use of its hosts."""
+    rows = pd.concat(used.values())
+    return rows.loc[rows["disturbed"].eq(True), "block"].nunique() if "disturbed" in rows else 0
+
+
+def _disturbance(used: dict[Any, pd.DataFrame], found: Estimate) -> list[str]:
+    """That many of the blocks were disturbed, as a sentence; empty if few were."""
+    blocks = _disturbed_blocks(used)
+    if not found.blocks or blocks < LEAST_DISTURBED * found.blocks:
+        return []
+    return [f"Other use of the hosts disturbed {blocks} of {counted(found.blocks, 'block')} (runs.csv, disturbed_by)."]
 
 
 def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:

@@ -60,7 +60,7 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     how, numbers = _calibrated(one, other, quantity) if _are_calibrated(both) else _blocks(one, other, quantity)
     if mixed := comparable.unlike(one) or comparable.unlike(other):
         why_not, numbers = mixed, (math.nan,) * 3
-    elif comparable.disturbed(both).any():
+    elif comparable.overlapped(both).any():
         why_not, numbers = comparable.AT_ONCE, (math.nan,) * 3
     elif survivors := comparable.survivors_only(arms, "it" if numbers[0] < 1 else "the base"):
         why_not, numbers = survivors, (numbers[0], math.nan, math.nan)

@@ -1,5 +1,6 @@
 """The registry of tables: how each is made, from which runs, and what a study needs to have for it."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from study.core.registry import Registry
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import Study
 from study.records.ensemble import with_lost_as_failed
+from study.records.names import split_records
 from study.report.tables.layout import Table
 
 Make = Callable[[pd.DataFrame, pd.DataFrame], Table]
@@ -54,6 +56,8 @@ class Kind:
     make: Make
 
 
+DISTURBED = "runs_disturbed: other processes or limits used the hosts meanwhile; runs.csv says which (disturbed_by)"
+
 TABLES: Registry[Kind] = Registry("table")
 
 
@@ -93,13 +97,27 @@ def table(
     def register(make: Make) -> Make:
         @functools.wraps(make)
         def make_of_used(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-            return make(selected(runs, uses), loading)
+            return with_disturbed(make(selected(runs, uses), loading), runs)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
                               reads_further, reads_targets, reads_storage, verdicts, make_of_used))  # fmt: skip
         return make_of_used
 
     return register
+
+
+def with_disturbed(made: Table, runs: pd.DataFrame) -> Table:
+    """A table with the number of disturbed runs behind each row; a column that is shown if there are any."""
+    if "records" not in made.frame or "disturbed" not in runs:
+        return made
+    known = runs.set_index("record")["disturbed"].dropna().astype(bool)
+    of_row = [known[known.index.isin(split_records(text))] for text in made.frame["records"].fillna("")]
+    counts = pd.array([int(each.sum()) if len(each) else pd.NA for each in of_row], dtype="Int64")
+    notes = [*made.notes, DISTURBED] if any(each.any() for each in of_row) else made.notes
+    return dataclasses.replace(
+        made, frame=made.frame.assign(runs_disturbed=counts), shown=[*made.shown, "runs_disturbed"],
+        optional=(*made.optional, "runs_disturbed"), notes=notes,
+    )  # fmt: skip
 
 
 def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:

@@ -1,0 +1,256 @@
+"""What else uses a run's host: other processes, the hypervisor, limits of control groups, swapping.
+
+The sampler of the host makes a row from time to time. Processor time is that of the cores that the run may use. Without
+a separate counter, time of others is what was busy, less the run's own processes and the kernel's threads.
+
+Sources: proc_stat(5), proc_pid_stat(5), proc_vmstat(5); the kernel's Documentation/accounting/psi.rst,
+Documentation/admin-guide/cgroup-v2.rst (``cpu.stat``) and Documentation/scheduler/sched-bwc.rst.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from study.core import cores
+from study.core.files import AnyPath
+
+VARIABLE = "STUDY_RUN"  # in the environment of each process of a run: the run's directory
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
+KERNEL_THREAD = 0x00200000  # PF_KTHREAD, a flag in /proc/PID/stat
+SHORTEST_S = 0.5  # of a row
+MOST_COST = 0.004  # the share of a core that reading may take: then rows are longer
+NAMED_CORES = 0.02  # from which a process is named
+
+# Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
+TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
+COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
+COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest")
+
+
+class _Process(NamedTuple):
+    """A process at one moment. seconds: processor time, its ended children's included."""
+
+    name: str
+    parent: int
+    started: int
+    is_kernel: bool
+    seconds: float
+
+
+class Background:
+    """Reads the counters of this host and writes a row for what they changed by.
+
+    Args:
+        path: the CSV file.
+        run: the value of `VARIABLE` in the run's processes.
+        launcher: the id of a process that is the run's too.
+        root: below which /proc and /sys are read; tests have others.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        run: str,
+        launcher: int | None = None,
+        root: Path = cores.ROOT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root, self._clock, self._mark = root, clock, f"{VARIABLE}={run}".encode()
+        self._cores, self._host = cores.allowed(), socket.gethostname()
+        self._groups = [each for each in cores.groups("cpu", root) if (each / "cpu.stat").exists()]
+        self._is_own: dict[tuple[int, int], bool] = {}  # by process id and start
+        self._processes: dict[int, _Process] = {}
+        self._launcher = launcher
+        self._ended_s = 0.0  # processor time of own processes that have ended
+        self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
+        self._writer = csv.writer(self._handle)
+        self._writer.writerow(COLUMNS)
+        self._at, self._before = self._read()
+        self._interval = SHORTEST_S
+
+    @property
+    def next_s(self) -> float:
+        """When the next row is due, by the clock."""
+        return self._at + self._interval
+
+    def row(self) -> None:
+        """Write a row for the time since the last one."""
+        earlier, began = self._processes, time.process_time()
+        at, found = self._read()
+        seconds = at - self._at
+        if seconds <= 0:
+            return
+        changes = {name: _change(self._before[name], found[name]) for name in found}
+        busy, own, kernel = (changes.pop(name) for name in ("busy_s", "own_cpu_s", "kernel_cpu_s"))
+        others = None if busy is None else max(0.0, busy - (own or 0.0) - (kernel or 0.0))
+        values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
+        told = [_short(values[name]) for name in COUNTED]
+        clock = _short(self._clock_mhz())
+        named = self._busiest(earlier, seconds)
+        self._writer.writerow(
+            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), len(self._cores), *told, clock, named]
+        )
+        self._handle.flush()
+        self._at, self._before = at, found
+        self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
+
+    def close(self) -> None:
+        """Write the last row."""
+        self.row()
+        self._handle.close()
+
+    def _read(self) -> tuple[float, dict[str, float | None]]:
+        """The moment, and counters since some time in the past."""
+        at = self._clock()
+        busy, steal = self._of_cores()
+        own, kernel = self._of_processes()
+        pages = _numbers(self._text("proc/vmstat"))
+        swapped = [pages[name] for name in ("pswpin", "pswpout") if name in pages]
+        return at, {
+            "busy_s": busy,
+            "own_cpu_s": own,
+            "kernel_cpu_s": kernel,
+            "steal_s": steal,
+            "throttled_s": self._throttled_s(),
+            "swapped_mb": sum(swapped) * PAGE_MB if swapped else None,
+            "memory_stalled_s": self._stalled_s("memory"),
+            "io_stalled_s": self._stalled_s("io"),
+            "major_faults": pages.get("pgmajfault"),
+            "thermal_throttles": self._thermal_throttles(),
+        }
+
+    def _of_cores(self) -> tuple[float | None, float | None]:
+        """Seconds in which the run's cores were busy, interrupts left out, and those that the hypervisor took."""
+        busy = steal = 0
+        lines = {line.split(" ", 1)[0]: line.split()[1:] for line in self._text("proc/stat").splitlines()}
+        for core in self._cores:
+            times = [int(each) for each in lines.get(f"cpu{core}", [])]
+            if len(times) < 8:
+                return None, None
+            busy += sum(times[:3])  # user, nice, system; the time of guests is within the first two
+            steal += times[7]
+        return busy / TICKS, steal / TICKS
+
+    def _of_processes(self) -> tuple[float, float]:
+        """Processor seconds of the run's own processes, and of the kernel's threads."""
+        now = dict(self._all_processes())
+        for pid, process in self._processes.items():
+            if self._own(pid, process) and (pid not in now or now[pid].started != process.started):
+                parent = self._processes.get(process.parent)
+                if parent is None or not self._own(process.parent, parent):  # else its parent has its time
+                    self._ended_s += process.seconds
+        self._processes = now
+        keys = {(pid, process.started) for pid, process in now.items()}
+        self._is_own = {key: value for key, value in self._is_own.items() if key in keys}
+        own = sum(process.seconds for pid, process in now.items() if self._own(pid, process))
+        return own + self._ended_s, sum(process.seconds for process in now.values() if process.is_kernel)
+
+    def _all_processes(self) -> Iterator[tuple[int, _Process]]:
+        for entry in os.listdir(self._root / "proc"):  # noqa: PTH208  thousands of names
+            if entry.isdigit() and (process := _parsed(self._bytes(f"proc/{entry}/stat"))):
+                yield int(entry), process
+
+    def _own(self, pid: int, process: _Process) -> bool:
+        """Whether a process is the run's: the one that launched it, or by its environment, or by its parent."""
+        key = pid, process.started
+        if key not in self._is_own:
+            parent = self._processes.get(process.parent)
+            self._is_own[key] = not process.is_kernel and (
+                pid == self._launcher
+                or self._mark in self._bytes(f"proc/{pid}/environ").split(b"\0")
+                or (parent is not None and self._is_own.get((process.parent, parent.started), False))
+            )
+        return self._is_own[key]
+
+    def _busiest(self, earlier: Mapping[int, _Process], seconds: float) -> str:
+        """Others that used the most: ``cc1plus 0.93, backup 0.10``, in cores."""
+        used: dict[str, float] = {}
+        for pid, process in self._processes.items():
+            before = earlier.get(pid)
+            if self._own(pid, process) or process.is_kernel:
+                continue
+            since = before.seconds if before and before.started == process.started else 0.0
+            used[process.name] = used.get(process.name, 0.0) + (process.seconds - since) / seconds
+        most = sorted(used.items(), key=lambda each: -each[1])[:3]
+        return ", ".join(f"{name} {number:.2f}" for name, number in most if number >= NAMED_CORES)
+
+    def _throttled_s(self) -> float | None:
+        """Seconds for which control groups stopped their processes: of the group, or one above, with the most."""
+        found = []
+        for group in self._groups:
+            told = _numbers(cores.contents(group / "cpu.stat"))
+            if "throttled_usec" in told:  # version 2
+                found.append(told["throttled_usec"] / 1e6)
+            elif "throttled_time" in told:
+                found.append(told["throttled_time"] / 1e9)
+        return max(found, default=None)
+
+    def _stalled_s(self, resource: str) -> float | None:
+        """Seconds in which some process of the host waited for the resource."""
+        for line in self._text(f"proc/pressure/{resource}").splitlines():
+            kind, *values = line.split()
+            told = dict(value.split("=") for value in values if "=" in value)
+            if kind == "some" and "total" in told:
+                return int(told["total"]) / 1e6
+        return None
+
+    def _thermal_throttles(self) -> float | None:
+        names = (f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count" for core in self._cores)
+        counts = [int(text) for name in names if (text := self._text(name)).isdigit()]
+        return sum(counts) if counts else None
+
+    def _clock_mhz(self) -> float | None:
+        """The mean clock rate of the run's cores."""
+        names = (f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq" for core in self._cores)
+        rates = [int(text) / 1e3 for name in names if (text := self._text(name)).isdigit()]
+        return sum(rates) / len(rates) if rates else None
+
+    def _text(self, name: str) -> str:
+        return cores.contents(self._root / name)
+
+    def _bytes(self, name: str) -> bytes:
+        """What a file has; nothing of a process that has ended or is another user's. There may be thousands of them."""
+        try:
+            descriptor = os.open(f"{self._root}/{name}", os.O_RDONLY)
+        except OSError:
+            return b""
+        try:
+            parts = iter(lambda: os.read(descriptor, 1 << 16), b"")
+            return b"".join(parts)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+
+def _parsed(stat: bytes) -> _Process | None:
+    """A process from the text of its ``stat``; None if it has ended. The name may have blanks and brackets."""
+    before, _, after = stat.rpartition(b")")
+    fields = after.split()
+    if len(fields) < 20:
+        return None
+    times = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), times / TICKS)
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Lines of a name and a whole number."""
+    parts = (line.split() for line in text.splitlines())
+    return {part[0]: int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()}
+
+
+def _change(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _short(value: float | None) -> Any:
+    return "" if value is None else round(value, 4)

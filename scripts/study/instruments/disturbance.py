@@ -1,0 +1,143 @@
+"""Whether a run was disturbed: from what else used its hosts (`study.instruments.background`) while it ran."""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
+from study.core.files import AnyPath, written_aside
+from study.core.wording import significant
+from study.instruments import phases
+from study.instruments.background import COLUMNS
+
+SEPARATOR = "\t"
+NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
+WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+", NUMBER + "(?<!\t)", r"[0-9]{1,6}"]
+                                      + [NUMBER] * (len(COLUMNS) - 6) + [r"[^\t\n\r]*"]))  # fmt: skip
+FILE = "background.csv"  # in the run's directory
+KINDS = {**dict.fromkeys(COLUMNS, FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE, "host": NAME,
+         "cores": WHOLE, "busiest": TEXT}  # fmt: skip
+# {of the record: (column of the file, whether it is divided by the run's seconds x cores, or by its seconds)}
+SHARES = {"others_cpu_share": ("others_cpu_s", True), "cpu_steal_share": ("steal_s", True),
+          "cpu_throttled_share": ("throttled_s", False), "memory_stalled_share": ("memory_stalled_s", False),
+          "io_stalled_share": ("io_stalled_s", False)}  # fmt: skip
+SUMS = ("swapped_mb", "major_faults", "thermal_throttles")
+# From which on a run is disturbed, unless the machine's file says otherwise; docs/comparing-runs.md says why these.
+LIMITS: Mapping[str, float] = {"others_cpu_share": 0.05, "cpu_steal_share": 0.02, "cpu_throttled_share": 0.001,
+                               "swapped_mb": 1.0}  # fmt: skip
+WORDS = {
+    "others_cpu_share": "other processes used {:.1%} of its cores",
+    "cpu_steal_share": "the hypervisor took {:.1%} of its cores",
+    "cpu_throttled_share": "a CPU quota stopped it for {:.1%} of the time",
+    "swapped_mb": "its host swapped {} MB",
+}
+
+
+def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
+    """Write the rows of all hosts into one file, ``path``; none if no host has left any. A cut-off row is left out.
+
+    ranks: the folder of the hosts' files. offsets: {host: nanoseconds by which its clock is ahead}, subtracted from the
+    wall times.
+    """
+    rows = []
+    for part in sorted(ranks.glob("background-*.csv")):
+        whole = part.read_text("utf-8", "replace").rpartition("\n")[0]
+        for row in list(csv.reader(whole.splitlines()))[1:]:
+            if WHOLE_ROW.fullmatch(SEPARATOR.join(row)):
+                rows.append([str(int(row[0]) - offsets.get(row[2], 0)), *row[1:]])
+    if rows:
+        with written_aside(path) as aside, open(aside, "w", encoding="utf-8", newline="") as handle:
+            csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *rows])
+
+
+def read(path: AnyPath) -> pd.DataFrame:
+    """The rows of a run's file; raises `StudyError` for another file."""
+    return read_csv(path, KINDS)
+
+
+def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The record's ``background``: of each number the largest of all hosts; None for a run without the file.
+
+    folder: the run's directory. edges: of its phases; rows outside of them count for the part that is within.
+    """
+    path = Path(folder) / FILE
+    if not path.exists():
+        return None
+    moments: dict[str, list[int]] = {}  # of each host's phases, by its own clock
+    for edge in edges:
+        moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
+    parts = [_within(rows, moments.get(str(host))) for host, rows in read(path).groupby("host")]
+    parts = [rows for rows in parts if len(rows)]
+    if not parts:
+        return None
+    hosts = [_of_host(rows) for rows in parts]
+    found: dict[str, Any] = {name: _largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
+    found["cpu_clock_mhz"] = min((host["clock_mhz"] for host in hosts if host["clock_mhz"] is not None), default=None)
+    found["busiest_others"] = _busiest(pd.concat(parts))
+    return found
+
+
+def _within(rows: pd.DataFrame, moments: list[int] | None) -> pd.DataFrame:
+    """The rows of a host that overlap with its phases, with the share that does; all if it has none."""
+    ends, lengths = rows["end_monotonic_ns"], rows["seconds"] * 1e9
+    if moments is None:
+        return rows.assign(weight=1.0)
+    within = ends.clip(upper=max(moments)) - (ends - lengths).clip(lower=min(moments))
+    rows = rows.assign(weight=(within / lengths.where(lengths > 0)).clip(0.0, 1.0).fillna(0.0))
+    return rows[rows["weight"] > 0]
+
+
+def of_run(folder: AnyPath) -> dict[str, Any] | None:
+    """As `summarize`, of a run that has just ended, however it did."""
+    path = Path(folder) / "phases.jsonl"
+    return summarize(folder, phases.read(path) if path.exists() else [])
+
+
+def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> list[str]:
+    """By what a run was disturbed, in words; empty if it was not.
+
+    found: as of `summarize`. limits: those of the machine's file (``disturbance``), which replace `LIMITS`.
+    """
+    if found is None:
+        return []
+    told = []
+    for name, limit in {**LIMITS, **(limits or {})}.items():
+        value = found.get(name)
+        if value is not None and value > limit:
+            who = f" ({found['busiest_others']})" if name == "others_cpu_share" and found["busiest_others"] else ""
+            told.append(WORDS[name].format(value if name in SHARES else significant(value)) + who)
+    return told
+
+
+def _of_host(rows: pd.DataFrame) -> dict[str, float | None]:
+    """The shares and sums of one host's rows, each row with its weight."""
+    found: dict[str, float | None] = {}
+    for name, (column, per_core) in SHARES.items():
+        known = rows[rows[column].notna()]
+        time = known["seconds"] * known["weight"] * (known["cores"] if per_core else 1)
+        found[name] = float((known[column] * known["weight"]).sum() / time.sum()) if time.sum() > 0 else None
+    for name in SUMS:
+        known = rows[rows[name].notna()]
+        found[name] = float((known[name] * known["weight"]).sum()) if len(known) else None
+    clock = rows["clock_mhz"].mean()
+    return {**found, "clock_mhz": None if pd.isna(clock) else float(clock)}
+
+
+def _largest(values: list[float | None]) -> float | None:
+    return max((each for each in values if each is not None), default=None)
+
+
+def _busiest(rows: pd.DataFrame) -> str | None:
+    """The other processes that used the most, with their cores on average over the run, the most first."""
+    whole = (rows["seconds"] * rows["weight"]).groupby(rows["host"]).sum().max()
+    used: dict[str, float] = {}
+    for text, seconds, weight in zip(rows["busiest"], rows["seconds"], rows["weight"], strict=True):
+        for part in str(text).split(", ") if isinstance(text, str) and text else []:
+            name, _, cores = part.rpartition(" ")
+            used[name] = used.get(name, 0.0) + float(cores) * seconds * weight / whole
+    most = sorted(used.items(), key=lambda each: -each[1])[:3]
+    return ", ".join(f"{name} {cores:.2f}" for name, cores in most if cores >= 0.01) or None

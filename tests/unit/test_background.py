@@ -1,0 +1,248 @@
+"""What else uses a host while a run is timed, and when that disturbs the run."""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from study.core import cores
+from study.core.errors import StudyError
+from study.instruments import background, disturbance
+from study.instruments.background import COLUMNS, Background
+
+WAIT_S = 60
+KERNEL = 0x00200000
+RUN = "/results/run"
+
+
+class Host:
+    """A host whose /proc and /sys are files, and whose clock is set."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.now = folder, 100.0
+        monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
+        self.processes({})
+        self.cores([0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0])
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def cores(self, *times):
+        """Ticks of each core: user, nice, system, idle, iowait, irq, softirq, steal."""
+        lines = [f"cpu{core} {' '.join(map(str, each))} 0 0\n" for core, each in enumerate(times)]
+        self.write("proc/stat", "cpu  0 0 0 0 0 0 0 0 0 0\n" + "".join(lines) + "intr 5\n")
+
+    def processes(self, given):
+        """{id: (name, parent, ticks, ticks of ended children, is of the run, flags)}"""
+        for old in self.folder.glob("proc/[0-9]*"):
+            shutil.rmtree(old)
+        for pid, (name, parent, used, ended, is_own, flags) in given.items():
+            fields = ["S", parent, 1, 1, 0, -1, flags, 0, 0, 0, 0, used, 0, ended, 0, 20, 0, 1, 0, pid * 10, 0]
+            self.write(f"proc/{pid}/stat", f"{pid} ({name}) {' '.join(map(str, fields))}\n")
+            self.write(f"proc/{pid}/environ", f"A=b\0{background.VARIABLE}={RUN if is_own else RUN + '2'}\0")
+
+    def observed(self, tmp_path, change):
+        """The row for what ``change`` does in ten seconds."""
+        path = tmp_path / "background-here.csv"
+        seen = Background(path, RUN, None, self.folder, lambda: self.now)
+        change()
+        self.now += 10
+        seen.close()
+        return list(csv.DictReader(path.open()))[-1]
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    return Host(tmp_path / "root", monkeypatch)
+
+
+def test_time_of_others_is_what_was_busy_less_the_run_s_and_the_kernel_s(host, tmp_path):
+    host.processes({10: ("rank", 1, 500, 0, True, 0), 11: ("a) b (c", 1, 50, 0, False, 0),
+                    2: ("kworker", 0, 5, 0, False, KERNEL)})  # fmt: skip
+
+    def change():
+        host.cores([600, 20, 80, 9, 9, 9, 9, 30], [300, 0, 100, 0, 0, 0, 0, 20])
+        host.processes({10: ("rank", 1, 1200, 0, True, 0), 11: ("a) b (c", 1, 350, 0, False, 0),
+                        2: ("kworker", 0, 55, 0, False, KERNEL)})  # fmt: skip
+
+    row = host.observed(tmp_path, change)
+    assert (row["seconds"], row["cores"]) == ("10.0", "2")
+    assert [float(row[name]) for name in ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s")] == [7, 3.5, 0.5, 0.5]
+    assert row["busiest"] == "a) b (c 0.30"
+
+
+def test_time_of_the_run_s_ended_processes_stays_the_run_s(host, tmp_path):
+    """A parent has the time of its children that ended; that of a process without a parent is kept."""
+    host.processes({10: ("launcher", 1, 100, 0, True, 0), 12: ("rank", 10, 100, 0, True, 0),
+                    20: ("other rank", 1, 50, 0, True, 0)})  # fmt: skip
+
+    def change():
+        host.cores([500, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
+        host.processes({10: ("launcher", 1, 100, 600, True, 0)})
+
+    row = host.observed(tmp_path, change)
+    assert (float(row["own_cpu_s"]), float(row["others_cpu_s"])) == (5, 0)
+
+
+def test_a_child_of_the_run_s_process_is_the_run_s_whatever_its_environment(host, tmp_path):
+    host.processes({10: ("rank", 1, 0, 0, True, 0)})
+
+    def change():
+        host.cores([300, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
+        host.processes({10: ("rank", 1, 0, 0, True, 0), 11: ("compiler", 10, 300, 0, False, 0)})
+
+    row = host.observed(tmp_path, change)
+    assert (float(row["own_cpu_s"]), row["busiest"]) == (3, "")
+
+
+def test_a_process_id_that_is_used_again_is_another_process(host, tmp_path):
+    host.processes({10: ("rank", 1, 900, 0, True, 0)})
+
+    def change():
+        host.cores([200, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
+        host.processes({10: ("other", 1, 200, 0, False, 0)})
+        stat = host.folder / "proc/10/stat"
+        stat.write_text(stat.read_text().replace(" 100 0\n", " 777 0\n"))  # its start
+
+    row = host.observed(tmp_path, change)
+    assert (float(row["own_cpu_s"]), float(row["others_cpu_s"]), row["busiest"]) == (0, 2, "other 0.20")
+
+
+def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
+    mounted = "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    host.write("proc/self/cgroup", "0::/job\n")
+    host.write("proc/self/mountinfo", mounted)
+    speed = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+    heat = "sys/devices/system/cpu/cpu{}/thermal_throttle/core_throttle_count"
+
+    def told(throttled, pages, stalled, hot):
+        host.write("sys/fs/cgroup/job/cpu.stat", f"usage_usec 7\nnr_throttled 3\nthrottled_usec {throttled}\n")
+        host.write("sys/fs/cgroup/cpu.stat", "usage_usec 9\n")
+        host.write("proc/vmstat", f"pswpin {pages}\npswpout {2 * pages}\npgmajfault {pages}\n")
+        for name in ("memory", "io"):
+            host.write(f"proc/pressure/{name}", f"some avg10=0.00 total={stalled}\nfull avg10=0.00 total=5\n")
+        for core in (0, 1):
+            host.write(speed.format(core), f"{2_000_000 + core * 1_000_000}\n")
+            host.write(heat.format(core), f"{hot}\n")
+
+    told(500_000, 100, 1_000_000, 1)
+    row = host.observed(tmp_path, lambda: told(2_000_000, 600, 3_500_000, 4))
+    assert (float(row["throttled_s"]), float(row["memory_stalled_s"]), float(row["io_stalled_s"])) == (1.5, 2.5, 2.5)
+    assert float(row["swapped_mb"]) == pytest.approx(1500 * os.sysconf("SC_PAGE_SIZE") / 1e6, abs=1e-3)
+    assert (row["major_faults"], row["thermal_throttles"], float(row["clock_mhz"])) == ("500", "6", 2500)
+
+
+def test_what_a_host_does_not_tell_is_empty(host, tmp_path):
+    host.write("proc/stat", "cpu 1 2 3\n")
+    row = host.observed(tmp_path, lambda: None)
+    empty = ("others_cpu_s", "steal_s", "throttled_s", "swapped_mb", "io_stalled_s", "thermal_throttles", "clock_mhz")
+    assert {row[name] for name in empty} == {""}
+
+
+BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint(flush=True); input()"
+
+
+def test_real_processes_are_told_apart(tmp_path):
+    other = tmp_path / "busybody"
+    shutil.copy("/bin/sh", other)
+    seen = Background(tmp_path / "background-x.csv", RUN)
+    with (
+        subprocess.Popen([sys.executable, "-c", BUSY.format(0.5)], env={**os.environ, background.VARIABLE: RUN},
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE) as own,
+        subprocess.Popen([other, "-c", "while :; do :; done"]) as another,
+    ):  # fmt: skip
+        own.stdout.readline()
+        deadline = time.monotonic() + WAIT_S
+        while float(subprocess.check_output(["ps", "-o", "cputimes=", "-p", str(another.pid)])) < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        seen.close()
+        another.kill()
+        own.stdin.close()
+    row = list(csv.DictReader((tmp_path / "background-x.csv").open()))[-1]
+    assert 0.45 <= float(row["own_cpu_s"]) < 0.9
+    assert float(row["others_cpu_s"]) > 0.8
+    assert "busybody" in row["busiest"]
+
+
+# The summary of a run
+
+ROW = {**dict.fromkeys(COLUMNS, ""), "end_wall_ns": 1, "host": "a", "seconds": 10, "cores": 2, "own_cpu_s": 5}
+
+
+def run_of(tmp_path, *rows):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    by_host = {}
+    for row in rows:
+        by_host.setdefault(row.get("host", "a"), []).append({**ROW, **row})
+    for name, each in by_host.items():
+        with open(ranks / f"background-{name}.csv", "w", newline="") as handle:
+            writer = csv.DictWriter(handle, COLUMNS)
+            writer.writeheader()
+            writer.writerows(each)
+            handle.write("17956,cut o")
+    disturbance.merge(ranks, tmp_path / disturbance.FILE, {"b": 5_000_000_000})
+    return tmp_path
+
+
+def edges(*seconds, host="a"):
+    return [{"host": host, "monotonic_ns": int(each * 1e9)} for each in seconds]
+
+
+def test_the_summary_weighs_rows_by_the_part_within_the_phases(tmp_path):
+    folder = run_of(
+        tmp_path,
+        {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 20, "busiest": "cc1 2.00"},
+        {"end_monotonic_ns": 20 * 10**9, "others_cpu_s": 0, "busiest": ""},
+    )
+    found = disturbance.summarize(folder, edges(5, 20))
+    assert found["others_cpu_share"] == pytest.approx(10 / (15 * 2))
+    assert found["busiest_others"] == "cc1 0.67"
+    assert disturbance.summarize(folder, edges(10, 20))["others_cpu_share"] == 0
+    assert disturbance.summarize(folder, [])["others_cpu_share"] == pytest.approx(0.5), "without phases, all of it"
+
+
+def test_the_worst_host_counts_each_by_its_own_clock(tmp_path):
+    folder = run_of(
+        tmp_path,
+        {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 1, "steal_s": ""},
+        {"end_monotonic_ns": 15 * 10**9, "others_cpu_s": 4, "steal_s": 1, "host": "b"},
+    )
+    found = disturbance.summarize(folder, [*edges(0, 10), *edges(5, 15, host="b")])
+    assert (found["others_cpu_share"], found["cpu_steal_share"], found["swapped_mb"]) == (0.2, 0.05, None)
+
+
+def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
+    assert disturbance.summarize(tmp_path, []) is None
+    assert disturbance.reasons(None) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "limits", "told"),
+    [
+        ({"others_cpu_share": 0.051, "busiest_others": "cc1 0.10"}, None,
+         ["other processes used 5.1% of its cores (cc1 0.10)"]),
+        ({"others_cpu_share": 0.05}, None, []),
+        ({"others_cpu_share": 0.05}, {"others_cpu_share": 0.01}, ["other processes used 5.0% of its cores"]),
+        ({"cpu_steal_share": 0.03}, None, ["the hypervisor took 3.0% of its cores"]),
+        ({"cpu_throttled_share": 0.01}, None, ["a CPU quota stopped it for 1.0% of the time"]),
+        ({"swapped_mb": 12.5}, None, ["its host swapped 12.5 MB"]),
+        ({"swapped_mb": 12.5}, {"swapped_mb": 20}, []),
+    ],
+)  # fmt: skip
+def test_a_run_is_disturbed_by_what_is_above_a_limit(found, limits, told):
+    assert disturbance.reasons({"busiest_others": None, **found}, limits) == told
+
+
+@pytest.mark.parametrize("text", ["", "end_wall_ns\n1\n", ",".join(COLUMNS) + "\n" + ",".join(["x"] * len(COLUMNS))])
+def test_another_file_is_refused(tmp_path, text):
+    (tmp_path / disturbance.FILE).write_text(text)
+    with pytest.raises(StudyError, match=r"background.csv"):
+        disturbance.summarize(tmp_path, [])
