@@ -9,6 +9,8 @@ from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
+from study.records import tidy
+from study.report import answer
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
@@ -27,6 +29,7 @@ def main() -> None:
         command_line.check_machine(arguments.machine, arguments.results_dir)
         how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
         raise StudyError(f"{checked.shown(runs_csv)} is not there; run the study first: {how}")
+    _print_answers(runs_csv)
     _print_findings(arguments.study, folder / "findings.json")
     _print_failures(runs_csv, checked.shown(results))
     shown = checked.shown(folder)
@@ -36,6 +39,22 @@ def main() -> None:
         print("  findings.md   the findings with the runs behind each")
     print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
     print("  runs.csv      one row per run; the column record names its folder")
+
+
+def _print_answers(runs_csv: Path) -> None:
+    found = answer.answers(tidy.read_runs(runs_csv))
+    if found:
+        print("\nHow many ranks each job deserves:")
+        print(textwrap.fill(answer.RULE, WIDTH, initial_indent="  ", subsequent_indent="  "))
+    for each in found:
+        print(
+            textwrap.fill(
+                f"{each.series}: {counted(each.ranks, 'rank')}. {each.sentence}",
+                WIDTH,
+                initial_indent="\n  ",
+                subsequent_indent="    ",
+            )
+        )
 
 
 def _print_findings(study: str, path: Path) -> None:

@@ -30,9 +30,9 @@ SUMS = ("swapped_mb", "major_faults", "thermal_throttles")
 LIMITS: Mapping[str, float] = {"others_cpu_share": 0.05, "cpu_steal_share": 0.02, "cpu_throttled_share": 0.001,
                                "swapped_mb": 1.0}  # fmt: skip
 WORDS = {
-    "others_cpu_share": "other processes used {:.1%} of its cores",
-    "cpu_steal_share": "the hypervisor took {:.1%} of its cores",
-    "cpu_throttled_share": "a CPU quota stopped it for {:.1%} of the time",
+    "others_cpu_share": "other processes used {:.1f} % of its cores",
+    "cpu_steal_share": "the hypervisor took {:.1f} % of its cores",
+    "cpu_throttled_share": "a CPU quota stopped it for {:.1f} % of the time",
     "swapped_mb": "its host swapped {} MB",
 }
 
@@ -109,7 +109,7 @@ def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None 
         value = found.get(name)
         if value is not None and value > limit:
             who = f" ({found['busiest_others']})" if name == "others_cpu_share" and found["busiest_others"] else ""
-            told.append(WORDS[name].format(value if name in SHARES else significant(value)) + who)
+            told.append(WORDS[name].format(100 * value if name in SHARES else significant(value)) + who)
     return told
 
 

@@ -1,4 +1,4 @@
-"""The report: findings, recommendation, failures, machine, tables, figures, runs."""
+"""The report: how many ranks, findings, recommendation, failures, machine, tables, figures, runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from study.core import paths
 from study.experiment.study import Study
 from study.records import tidy
-from study.report import sources
+from study.report import answer, sources
 from study.report.figures.description import describe
 from study.report.findings.outcome import Outcome
 from study.report.page import appendix, assets, files, findings, machine, tables
@@ -67,6 +67,14 @@ class Shown:
     left_out: list[tuple[Link, str]]
 
 
+@dataclass(frozen=True)
+class Answered:
+    """How many ranks a job deserves, with links to the runs behind it."""
+
+    answer: answer.Answer
+    runs: list[Link]
+
+
 def page(study: Study, settings: dict[str, Any], folder: Path) -> str:
     """The report as HTML.
 
@@ -102,6 +110,8 @@ class _Report:
             machine=on,
             findings=[self.shown(each) for each in self.findings],
             verdicts=findings.VERDICTS,
+            answers=[Answered(each, self.records.links(each.records)) for each in answer.answers(self.runs)],
+            rule=answer.RULE,
             recommendations=[self.recommendation(goal) for goal in self.goals],
             failures=self.failed(),
             shown_tables=[view for name in self.study.tables if (view := self.table(name))],

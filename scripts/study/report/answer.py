@@ -1,0 +1,139 @@
+"""How many ranks a job deserves, by what was measured: the first block of the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pandas as pd
+
+from study.core.wording import counted, significant
+from study.experiment.study import growth_of_work
+from study.records import pairing
+from study.records.names import split_records
+from study.report.findings.outcome import LEAST_DISTURBED
+from study.report.tables import TABLES
+from study.report.tables.kinds import selected
+from study.report.tables.scaling import SERIES
+
+LEAST_GAIN = 1.5  # speedup of a doubling that is worth its ranks: half of the added ones is used
+RULE = (
+    f"The largest measured number of ranks up to which each doubling gets the work done at least {LEAST_GAIN:g} times "
+    "as fast, so that at least half of the added ranks is used. Times are of the whole run, with start-up and loading."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for one workload. series: its name; records: of the runs behind the sentence."""
+
+    series: str
+    ranks: int
+    sentence: str
+    records: list[str]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """From one measured number of ranks to the next. gain: speedup per doubling, with its interval."""
+
+    ranks: int
+    next_ranks: int
+    speedup: tuple[float, float, float]  # of the whole step: estimate, low, high
+    blocks: int
+
+    @property
+    def _doublings(self) -> float:
+        return math.log2(self.next_ranks / self.ranks)
+
+    @property
+    def is_worth(self) -> bool:
+        return bool(self.speedup[0] >= LEAST_GAIN**self._doublings)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves no doubt of `is_worth`."""
+        least = LEAST_GAIN**self._doublings
+        return bool(self.speedup[1] > least or self.speedup[2] < least)
+
+
+def answers(runs: pd.DataFrame) -> list[Answer]:
+    """An answer for each workload that was measured on two numbers of ranks or more.
+
+    runs: the tidy table of a study's runs.
+    """
+    kind = TABLES["scaling"]
+    if selected(runs, kind.uses).empty:
+        return []
+    scaling = kind.make(runs, pd.DataFrame()).frame
+    groups = [rows for _, rows in scaling.groupby(SERIES, sort=False, dropna=False) if rows["gpus"].nunique() > 1]
+    names = _names(groups)
+    found = (_answer(name, rows.sort_values("gpus"), runs) for name, rows in zip(names, groups, strict=True))
+    return [each for each in found if each]
+
+
+def _names(groups: list[pd.DataFrame]) -> list[str]:
+    """The benchmark of each series, with the values of the keys in which series of it differ."""
+    firsts = pd.DataFrame([rows.iloc[0] for rows in groups])
+    names = []
+    for _, row in firsts.iterrows():
+        alike = firsts[firsts["benchmark"] == row["benchmark"]]
+        keys = [key for key in SERIES if key != "benchmark" and alike[key].nunique(dropna=False) > 1]
+        names.append(", ".join([row["benchmark"], *(f"{key} {row[key]}" for key in keys)]))
+    return names
+
+
+def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
+    steps = list(_steps(rows, runs))
+    if not steps:
+        return None
+    taken = next((place for place, step in enumerate(steps) if not step.is_worth), len(steps))
+    ranks = steps[taken].ranks if taken < len(steps) else steps[-1].next_ranks
+    judged = steps[taken] if taken < len(steps) else steps[-1]
+    records = [record for text in rows["records"] for record in split_records(text)]
+    told = [_sentence(ranks, judged, int(rows["gpus"].max())), *_disturbance(runs[runs["record"].isin(records)])]
+    return Answer(name, ranks, " ".join(told), records)
+
+
+def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[_Step]:
+    """The steps from each number of ranks to the next, up to the first one that has no runs to compare."""
+    for (_, one), (_, other) in pairwise(rows.iterrows()):
+        found = pairing.between(runs, one["records"], other["records"], "runtime_s")
+        work = growth_of_work(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
+        if not found.blocks or not math.isfinite(found.ratio):
+            return
+        speedup = (found.ratio * work, found.low * work, found.high * work)
+        yield _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks)
+
+
+def _disturbance(used: pd.DataFrame) -> Iterator[str]:
+    disturbed = int(used["disturbed"].eq(True).sum())
+    if disturbed and disturbed >= LEAST_DISTURBED * len(used):
+        yield f"Other use of the hosts disturbed {disturbed} of {counted(len(used), 'run')} (runs.csv, disturbed_by)."
+
+
+def _sentence(ranks: int, step: _Step, most: int) -> str:
+    estimate, low, high = step.speedup
+    used = (estimate - 1) / (step.next_ranks / step.ranks - 1)
+    has_interval = math.isfinite(low) and math.isfinite(high)
+    limits = [1.0, LEAST_GAIN]
+    interval = (
+        f"95 % interval {significant(low, limits)} to {significant(high, limits)}, {counted(step.blocks, 'block')}"
+        if has_interval
+        else f"{counted(step.blocks, 'block')}, too few for an interval"
+    )
+    made = (
+        f"{counted(step.next_ranks, 'rank')} get the work done {significant(estimate, limits)} times as fast as "
+        f"{step.ranks} ({interval})"
+    )
+    added = step.next_ranks - step.ranks
+    share = f"{100 * used:.0f} % of the {'added rank' if added == 1 else f'{added} added ranks'} is used"
+    share = share if used >= 0 else "that is slower"
+    parts = [f"{made}; {share}."]
+    if has_interval and not step.is_clear:
+        parts.append("The interval includes the limit, so further blocks may change this.")
+    if ranks == most:
+        parts.append(f"More than {most} were not measured, and nothing is said about them.")
+    return " ".join(parts)

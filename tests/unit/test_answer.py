@@ -1,0 +1,89 @@
+"""How many ranks a job deserves, by what was measured."""
+
+import pytest
+from examples import expand
+
+from study.core.files import write_json
+from study.records.record import make_record
+from study.records.tidy import runs_frame
+from study.report import answer
+
+MINUTE_NS = 60 * 10**9
+
+
+@pytest.fixture
+def answers(make_run, tmp_path):
+    """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
+
+    def of(times, disturbed=0, **keys):
+        repeats = max(map(len, times.values()))
+        planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
+        there = [run for run in planned if run.repeat <= len(times[run.gpus])]
+        for place, run in enumerate(sorted(there, key=lambda run: (run.repeat, run.gpus))):
+            folder = make_run(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
+            write_json(folder / "record.json", make_record(folder))
+        runs = runs_frame(there, {}, tmp_path / "local")
+        return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
+
+    return of
+
+
+def test_a_doubling_that_uses_half_of_its_ranks_is_worth_them(answers):
+    (found,) = answers({1: [20.0, 22.0, 21.0], 2: [12.5, 13.75, 13.125]})
+    assert (found.series, found.ranks, len(found.records)) == ("nt3", 2, 6)
+    assert found.sentence == (
+        "2 ranks get the work done 1.6 times as fast as 1 (95 % interval 1.6 to 1.6, 3 blocks); 60 % of the added "
+        "rank is used. More than 2 were not measured, and nothing is said about them."
+    )
+
+
+def test_the_first_doubling_that_is_not_worth_its_ranks_ends_it(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3, 4: [10.0] * 3, 8: [5.0] * 3})
+    assert found.ranks == 2
+    assert found.sentence == (
+        "4 ranks get the work done 1.2 times as fast as 2 (95 % interval 1.2 to 1.2, 3 blocks); 20 % of the 2 "
+        "added ranks is used."
+    )
+
+
+def test_an_interval_with_the_limit_in_it_is_said_to_be_open(answers):
+    (found,) = answers({1: [20.0, 20.0, 20.0], 2: [12.0, 13.5, 14.0]})
+    assert found.ranks == 2
+    assert "The interval includes the limit, so further blocks may change this." in found.sentence
+
+
+def test_more_ranks_that_are_slower_are_said_to_be(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [25.0] * 3})
+    assert found.ranks == 1
+    assert "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower." in found.sentence
+
+
+def test_under_weak_scaling_the_work_grows(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [22.0] * 3}, scaling="weak")
+    assert found.ranks == 2
+    assert "1.82 times as fast" in found.sentence
+
+
+def test_two_doublings_at_once_are_judged_as_two(answers):
+    assert answers({1: [20.0] * 3, 4: [10.0] * 3})[0].ranks == 1, "2 is less than 1.5 ** 2"
+    assert answers({1: [20.0] * 3, 4: [8.0] * 3}, loader="chunked")[0].ranks == 4
+
+
+def test_one_block_has_no_interval(answers):
+    (found,) = answers({1: [20.0], 2: [12.0]})
+    assert "(1 block, too few for an interval)" in found.sentence
+
+
+def test_series_that_differ_in_a_key_are_named_by_it(answers):
+    found = answers({1: [20.0] * 3, 2: [12.0] * 3}, loader=["read_csv", "chunked"])
+    assert {each.series for each in found} == {"nt3, loader read_csv", "nt3, loader chunked"}
+
+
+def test_one_number_of_ranks_has_no_answer(answers):
+    assert answers({2: [20.0] * 3}) == []
+
+
+def test_many_disturbed_runs_are_told(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, disturbed=2)
+    assert found.sentence.endswith("Other use of the hosts disturbed 2 of 6 runs (runs.csv, disturbed_by).")
+    assert "disturbed" not in answers({1: [20.0] * 3, 2: [12.0] * 3}, loader="chunked", disturbed=1)[0].sentence
