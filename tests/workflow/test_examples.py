@@ -43,10 +43,17 @@ def called(folder, program, *arguments):
 
 def test_a_program_is_measured_from_its_events_to_findings(example):
     folder = example("numpy_logistic", gpus=[1, 2], repeats=1, tuning=None)
-    called(folder, "snakemake", *LINES)
+    other = folder.parent / "busybody"
+    shutil.copy("/bin/sh", other)
+    with subprocess.Popen([other, "-c", "while :; do :; done"]) as busy:
+        said = called(folder, "snakemake", *LINES).stderr
+        busy.kill()
     study = folder / "results" / "local_processes" / "studies" / "numpy_logistic"
     runs = pd.read_csv(study / "runs.csv")
     assert list(runs["status"]) == ["ok", "ok"]
+    assert runs["disturbed"].all() and runs["disturbed_by"].str.contains("busybody").all()
+    assert said.count("disturbed: other processes used") == 2
+    assert pd.read_csv(study / "tables" / "scaling.csv")["runs_disturbed"].tolist() == [1, 1]
     assert (runs[["load_s", "train_s", "evaluate_s", "time_per_epoch_s", "throughput_samples_per_s"]] > 0).all(
         axis=None
     )
