@@ -1,4 +1,4 @@
-"""Show a study's progress: runs done, running and failed, with reasons. Only reads results, so it is always safe."""
+"""Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe."""
 
 import argparse
 import collections
@@ -9,7 +9,9 @@ from study.core import checked, command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
+from study.instruments import machine_state
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
+from study.machines.machine import load, trains_on_launching_host
 from study.records import checks
 from study.records.record import read_record
 
@@ -32,6 +34,8 @@ def main() -> None:
     measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")
+    if trains_on_launching_host(load(arguments.machine)):
+        print("; ".join(machine_state.lines()))
     for run, state, why in found:
         if state in ("running", "silent", "failed"):
             print(f"  {state}: {run.directory}{why}")

@@ -11,7 +11,7 @@ import pytest
 
 from study.core import cores
 from study.core.errors import StudyError
-from study.instruments import background, disturbance
+from study.instruments import background, disturbance, machine_state
 from study.instruments.background import COLUMNS, Background
 
 WAIT_S = 60
@@ -68,7 +68,7 @@ def test_time_of_others_is_what_was_busy_less_the_run_s_and_the_kernel_s(host, t
 
     def change():
         host.cores([600, 20, 80, 9, 9, 9, 9, 30], [300, 0, 100, 0, 0, 0, 0, 20])
-        host.processes({10: ("rank", 1, 1200, 0, True, 0), 11: ("a) b (c", 1, 350, 0, False, 0),
+        host.processes({10: ("rank", 1, 1200, 0, True, 0), 11: ("a) b (c", 1, 350, 900, False, 0),
                         2: ("kworker", 0, 55, 0, False, KERNEL)})  # fmt: skip
 
     row = host.observed(tmp_path, change)
@@ -246,3 +246,32 @@ def test_another_file_is_refused(tmp_path, text):
     (tmp_path / disturbance.FILE).write_text(text)
     with pytest.raises(StudyError, match=r"background.csv"):
         disturbance.summarize(tmp_path, [])
+
+
+# The machine before runs are timed
+
+
+def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
+    monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
+    monkeypatch.setattr(machine_state.time, "sleep", lambda _: host.cores([60, 0, 0, 0, 0, 0, 0, 0], [60] + [0] * 7))
+    clock = iter([0.0, 1.0])
+    monkeypatch.setattr(Background.__init__, "__defaults__", (None, cores.ROOT, lambda: next(clock)))
+    for core in (0, 1):
+        host.write(machine_state.GOVERNOR.format(core), "powersave\n")
+        host.write(f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", "0-1\n")
+    host.write("proc/self/cgroup", "0::/job\n")
+    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    host.write("sys/fs/cgroup/job/cpu.max", "50000 100000\n")
+    first, *others = machine_state.lines(1.0, host.folder)
+    assert first.startswith("machine: 60 % of 2 cores in use, load ")
+    assert others == [
+        "other processes use 60 % of the cores: runs that are timed now are disturbed",
+        "the clock rate changes with the load (CPU governor powersave)",
+        "2 logical CPUs are 1 core with hyper-threads, which share its units",
+        "a control group allows the time of 0.5 of 2 cores, and stops what uses more",
+    ]
+
+
+def test_a_machine_that_is_idle_and_steady_has_one_line(host, monkeypatch):
+    monkeypatch.setattr(machine_state.time, "sleep", lambda _: None)
+    assert len(machine_state.lines(1.0, host.folder)) == 1

@@ -17,7 +17,7 @@ WAITING = {
 ENDS = {
     "a limit of its own": """
         core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
-        instruments.calibration:measure instruments.power.sampling:_answer
+        instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
         instruments.power.sampling:_Sampler.stop
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted

@@ -35,13 +35,14 @@ COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNT
 
 
 class _Process(NamedTuple):
-    """A process at one moment. seconds: processor time, its ended children's included."""
+    """A process at one moment. seconds: processor time, its ended children's included; own_s: without these."""
 
     name: str
     parent: int
     started: int
     is_kernel: bool
     seconds: float
+    own_s: float
 
 
 class Background:
@@ -83,24 +84,34 @@ class Background:
 
     def row(self) -> None:
         """Write a row for the time since the last one."""
-        earlier, began = self._processes, time.process_time()
-        at, found = self._read()
-        seconds = at - self._at
-        if seconds <= 0:
+        began = time.process_time()
+        changes = self.changes()
+        if changes is None:
             return
-        changes = {name: _change(self._before[name], found[name]) for name in found}
-        busy, own, kernel = (changes.pop(name) for name in ("busy_s", "own_cpu_s", "kernel_cpu_s"))
-        others = None if busy is None else max(0.0, busy - (own or 0.0) - (kernel or 0.0))
-        values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
-        told = [_short(values[name]) for name in COUNTED]
-        clock = _short(self._clock_mhz())
-        named = self._busiest(earlier, seconds)
+        seconds, values, named = changes
+        told, clock = [_short(values[name]) for name in COUNTED], _short(self._clock_mhz())
         self._writer.writerow(
             [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), len(self._cores), *told, clock, named]
         )
         self._handle.flush()
-        self._at, self._before = at, found
         self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
+
+    def changes(self) -> tuple[float, dict[str, float | None], str] | None:
+        """Since the last time: the seconds, by how much each of `COUNTED` has changed, and the busiest others.
+
+        None if no time has passed.
+        """
+        earlier = self._processes
+        at, found = self._read()
+        seconds = at - self._at
+        if seconds <= 0:
+            return None
+        changes = {name: _change(self._before[name], found[name]) for name in found}
+        busy, own, kernel = (changes.pop(name) for name in ("busy_s", "own_cpu_s", "kernel_cpu_s"))
+        others = None if busy is None else max(0.0, busy - (own or 0.0) - (kernel or 0.0))
+        self._at, self._before = at, found
+        values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
+        return seconds, values, self._busiest(earlier, seconds)
 
     def close(self) -> None:
         """Write the last row."""
@@ -177,8 +188,8 @@ class Background:
             before = earlier.get(pid)
             if self._own(pid, process) or process.is_kernel:
                 continue
-            since = before.seconds if before and before.started == process.started else 0.0
-            used[process.name] = used.get(process.name, 0.0) + (process.seconds - since) / seconds
+            since = before.own_s if before and before.started == process.started else 0.0
+            used[process.name] = used.get(process.name, 0.0) + (process.own_s - since) / seconds
         most = sorted(used.items(), key=lambda each: -each[1])[:3]
         return ", ".join(f"{name} {number:.2f}" for name, number in most if number >= NAMED_CORES)
 
@@ -237,9 +248,9 @@ def _parsed(stat: bytes) -> _Process | None:
     fields = after.split()
     if len(fields) < 20:
         return None
-    times = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
+    own, ended = (sum(map(int, fields[place : place + 2])) / TICKS for place in (11, 13))
     name = before.partition(b"(")[2].decode("utf-8", "replace")
-    return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), times / TICKS)
+    return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), own + ended, own)
 
 
 def _numbers(text: str) -> dict[str, int]:

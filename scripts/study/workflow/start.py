@@ -10,8 +10,9 @@ from snakemake.logging import logger
 from study import backends, plan
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
+from study.instruments import machine_state
 from study.launch import model_checks
-from study.machines import launchers, slurm_plugin
+from study.machines import launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
 from study.records import noise_of_runs, versions
@@ -57,6 +58,9 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
         return
     if config.get("keep_versions"):
         versions.put_aside(planned.study, planned.results)
+    if any(job.rule.name.endswith(TIMED) for job in to_run) and machine.trains_on_launching_host(planned.machine):
+        first, *others = machine_state.lines()
+        print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
         snakemake_internals.stop_rate_limit(workflow)
         runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name == "train"}
