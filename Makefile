@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test test-long quick status recommend tune check bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
+.PHONY: study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
@@ -55,6 +55,9 @@ tune:  ## print which switch of the study STUDY on MACHINE is worth turning, pic
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
 	@$(BIN)/python scripts/check.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call flag,--accept,ACCEPT)
+
+replicate: setup  ## run STUDY afresh, TIMES times (8), and compare its findings: do their intervals hold; resumes
+	@$(BIN)/python scripts/replicate.py $(call option,--study,STUDY) $(call option,--times,TIMES)
 
 bench: setup  ## measure what this project's own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py

@@ -1,0 +1,58 @@
+"""Run a study several times afresh, and say whether the intervals of its findings hold.
+
+Each time has results of its own, so this resumes where it stopped. It prints the table and writes it as CSV, Markdown,
+LaTeX and HTML.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from study.core import checked, command_line, number_types, paths
+from study.core.errors import StudyError, exit_with_message
+from study.core.paths import ROOT
+from study.experiment.expansion import load_study
+from study.report.findings import replication
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
+    parser.add_argument("--times", type=number_types.count, default=8, help="8 by default")
+    parser.add_argument("--profile", default=str(ROOT / "profiles" / "local"), help="of Snakemake; local by default")
+    parser.add_argument("--output", help="a folder for the table; by default in the results")
+    arguments = command_line.parsed(parser)
+    study = load_study(arguments.study)
+    if not study.findings:
+        raise StudyError(f"study {study.name}: declares no findings, so there is nothing to compare; add findings")
+    folder = Path(arguments.results_dir, "replicates", study.name)
+    for number in range(1, arguments.times + 1):
+        print(f"replicate {number} of {arguments.times}", file=sys.stderr, flush=True)
+        _run(study.name, arguments, folder / str(number))
+    contents = [
+        _findings(folder / str(number), arguments.machine, study.name) for number in range(1, arguments.times + 1)
+    ]
+    made = replication.table(study.name, contents)
+    output = Path(arguments.output or folder)
+    output.mkdir(parents=True, exist_ok=True)
+    made.write_to(output)
+    print(made.markdown())
+
+
+def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
+    """Run the study; runs that are there already are not run again."""
+    program = Path(sys.executable).with_name("snakemake")
+    config = [f"study={study}", f"machine={arguments.machine}", f"results_dir={results}"]
+    line = [str(program), "--profile", arguments.profile, "--config", *config]
+    if subprocess.run(line, check=False).returncode:  # its output is the user's; it takes as long as the study
+        raise StudyError(f"{results}: the study did not come to its end; mend what it says above and start this again")
+
+
+def _findings(results: Path, machine: str, study: str) -> dict:
+    path = Path(paths.study_folder(results / machine, study), "findings.json")
+    return checked.load_json(path, "study_findings")
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

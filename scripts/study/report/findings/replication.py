@@ -1,0 +1,106 @@
+"""Findings of a study that was run several times: whether their intervals hold, and whether they differ by more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.core.statistics import student
+from study.records.pairing import ERROR
+from study.report.findings.declaration import load
+from study.report.findings.outcome import NOT_ENOUGH
+from study.report.tables.layout import Table
+
+LEAST = 3  # replicates of a finding, for a statement about them
+DIFFER = 0.05  # the probability below which replicates are said to differ
+SHOWN = ["finding", "replicates", "verdicts", "pooled", "lowest", "highest", "unit", "hold", "hold_share", "q",
+         "p_value", "i_squared", "meaning"]  # fmt: skip
+
+
+def table(study: str, contents: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per finding.
+
+    Args:
+        study: its name.
+        contents: of each replicate, the content of its findings.json.
+    """
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for content in contents:
+        for found in content["findings"]:
+            by_name.setdefault(found["name"], []).append(found)
+    frame = pd.DataFrame([_row(name, each) for name, each in by_name.items()], columns=SHOWN)
+    known = frame["hold"].notna()
+    held, all_ = frame.loc[known, "hold"].sum(), frame.loc[known, "replicates"].sum()
+    notes = [f"{held:g} of {all_:g} intervals contain the pooled estimate of their finding"] if all_ else []
+    return Table("replicates", _caption(study, len(contents)), frame, SHOWN, (), notes)
+
+
+def _caption(study: str, times: int) -> str:
+    return (
+        f"the findings of study {study}, from {times} times its runs; pooled: mean of the estimates, of ratios and "
+        "reductions by their logarithms; hold: intervals that contain it; q: squared deviations from it / mean squared "
+        "standard error, and p_value how often as much arises if the replicates do not differ (F test, since each "
+        "standard error is of few blocks); i_squared: the share of their variance that the intervals do not explain."
+    )
+
+
+def _row(name: str, replicates: list[Mapping[str, Any]]) -> dict[str, Any]:
+    verdicts = [each["verdict"] for each in replicates]
+    counted = ", ".join(f"{verdicts.count(each)} {each.replace('_', ' ')}" for each in dict.fromkeys(sorted(verdicts)))
+    used = [each for each in replicates if each["verdict"] != NOT_ENOUGH]
+    row: dict[str, Any] = {"finding": name, "replicates": len(used), "verdicts": counted, "unit": replicates[0]["unit"]}
+    if len(used) < LEAST:
+        return row | {"meaning": f"fewer than {LEAST} replicates have an estimate"}
+    to, back = _scale(name)
+    ends = np.array([sorted(to(each[end]) for end in ("low", "high")) for each in used])
+    estimates = np.array([to(each["estimate"]) for each in used])
+    freedom = np.array([each["blocks"] - 1 for each in used], dtype=float)
+    errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR) for each in freedom])
+    pooled = float(estimates.mean())
+    hold = int(((ends[:, 0] <= pooled) & (pooled <= ends[:, 1])).sum())
+    q, p, i_squared = heterogeneity(estimates, errors, freedom)
+    told = sorted(each["estimate"] for each in used)
+    return row | {
+        "pooled": back(pooled), "lowest": told[0], "highest": told[-1], "hold": hold, "hold_share": hold / len(used),
+        "q": q, "p_value": p, "i_squared": i_squared, "meaning": _meaning(p, i_squared),
+    }  # fmt: skip
+
+
+def heterogeneity(estimates: np.ndarray, errors: np.ndarray, freedom: np.ndarray) -> tuple[float, float, float]:
+    """(Cochran's Q, the probability of so much or more if replicates do not differ, I^2 as a share).
+
+    estimates, errors: of each replicate, with its standard error. freedom: degrees of freedom of that error. Q has the
+    mean of the squared errors, not one weight each: with few blocks, a weight depends on chance. Q / (k - 1) then has
+    an F distribution. Reference: J. P. T. Higgins and S. G. Thompson, Statistics in Medicine 21 (2002), 1539-1558.
+    """
+    from scipy import special  # imported late, as in study.core.statistics
+
+    number, within = len(estimates), float((errors**2).mean())
+    if within == 0:
+        return (math.inf, 0.0, 1.0) if np.ptp(estimates) else (0.0, 1.0, 0.0)
+    q = float(((estimates - estimates.mean()) ** 2).sum()) / within
+    p = float(special.fdtrc(number - 1, freedom.sum(), q / (number - 1)))
+    return q, p, max(0.0, 1 - (number - 1) / q) if q else 0.0
+
+
+def _scale(name: str) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """(to, from) the scale on which the intervals of a finding are symmetric."""
+    kind = load(name).kind
+    if not kind.divides:
+        return float, float
+    if kind.is_reduction:  # in percent
+        return (lambda each: math.log(1 - each / 100)), (lambda each: 100 * (1 - math.exp(each)))
+    return math.log, math.exp
+
+
+def _meaning(p: float, i_squared: float) -> str:
+    if p >= DIFFER:
+        return "the replicates do not differ more than their intervals say"
+    return (
+        f"the replicates differ more than their intervals say: {100 * i_squared:.0f} % of their variance is between "
+        "studies, such as another state of the machine"
+    )

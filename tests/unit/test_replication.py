@@ -1,0 +1,76 @@
+"""Findings of a study that was run several times."""
+
+import math
+
+import numpy as np
+import pytest
+
+from study.core.statistics import student
+from study.records.pairing import ERROR
+from study.report.findings import replication
+
+
+def finding(name, estimate, half, blocks=6, verdict="yes", unit="%"):
+    return {"name": name, "verdict": verdict, "unit": unit, "blocks": blocks, "estimate": estimate,
+            "low": estimate - half, "high": estimate + half}  # fmt: skip
+
+
+def table_of(*findings):
+    return replication.table("s", [{"findings": [each]} for each in findings]).frame.iloc[0]
+
+
+def test_replicates_that_agree():
+    row = table_of(*(finding("loading_share_grows", each, 1.5) for each in (2.0, 2.5, 3.0, 2.5)))
+    assert (row.pooled, row.lowest, row.highest, row.hold, row.hold_share) == (2.5, 2.0, 3.0, 4, 1.0)
+    assert row.verdicts == "4 yes"
+    error = 1.5 / student(5, ERROR)
+    assert row.q == pytest.approx(0.5 / error**2)
+    assert row.i_squared == 0 and row.meaning == "the replicates do not differ more than their intervals say"
+
+
+def test_replicates_that_exclude_each_other():
+    """As seen in public: +2.5 points, 1.0 to 4.1, and -4.8 points, -9.3 to -0.3."""
+    row = table_of(*(finding("loading_share_grows", each, 1.0, verdict=verdict)
+                     for each, verdict in ((2.5, "yes"), (-4.8, "opposite"), (2.6, "yes"))))  # fmt: skip
+    assert row.verdicts == "1 opposite, 2 yes" and row.hold == 0
+    assert row.p_value < 0.001 and row.meaning.startswith("the replicates differ more than their intervals say")
+
+
+def test_reductions_are_pooled_by_the_logarithms_of_their_ratios():
+    thrice = [{**finding("chunked_shortens_run", 0, 0), "estimate": 100 * (1 - ratio),
+               "low": 100 * (1 - ratio * 1.1), "high": 100 * (1 - ratio / 1.1)}
+              for ratio in (0.5, 0.8, 0.5 * 0.8)]  # fmt: skip
+    assert table_of(*thrice).pooled == pytest.approx(100 * (1 - math.cbrt(0.5 * 0.8 * 0.4)))
+
+
+def test_replicates_without_an_estimate_do_not_count():
+    few = {**finding("loading_share_grows", 1, 1), "verdict": "not_enough_runs", "estimate": None}
+    row = table_of(finding("loading_share_grows", 2.0, 1), few, finding("loading_share_grows", 2.0, 1))
+    assert (row.replicates, row.verdicts) == (2, "1 not enough runs, 2 yes")
+    assert row.meaning == "fewer than 3 replicates have an estimate" and np.isnan(row.pooled)
+
+
+@pytest.mark.parametrize("blocks", [3, 6, 10])
+def test_equal_replicates_are_rarely_said_to_differ(blocks):
+    """With few blocks each standard error depends on chance, which Cochran's own weights and chi-squared ignore."""
+    rng = np.random.default_rng(blocks)
+    samples = rng.normal(size=(4000, 8, blocks))
+    errors = samples.std(axis=2, ddof=1) / math.sqrt(blocks)
+    freedom = np.full(8, blocks - 1.0)
+    found = [
+        replication.heterogeneity(each.mean(axis=1), error, freedom)[1]
+        for each, error in zip(samples, errors, strict=True)
+    ]
+    assert 0.035 < np.mean(np.array(found) < 0.05) < 0.065
+
+
+def test_replicates_that_differ_are_noticed():
+    rng = np.random.default_rng(1)
+    samples = rng.normal(size=(500, 8, 6)) + rng.normal(scale=1.0, size=(500, 8, 1))
+    errors = samples.std(axis=2, ddof=1) / math.sqrt(6)
+    found = [
+        replication.heterogeneity(each.mean(axis=1), error, np.full(8, 5.0))
+        for each, error in zip(samples, errors, strict=True)
+    ]
+    assert np.mean([p < 0.05 for _, p, _ in found]) > 0.9
+    assert np.median([i for _, _, i in found]) == pytest.approx(6 / 7, abs=0.06), "1 of 1 + 1/6"
