@@ -113,6 +113,7 @@ NOT_FUZZED = {
             "study.machines.probe:answer",
             "study.training.binding:numa_node",
             "study.training.process_tree:_stat",
+            "study.training.process_tree:killed_for_memory",
             "study.training.process_tree:peak_mb",
             "study.ensembles.ring:_has_ended",
         ),

@@ -2,9 +2,13 @@
 
 import json
 import math
+import os
 import shutil
+import socket
+import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +20,7 @@ import yaml
 from examples import expand
 
 from study import plan
+from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, inputs
@@ -24,12 +29,13 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study, growth_of_work
 from study.instruments import phases
 from study.launch import launch
-from study.machines import launchers, machine
+from study.machines import guard, launchers, machine
 from study.prediction import goals, settings
 from study.prediction.answers import answers
 from study.prediction.recommend import recommend
+from study.records import targets, versions
 from study.records.record import make_record
-from study.training import process_tree, program
+from study.training import process_tree, program, program_results
 from study.workloads import command
 from study.workloads.command import content, events, own_parameters, placeholders
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, Copied
@@ -142,8 +148,6 @@ def test_other_launchers_of_this_host_start_it(project, monkeypatch, on, program
 @pytest.mark.parametrize("victim", ["program.py", "run_command.py"])
 def test_a_killed_process_ends_the_run(project, victim):
     """The program itself, or the process of ours that started it; both leave nothing behind."""
-    import threading
-
     (run,) = project("time.sleep(100)", {"gpus": 2})
 
     def strike():
@@ -254,8 +258,6 @@ def test_output_that_is_no_utf_8_and_a_lot_of_it(project):
 
 
 def test_a_progress_bar_has_its_last_state(tmp_path):
-    import os
-
     read, written = os.pipe()
     os.write(written, b"10 %\r50 %\r100 %\nnext")
     os.close(written)
@@ -286,6 +288,15 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
         ("import study_events as e\nwith e.phase('epoch'): time.sleep(.01)", "error",
          "the program told 1 epochs, but a rank of this run trains 2"),
         ("import study_events as e\ne.event('epoch_start')", "error", "epoch 1 has an epoch_start and no epoch_stop"),
+        ("import study_events as e\ne.metrics(loss=float('nan')); time.sleep(50)", "diverged", "in epoch 1 (loss nan)"),
+        ("import study_events as e\nos.environ['RANK'] = '-1'; e.event('run_start'); time.sleep(50)", "error",
+         "event run_start: is of rank -1, but this process started rank 0"),
+        ("print(':::MLLOG {\"key\": \"run_start\", \"time_ms\": 1, \"rank\": \"x\"}'); time.sleep(50)", "error",
+         'event run_start: is of rank "x", which is no number'),
+        ("import study_events as e\nfor _ in range(3):\n    with e.phase('epoch'): time.sleep(.01)", "error",
+         "the program told 3 epochs, but a rank of this run trains 2"),
+        ("signal = __import__('signal'); signal.signal(15, signal.SIG_IGN)\nimport study_events as e\n"
+         "e.event('epoch_stop'); time.sleep(50)", "error", "event epoch_stop: there was no epoch_start"),
     ],
 )  # fmt: skip
 def test_failures(project, source, kind, told):
@@ -296,6 +307,73 @@ def test_failures(project, source, kind, told):
     assert told in failure["message"], failure["message"]
     assert time.monotonic() - begun < 40
     assert not at_work()
+
+
+@pytest.fixture
+def memory_group():
+    """A group of processes that may have 60 MB of memory together; the kernel ends one that takes more."""
+    folder = Path(f"/sys/fs/cgroup/memory/study-test-{os.getpid()}")
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(60_000_000))
+    except OSError as error:
+        pytest.skip(f"no group of processes with a limit of memory can be made here: {error}")
+    yield folder
+    deadline = time.monotonic() + 10
+    while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("who", ["program", "its child"])
+def test_a_program_that_the_kernel_ends_for_want_of_memory(project, memory_group, who):
+    """For real: SIGKILL, of which the program can say nothing; and a child's, of which it says nothing either."""
+    take = f"open('{memory_group}/cgroup.procs', 'w').write(str(os.getpid())); bytearray(200 << 20)"
+    child = f"if not os.fork(): {take}\nsys.exit(os.waitstatus_to_exitcode(os.wait()[1]) != 0)"
+    (run,) = project(f"print('step 7', file=sys.stderr, flush=True)\n{take if who == 'program' else child}")
+    failure = launched(run)["failure"]
+    assert (failure["kind"], failure["rank"], failure["host"]) == ("oom", 0, socket.gethostname()), failure
+    assert "out of memory: the kernel ended 1 process" in failure["message"] and "step 7" in failure["message"]
+    assert not at_work()
+
+
+# It starts two ranks in sessions of their own, waits for them, and fails if one fails, as torchrun does.
+AS_TORCHRUN = """
+import subprocess
+if len(sys.argv) > 1:
+    print("rank", sys.argv[1], "trains", file=sys.stderr, flush=True)
+    time.sleep(100)
+start = lambda rank: subprocess.Popen([sys.executable, "program.py", rank], start_new_session=True)
+ranks = [start(rank) for rank in "01"]
+while not any(rank.poll() for rank in ranks):
+    time.sleep(0.05)
+sys.exit("ChildFailedError: local_rank 1 failed")
+"""
+
+
+@pytest.mark.parametrize("victim", ["node process", "its child"])
+def test_a_killed_process_of_a_program_that_starts_a_nodes_ranks(project, victim):
+    (run,) = project(AS_TORCHRUN, {"gpus": 2}, starts="node")
+
+    def strike():
+        deadline = time.monotonic() + 60
+        while len(at_work()) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        words = 2 if victim == "node process" else 3
+        next(each for each in at_work() if len(each.cmdline()) == words).kill()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    failure = launched(run)["failure"]
+    thread.join()
+    kind = "killed" if victim == "node process" else "error"
+    assert (failure["kind"], failure["rank"], failure["host"]) == (kind, 0, socket.gethostname()), failure
+    assert ("SIGKILL" if kind == "killed" else "ChildFailedError: local_rank 1") in failure["message"], failure
+    assert "trains" in failure["message"], "its last lines, of its children too"
+    assert not at_work()
+    (run,) = project("pass", {"gpus": 2}, starts="node")
+    assert launched(run)["status"] == "ok", "the next run is good"
 
 
 def at_work():
@@ -365,12 +443,128 @@ def test_a_later_attempt_resumes(project):
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert record["resumed_after_epoch"] == 1 and record["quality"]["loss"] == 9
-    assert len(Path("run/history.csv").read_text().splitlines()) == 3
+    assert list(pd.read_csv("run/history.csv")["loss"]) == [10, 9]
+
+
+def test_a_resumed_program_without_events_has_no_times(project):
+    """Its runtime would be that of its last attempt."""
+    source = "is_first = '--resume' not in sys.argv; open(sys.argv[1], 'w').close(); sys.exit(is_first)"
+    (run,) = project(source, command=[sys.executable, "program.py", "{checkpoint}"], resume=["--resume"])
+    assert launched(run)["status"] == "failed"
+    record = launched(run)
+    assert record["status"] == "ok" and record["resumed_after_epoch"] == 0
+    assert record["program"]["reason"] == "it resumed, and the epochs of an earlier attempt are not known"
+
+
+def told_epochs(*values, numbers=None):
+    """What a file of earlier epochs has of an attempt."""
+    return [{"value": value, "number": numbers and numbers[place]} for place, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"),
+    [
+        ([told_epochs(1, 2, 3)], ([1, 2, 3], 0)),
+        ([told_epochs(3)], ([], 2)),  # nothing is known of the first attempt
+        ([[], told_epochs(3)], ([], 2)),
+        ([told_epochs(3, numbers=[3])], ([], 2)),
+        ([told_epochs(1, 2), told_epochs(20, 30)], ([1, 20, 30], 1)),  # the checkpoint was older than epoch 2
+        ([told_epochs(1), told_epochs(2), told_epochs(3)], ([1, 2, 3], 2)),
+        ([told_epochs(1, 2), told_epochs(20), told_epochs(300)], ([1, 20, 300], 2)),
+        ([told_epochs(1, 2, 3), []], ([1, 2, 3], 3)),  # nothing was left to do
+        # By their numbers, counted from 0: the second attempt told an epoch that its checkpoint did not have.
+        ([told_epochs(1, numbers=[0]), told_epochs(2, 3, numbers=[1, 2]), told_epochs(30, numbers=[2])],
+         ([1, 2, 30], 2)),
+        # The last attempt stopped at its target, an epoch before the end.
+        ([told_epochs(1, numbers=[1]), told_epochs(2, numbers=[2])], ([1, 2], 1)),
+    ],
+)  # fmt: skip
+def test_each_epoch_is_in_the_history_once_whatever_attempts_trained_it(attempts, expected):
+    epochs, after = program_results.joined(attempts, 3)
+    assert ([each["value"] for each in epochs], after) == expected
+
+
+@pytest.mark.slow
+def test_a_third_attempt_has_each_epoch_once(project):
+    source = """
+    import study_events as events
+    path, attempt = sys.argv[1], int(open("attempts").read()) if os.path.exists("attempts") else 1
+    open("attempts", "w").write(str(attempt + 1))
+    begin = int(open(path).read()) if "--resume" in sys.argv else 0
+    for epoch in range(begin, 4):
+        with events.phase("epoch", epoch_num=epoch + 1):
+            time.sleep(0.01)
+            events.metrics(loss=10 * (epoch + 1) + attempt)
+        if attempt < 3 and epoch == 2 * attempt - 1:
+            time.sleep(1)  # it is told, and not in the checkpoint
+            sys.exit(1)
+        open(path, "w").write(str(epoch + 1))
+    """
+    words = [sys.executable, "program.py", "{checkpoint}"]
+    (run,) = project(source, command=words, resume=["--resume"], epochs={"strong": 4, "weak": 4})
+    assert launched(run)["status"] == launched(run)["status"] == "failed"
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    history = pd.read_csv("run/history.csv")
+    assert list(history["epoch"]) == [1, 2, 3, 4] and list(history["loss"]) == [11, 22, 32, 43]
+    assert record["resumed_after_epoch"] == 3 and record["program"]["epochs"] == 4
+
+
+STOPS = """
+import study_events as events
+with events.phase("run") as told:
+    for epoch in range(3):
+        with events.phase("epoch"):
+            time.sleep(0.05)
+            events.metrics(loss=1.0, val_accuracy=0.5 + 0.1 * epoch)
+    told.update(STATUS)
+"""
+
+
+def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(project):
+    """Time per epoch and throughput are of the epochs that were counted, and the time to the target ends there."""
+    target = {"quantity": "validation_accuracy", "at_least": 0.65, "why": "a test"}
+    whole = {"epochs": {"strong": 10, "weak": 10}, "target_quality": target}
+    (run,) = project(STOPS.replace("STATUS", "status='success'"), **whole)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["program"]["epochs"] == 3 and record["derived"]["epochs_per_rank"] == 10
+    history, training = pd.read_csv("run/history.csv"), record["training"]
+    assert list(history["epoch"]) == [1, 2, 3] and (history["time_s"] > 0.05).all()
+    assert training["time_per_epoch_s"] == pytest.approx(history["time_s"].mean())
+    assert training["throughput_samples_per_s"] == pytest.approx(100 * 3 / history["time_s"].sum())
+    found = targets.to_target(Path("run"), record, run.dataset.target)
+    assert found["epochs_to_target"] == 3 and found["training_to_target_s"] < record["runtime_s"]
+    (run,) = project(STOPS.replace("STATUS", "status='aborted'"), **whole)
+    assert "told 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
+
+
+def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
+    project()
+    frame = pd.DataFrame([ran(ranks, repeat) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
+    chosen = settings.select(frame.assign(program_epochs=[9, *[10] * 8]))
+    assert len(chosen.used) == 8
+    assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
+
+
+def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
+    """They are left out and told; a run is worth more than the name of a metric."""
+    (run,) = project(
+        "import study_events as e\n"
+        "for _ in range(2):\n"
+        "    with e.phase('epoch'): time.sleep(.01); e.metrics(epoch=3, loss=1.0, **{'top-5': 2, 'F1': 1, 'f1': 2})\n"
+        "path = os.environ['STUDY_EVENTS']\n"
+        "text = open(path).read().rstrip('\\n'); open(path, 'w').write(text)"
+    )
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert {name for name in record["quality"] if "loss" not in name} == {"F1", "validation_F1", "test_F1"}
+    reason = record["program"]["reason"]
+    assert 'metric "epoch" is a grid key or a column' in reason and 'metric "top-5" is no name' in reason
+    assert 'metric "f1" differs from F1 in its case only' in reason
 
 
 def test_the_tree_of_processes_is_told_and_ended():
-    import subprocess
-
     process = subprocess.Popen(["sh", "-c", "sleep 100 & sleep 100"])
     try:
         deadline = time.monotonic() + 10
@@ -462,6 +656,8 @@ PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
         ({"command": ["python", "{checkpoint}"]}, {}, "{checkpoint} is no placeholder"),
         ({"resume": ["--resume"]}, {}, "resume: no word has {checkpoint}"),
         ({"metrics": {"rate": "img/s: [0-9]+"}}, {}, "metrics.rate: .* has 0 groups; give one"),
+        ({"metrics": {"rate": "(a)(b)"}}, {}, "metrics.rate: .* has 2 groups; give one"),
+        ({"metrics": {"runtime_s": "(a)"}}, {}, "mine.yaml: metrics: 'runtime_s' is a grid key or a column"),
         ({"metrics": {"rate": "(("}}, {}, "metrics.rate: .* is no regular expression"),
         ({"parameters": {"gpus": PARAMETER}}, {}, "parameters.gpus: is a name of the study's own"),
         ({"parameters": {"rate": {**PARAMETER, "default": "x"}}}, {}, "parameters.rate: default: x is no integer"),
@@ -497,6 +693,34 @@ def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch)
     study = {"description": "a test", "tables": ["scaling"], "datasets": {"mine": {"source": "url"}}, "runs": []}
     with pytest.raises(StudyError, match="mine is a command, which loads its own data"):
         expansion.expand("test", study, "test.yaml")
+
+
+def test_runs_with_other_packages_are_another_version(project, monkeypatch):
+    (run,) = project("pass")
+    folder = Path(paths.run_folder("results/local_processes", run.directory))
+    record = launched(run, folder)
+    (folder / "record.json").write_text(json.dumps(record))
+    study = Study("test", "", {}, (run,))
+    assert versions.put_aside(study, "results/local_processes") == []
+    found = content.packages(run.spec)
+    monkeypatch.setattr(content, "packages", lambda _: {**found, "environment": "another"})
+    assert len(versions.put_aside(study, "results/local_processes")) == 1
+
+
+def test_what_stands_twice_is_the_same():
+    """A helper that everybody copies; and a search for processes, since the guard must import next to nothing."""
+    copies = [path.read_text() for path in sorted((ROOT / "examples").glob("*/study_events.py"))]
+    assert len(copies) == 2 and copies[0] == copies[1]
+    process = subprocess.Popen(["sh", "-c", "setsid sleep 100 & sleep 100"])
+    try:
+        deadline = time.monotonic() + 10
+        while len(process_tree.below(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        ours, of_guard = process_tree.below(os.getpid()), set(guard._descendants())
+        assert ours == of_guard and process_tree.below(process.pid) < ours
+    finally:
+        process_tree.end(process.pid, 5)
+        process.wait()
 
 
 # Events by themselves

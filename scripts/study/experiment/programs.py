@@ -7,6 +7,7 @@ from typing import Any
 
 from study.core import checked, configuration
 from study.core.errors import StudyError
+from study.experiment import metric_names
 from study.experiment.parameter import FromBenchmark
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun
@@ -40,6 +41,7 @@ def specs(grids: Iterable[Any]) -> dict[str, dict[str, Any]]:
             continue
         spec = command.completed(configuration.load_named("benchmarks", name), path)
         command.check(spec, PARAMETERS, checked.shown(path))
+        metric_names.check([each for each in spec["metrics"] if each not in command.OF_TRAINING], checked.shown(path))
         found[name] = spec
     return found
 

@@ -296,7 +296,7 @@ def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
     if quantity.endswith(("_w", "_j", "_js")):
         columns.append("power_reason")
     told = [text for column in columns if column in finished for text in finished[column].dropna()]
-    if "resumed_after_epoch" in finished and finished["resumed_after_epoch"].astype(float).gt(0).all():
+    if "resumed_after_epoch" in finished and finished["resumed_after_epoch"].notna().all():
         told.insert(0, "trained in several pieces, resumed from a checkpoint")
     return "; ".join(dict.fromkeys(told)) or None
 

@@ -63,7 +63,8 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
         derived, workload = record["derived"], record["workload"]
-        trained = _rank_epochs(record, derived["epochs_per_rank"])
+        told = (record.get("program") or {}).get("epochs")  # of a command, which may stop at its target
+        trained = _rank_epochs(record, told or derived["epochs_per_rank"])
         samples = None if trained is None else workload["samples_per_rank"] * trained
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {

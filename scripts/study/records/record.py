@@ -219,14 +219,15 @@ def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> pd.Da
     path, again = folder / "history.csv", f"delete {folder} to run again"
     history = read_csv(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
     if _has_epochs(run, metrics):
-        _check_epochs(history, run, path, again)
+        trained = metrics.get("program", {}).get("epochs") or run.derived.epochs_per_rank
+        _check_epochs(history, run, trained, path, again)
     if measured and history.empty and _has_epochs(run, metrics):
         raise StudyError(f"{path}: has no epoch; {again}")
     return history
 
 
-def _check_epochs(history: pd.DataFrame, run: RunDefinition, path: Path, again: str) -> None:
-    expected = list(range(1, run.derived.epochs_per_rank + 1))
+def _check_epochs(history: pd.DataFrame, run: RunDefinition, trained: int, path: Path, again: str) -> None:
+    expected = list(range(1, trained + 1))
     if list(history["epoch"]) != expected:
         raise StudyError(f"{path}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; {again}")
     times = history[[name for name in ("time_s", "steps_s") if name in history]]
@@ -520,7 +521,8 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     if not command.is_command(run.benchmark):
         return None
     told = metrics["program"]
-    return {"cpu_time_s": told["cpu_s"], "events": told["events"], "reason": told["reason"]}
+    return {"cpu_time_s": told["cpu_s"], "events": told["events"], "epochs": told.get("epochs"),
+            "reason": told["reason"]}  # fmt: skip
 
 
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:

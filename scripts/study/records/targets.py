@@ -110,7 +110,7 @@ def _rank_of_history(record: dict[str, Any]) -> int:
 
 def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str, Any]:
     """The times and the energy until the end of the epoch, or the reasons why they are missing."""
-    if record["resumed_after_epoch"]:
+    if record["resumed_after_epoch"] is not None:
         return dict.fromkeys(("target_reason", "target_energy_reason"), "resumed from a checkpoint: no times")
     if reached.ended_wall_ns is None:
         why = "history.csv is of an older version, without the times at which epochs began"

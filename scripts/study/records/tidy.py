@@ -167,7 +167,9 @@ def _run_row(
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
         "record": str(path.relative_to(folder)),
     }
-    if record["resumed_after_epoch"]:  # trained in several pieces: its times, power and energy are not comparable
+    if (
+        record["resumed_after_epoch"] is not None
+    ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
     return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
 

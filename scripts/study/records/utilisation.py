@@ -32,7 +32,7 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
     if flop is None:
         return row | {"flop_reason": operations.missing(name)}
     row["model_flop_per_sample"] = flop
-    if record["resumed_after_epoch"]:
+    if record["resumed_after_epoch"] is not None:
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}
     row["flop_per_s"] = flop * record["training"]["throughput_samples_per_s"]
     row["flop_per_s_per_rank"] = row["flop_per_s"] / record["parameters"]["gpus"]

@@ -13,6 +13,8 @@ from study.experiment import identity
 from study.experiment.study import Study
 from study.machines import machine
 from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
+from study.workloads import command
+from study.workloads.command import content
 
 
 def put_aside(study: Study, results: str | Path) -> list[str]:
@@ -33,7 +35,8 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        packages = provenance.packages(run["framework"])
+        is_command = command.is_command(run.spec)
+        packages = {**(content.packages(run.spec) if is_command else provenance.packages(run["framework"]))}
         current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], packages)
         if found != current and not target.exists():
             _copy(folder, target)

@@ -54,6 +54,18 @@ def peak_mb(processes: Iterable[int]) -> float:
     return max(found)
 
 
+def killed_for_memory() -> int:
+    """Processes of this host that the kernel has ended for want of memory, its own or a group's; 0 if it counts none.
+
+    Linux 4.13 and later: https://docs.kernel.org/filesystems/proc.html
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
 def kill(processes: Iterable[int], number: int = signal.SIGKILL) -> None:
     """Send a signal to each."""
     for process in processes:

@@ -110,7 +110,7 @@ class Program:
         self._phases: dict[int, PhaseLog] = {}
         self._patterns = {name: re.compile(each.encode()) for name, each in self._spec.get("metrics", {}).items()}
         self._found: dict[str, float] = {}
-        self._earlier: dict[int, list[Any]] = {}  # epochs that earlier attempts told
+        self._earlier: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
         for rank in self._place.ranks:
@@ -133,7 +133,7 @@ class Program:
                 for stream in streams:
                     stream.join(GRACE_S)
             self._done = True
-            self._read_events()
+            self._read_events(is_over=True)
             self._check(process.returncode, streams, words)
             self._finish(ended)
             own = {"cpu_s": used.ru_utime + used.ru_stime, "peak_memory_mb": self._peak_mb(used.ru_maxrss)}
@@ -220,7 +220,7 @@ class Program:
             signal.signal(number, self._forward)
         for log in self._phases.values():
             log.edge(PROGRAM, "begin")
-        self._begun_mb = peak_memory_mb()
+        self._begun_mb, self._killed_before = peak_memory_mb(), process_tree.killed_for_memory()
         pipes = [os.pipe() for _ in range(2)]
         try:
             process = subprocess.Popen(
@@ -283,14 +283,15 @@ class Program:
                 with contextlib.suppress(ValueError):
                     self._found[name] = float(found[1])
 
-    def _read_events(self) -> None:
-        """Take what was written to the file of events since the last time, whole lines only."""
+    def _read_events(self, is_over: bool = False) -> None:
+        """Take what was written to the file of events since the last time; a line without an end if that is_over."""
         try:
             with open(self._events_file, "rb") as handle:
                 handle.seek(self._event_bytes)
-                whole, _, _ = handle.read().rpartition(b"\n")
+                read = handle.read()
         except FileNotFoundError:
             return
+        whole = read if is_over else read.rpartition(b"\n")[0]
         if whole:
             self._event_bytes += len(whole) + 1
             for line in whole.split(b"\n"):
@@ -308,9 +309,11 @@ class Program:
                     raise StudyError(f"event {event['key']}: is of rank {rank}, but this process started rank {ours}")
                 progress = self._of_rank(rank)
                 progress.take(event, events.moment(event))
+                if progress.is_between_epochs:
+                    self._keep_epochs(rank)
                 if not events.is_finite(progress.losses):
                     told = ", ".join(f"{name} {value}" for name, value in progress.losses.items())
-                    raise StudyError(f"{divergence.WORDS} in epoch {len(progress.epochs) + 1} ({told})")
+                    raise StudyError(f"{divergence.WORDS} in epoch {progress.epoch} ({told})")
             except StudyError as error:
                 self._fault = error
                 if self._pid:
@@ -320,9 +323,13 @@ class Program:
         told = "".join(f", {name} {value:.4g}" for name, value in epoch.metrics.items())
         if rank == 0:
             print(f"epoch {number}/{self._run.derived.epochs_per_rank}: {epoch.seconds:.2f} s{told}", flush=True)
+        self._keep_epochs(rank)
+
+    def _keep_epochs(self, rank: int) -> None:
+        """For the next attempt, if this one does not come to the end."""
         if "resume" in self._spec:
             kept = _finite([asdict(each) for each in self._progress[rank].epochs])
-            write_json(earlier_epochs(self._folder, rank), [*self._earlier.get(rank, []), *kept])
+            write_json(earlier_epochs(self._folder, rank), [*self._earlier.get(rank, []), kept])
 
     # After its end
 
@@ -334,12 +341,14 @@ class Program:
             sys.exit(128 + self._stop)
         if code == 0:
             return
+        killed = process_tree.killed_for_memory() - self._killed_before
+        memory = f"out of memory: the kernel ended {killed} processes of this host meanwhile; " if killed else ""
         said = [each.last for each in reversed(streams) if each.last]
         last = " | ".join(line.strip()[:200] for line in list(said[0])[-TOLD_LINES:]) if said else "it printed nothing"
         if code < 0:
             name = signal.Signals(-code).name
-            raise StudyError(f"the program was ended by signal {-code} ({name}); its last lines: {last}")
-        raise StudyError(f"the program ended with exit code {code}; its last lines: {last}")
+            raise StudyError(f"{memory}the program was ended by signal {-code} ({name}); its last lines: {last}")
+        raise StudyError(f"{memory}the program ended with exit code {code}; its last lines: {last}")
 
     def _finish(self, ended: events.Moment) -> None:
         expected = self._run.derived.epochs_per_rank
@@ -347,11 +356,15 @@ class Program:
             progress.end(ended)
             self._phases[rank].edge(PROGRAM, "end", ended)
             number = len(progress.epochs)
-            if number and number != expected and not (number < expected and self._is_resumed):
+            may_be_fewer = self._is_resumed or progress.has_succeeded
+            if number > expected or (0 < number < expected and not may_be_fewer):
                 raise StudyError(
                     f"the program told {number} epochs, but a rank of this run trains {expected}; hand it "
-                    "{epochs_per_rank}, or correct epochs in the benchmark's file"
+                    "{epochs_per_rank}, or correct epochs in the benchmark's file; a program that stops at its target "
+                    "tells run_stop with the status success"
                 )
+            if self._is_resumed and progress.has_succeeded and number and progress.epochs[0].number is None:
+                raise StudyError("the program resumed and may have stopped early: tell epoch_num with each epoch_start")
 
     def _peak_mb(self, largest_kb: int) -> float:
         """Of the largest process: wait4's, which begins with our own peak, or what was sampled."""
@@ -410,7 +423,7 @@ class _Beat:
 
 
 def earlier_epochs(folder: Path, rank: int) -> Path:
-    """The file with the epochs that a rank has told, in all attempts; it is kept as long as the checkpoints are."""
+    """The file with the epochs that a rank has told, a list for each attempt; it is kept as the checkpoints are."""
     return folder / CHECKPOINTS / f"epochs-{rank:05d}.json"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
 from study.core.files import read_json, write_json, written_aside
+from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
 from study.training import program
 from study.workloads import command
@@ -14,6 +16,7 @@ from study.workloads.command.events import LEARNING_RATES
 
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
 NOT_COUNTED = dict.fromkeys(("shared_read_mb", "storage_read_mb", "staged_mb"))  # by us, of a program of others
+NOT_KNOWN = "it resumed, and the epochs of an earlier attempt are not known"
 NO_EPOCHS = "the program told no epochs (docs/commands.md)"
 
 
@@ -26,9 +29,10 @@ def assemble(folder: Path, run: RunDefinition) -> None:
         return
     told = {int(rank): each for part in found for rank, each in part["told"].items()}
     own = min((rank for rank, each in told.items() if each["epochs"]), default=0)
-    epochs, resumed_after = _with_earlier(folder, run, own, told[own]["epochs"])
+    is_resumed = any(part["is_resumed"] for part in found if str(own) in part["told"])
+    epochs, resumed_after = _with_earlier(folder, run, own, told[own]["epochs"], is_resumed)
     tested = {name: value for each in told.values() for name, value in each["test"].items()}
-    names = _names(epochs, tested)
+    names, refused = _names(epochs, tested)
     _write_history(folder / "history.csv", epochs, names)
     write_json(
         folder / "metrics.json",
@@ -37,20 +41,25 @@ def assemble(folder: Path, run: RunDefinition) -> None:
             "resumed_after_epoch": resumed_after,
             "test": {name: tested.get(name) for name in names},
             "parameters": _size("model_parameters", told),
-            "program": _program(found, told, epochs),
+            "program": _program(found, told, epochs, refused, resumed_after),
             "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
         },
     )
 
 
-def _program(found: list[dict[str, Any]], told: dict[int, Any], epochs: list[Any]) -> dict[str, Any]:
+def _program(
+    found: list[dict[str, Any]], told: dict[int, Any], epochs: list[Any], refused: list[str], resumed_after: int | None
+) -> dict[str, Any]:
     """What is of a command only. reason: why the results of training are empty, or a pattern's value is."""
     patterns = found[0]["patterns"]
     events = sum(each["events"] for each in told.values())
-    reasons = [] if epochs else [NO_EPOCHS if events else NO_EVENTS]
+    nothing = NO_EPOCHS if events else NO_EVENTS
+    reasons = [] if epochs else [nothing if resumed_after is None else NOT_KNOWN]
     reasons += [f"metrics.{name}: its pattern found no number" for name, value in patterns.items() if value is None]
+    reasons += refused
     return {
         "has_epochs": bool(epochs),
+        "epochs": len(epochs) or None,
         "cpu_s": sum(each["cpu_s"] for each in found),
         "events": events,
         "reason": "; ".join(reasons) or None,
@@ -76,21 +85,63 @@ def _size(name: str, told: dict[int, Any]) -> int | None:
 
 
 def _with_earlier(
-    folder: Path, run: RunDefinition, rank: int, epochs: list[Any]
+    folder: Path, run: RunDefinition, rank: int, epochs: list[Any], is_resumed: bool
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """(the epochs of a rank with those of earlier attempts, after which epoch it resumed; None if it did not)."""
-    before = run.derived.epochs_per_rank - len(epochs)
-    if not epochs or not before:
+    """(the epochs of a rank with those of earlier attempts, after which epoch it resumed; None if it did not).
+
+    No epochs if those of an earlier attempt are not known, which was killed before they were read.
+    """
+    if not is_resumed:
         return epochs, None
     path = program.earlier_epochs(folder, rank)
-    earlier = read_json(path) if path.exists() else []
-    return [*earlier[:before], *epochs], before
+    told = read_json(path) if path.exists() else []
+    attempts = [*(told[:-1] if epochs else told), epochs]  # the last one in the file is this one, if it told an epoch
+    return joined(attempts, run.derived.epochs_per_rank) if any(attempts) else ([], 0)
 
 
-def _names(epochs: list[dict[str, Any]], tested: dict[str, Any]) -> list[str]:
-    """The metrics, of whatever set, in the order in which they were told."""
+def joined(attempts: list[list[dict[str, Any]]], whole: int) -> tuple[list[dict[str, Any]], int]:
+    """Each epoch of a run once, of the last attempt that trained it, and after which one the last attempt resumed.
+
+    An attempt begins at the number that it told for its first epoch; without numbers, the first one at the begin, and
+    each other so that it ends where the next one resumed, the last one at the end. No epochs if one is not known.
+
+    Args:
+        attempts: the epochs of each; the last one is the one that came to the run's end.
+        whole: epochs of the run.
+    """
+    first = attempts[0][0]["number"] if len(attempts) > 1 and attempts[0] else None
+    found: dict[int, dict[str, Any]] = {}
+    end, resumed_after = whole, 0
+    for place in reversed(range(len(attempts))):
+        epochs = attempts[place]
+        number = epochs[0]["number"] if epochs else None
+        is_first = place == 0 and len(attempts) > 1
+        begin = 0 if is_first else max(0, end - len(epochs))
+        if number is not None and first is not None:
+            begin = max(0, number - first)
+        for position, epoch in enumerate(epochs, begin):
+            if place == len(attempts) - 1 or position < resumed_after:
+                found.setdefault(position, epoch)
+        resumed_after = begin if place == len(attempts) - 1 else resumed_after
+        end = begin
+    is_whole = sorted(found) == list(range(len(found))) and len(found) >= resumed_after
+    return ([found[position] for position in sorted(found)] if is_whole else []), resumed_after
+
+
+def _names(epochs: list[dict[str, Any]], tested: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(the metrics, of whatever set, in the order in which they were told; why others are no columns)."""
     told = [name.removeprefix("val_") for each in epochs for name in each["metrics"]]
-    return [name for name in dict.fromkeys([*told, *tested]) if name not in LEARNING_RATES]
+    names = [name for name in dict.fromkeys([*told, *tested]) if name not in LEARNING_RATES]
+    taken: dict[str, str] = {}
+    refused = {name: metric_names.refusal(name) or _twice(name, taken) for name in names}
+    return [name for name in names if not refused[name]], [
+        f"metric {json.dumps(name[:60])} {why}: give it another name" for name, why in refused.items() if why
+    ]
+
+
+def _twice(name: str, taken: dict[str, str]) -> str | None:
+    other = taken.setdefault(name.lower(), name)
+    return None if other == name else f"differs from {other} in its case only"
 
 
 def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -> None:

@@ -4,8 +4,8 @@
 ``time_ms`` (wall clock) or ``time_ns``, perhaps ``value``, ``metadata`` and ``rank``.
 
     init_start, init_stop               phase load; load_*, preprocess_* and broadcast_* are phases of their own
-    run_start, run_stop                 phase train
-    epoch_start, epoch_stop             an epoch
+    run_start, run_stop                 phase train; metadata status of run_stop: success if it has reached its target
+    epoch_start, epoch_stop             an epoch; metadata epoch_num of epoch_start: its number, from whatever first one
     eval_start, eval_stop               validation within the run, phase evaluate after it
     eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run
     tracked_stats                       {loss: 0.1, learning_rate: 0.01}: metrics of the epoch
@@ -37,12 +37,13 @@ Moment = tuple[int, int]  # wall and monotonic ns
 
 @dataclass
 class Epoch:
-    """An epoch that has ended. metrics: of training; validation's begin with ``val_``."""
+    """An epoch that has ended. metrics: of training; validation's begin with ``val_``. number: as it was told."""
 
     begin: Moment
     end: Moment
     eval_ns: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    number: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -69,6 +70,8 @@ class Progress:
         self.test: dict[str, float] = {}
         self.sizes: dict[str, int] = {}
         self.number = 0  # of events that were read
+        self.has_succeeded = False  # as run_stop told
+        self.losses: dict[str, float] = {}  # that were told last, in an epoch or outside of one
         self._phases, self._started, self._told = phases, started, told
         self._phase: str | None = "startup"
         self._epoch: Epoch | None = None
@@ -90,6 +93,7 @@ class Progress:
         if edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
             of_name = {"epoch": self._of_epoch, "eval": self._of_eval}.get(name)
             of_name(edge, at) if of_name else self._of_phase(name, edge, at)
+            self._told_of(key, event.get("metadata"))
         elif key == "tracked_stats" and isinstance(value, dict):
             self._stats({name: each for name, each in value.items() if _is_number(each)})
         elif key in OF_SETS and _is_number(value) and 0 <= value < MOST:
@@ -98,10 +102,14 @@ class Progress:
             self._metrics({key.removeprefix("eval_"): value}, is_validation=True)
 
     @property
-    def losses(self) -> dict[str, float]:
-        """The losses that were told last, by their names."""
-        found = {**(self.epochs[-1].metrics if self.epochs else {}), **(self._epoch.metrics if self._epoch else {})}
-        return {name: value for name, value in {**found, **self.test}.items() if name in ("loss", "val_loss")}
+    def epoch(self) -> int:
+        """The epoch that goes on, else the last one; from 1."""
+        return max(1, len(self.epochs) + (self._epoch is not None))
+
+    @property
+    def is_between_epochs(self) -> bool:
+        """Whether an epoch has ended and the next one has not begun."""
+        return bool(self.epochs) and self._epoch is None
 
     @property
     def is_training(self) -> bool:
@@ -131,6 +139,14 @@ class Progress:
         elif name == "run":
             raise StudyError("event run_stop: there was no run_start")
         self._has_run |= phase == "train" and edge == "stop"
+
+    def _told_of(self, key: str, metadata: Any) -> None:
+        """Take what the metadata of an edge say."""
+        told = metadata if isinstance(metadata, dict) else {}
+        if key == "run_stop":
+            self.has_succeeded = told.get("status") == "success"
+        elif key == "epoch_start" and self._epoch and type(told.get("epoch_num")) is int:
+            self._epoch.number = told["epoch_num"]
 
     def _enter(self, phase: str, at: Moment) -> None:
         if phase == self._phase:
@@ -182,10 +198,14 @@ class Progress:
         self._metrics(own, is_validation=False)
         self._metrics(validation, is_validation=True, is_test=False)
         self.test |= tested
+        self.losses |= {f"test_{name}": tested[name] for name in ("loss",) if name in tested}
 
     def _metrics(self, metrics: dict[str, float], is_validation: bool, is_test: bool | None = None) -> None:
         is_test = self._has_run if is_test is None else is_test
         epoch = self._epoch or (self.epochs[-1] if self.epochs else None)
+        self.losses |= {
+            f"val_{name}" if is_validation else name: metrics[name] for name in ("loss",) if name in metrics
+        }
         if is_validation and (is_test or epoch is None):
             self.test |= metrics
         elif epoch:
@@ -220,10 +240,18 @@ def moment(event: dict[str, Any]) -> Moment:
 
 
 def rank_of(event: dict[str, Any], default: int) -> int:
-    """The rank that wrote it."""
+    """The rank that wrote it; ``default`` if it tells none.
+
+    Raises:
+        StudyError: it tells something else.
+    """
     metadata = event.get("metadata")
     told = event.get("rank", metadata.get("rank") if isinstance(metadata, dict) else None)
-    return told if isinstance(told, int) else default
+    if told is None:
+        return default
+    if type(told) is not int and not (isinstance(told, str) and told.isascii() and told.isdigit()):
+        raise StudyError(f"event {event['key']}: is of rank {json.dumps(told)[:60]}, which is no number")
+    return int(told)
 
 
 def is_finite(values: dict[str, float]) -> bool:
