@@ -207,6 +207,87 @@ def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
     assert program.place_of(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
 
 
+@pytest.fixture
+def container(tmp_path, monkeypatch):
+    """A stand-in for apptainer in PATH, and an image with a Python of its own that has torch 9.9; its name."""
+    programs, inside = tmp_path / "bin", tmp_path / "inside"
+    packages = inside / "packages" / "torch-9.9.dist-info"
+    for folder in (programs, inside, packages):
+        folder.mkdir(parents=True)
+    (packages / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    scripts = {
+        programs / "apptainer": f'exec {sys.executable} {Path(__file__).with_name("apptainer_stand_in.py")} "$@"',
+        inside / "python3": f'PYTHONPATH={inside / "packages"} exec {sys.executable} -S "$@"',
+        inside / "sh": 'exec /bin/sh "$@"',
+    }
+    for path, line in scripts.items():
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+    (tmp_path / "a.sif").write_text(str(inside))
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return "a.sif"
+
+
+@pytest.mark.parametrize("gpus_per_rank", [0, 1])
+def test_a_command_runs_in_its_container(project, container, tmp_path, gpus_per_rank):
+    """With its folders, its variables and the node's GPUs; the versions are those within it."""
+    elsewhere = tmp_path / "libraries"  # code outside of the program's folder
+    elsewhere.mkdir()
+    (run,) = project(
+        "told = {name: os.environ.get(name) for name in ('OF_CONTAINER', 'RANK', 'MASTER_PORT')}\n"
+        "open(os.environ['STUDY_RUN_FOLDER'] + '/told', 'w').write(json.dumps([told, os.getcwd()]))\n"
+        "import study_events as e\n"
+        "for _ in range(2):\n    with e.phase('epoch'): time.sleep(.01)",
+        command=["python3", "program.py"],
+        environment={"image": container},
+        code=["program.py", str(elsewhere)],
+    )
+    on = {**machine.load("local_processes"), "gpus_per_rank": gpus_per_rank}
+    launch.launch(inputs.define(run, on, "data"), "run", 60, None, 60)
+    record = make_record("run")
+    assert record["status"] == "ok", record["failure"]
+    assert record["program"]["epochs"] == 2
+    told, folder = json.loads(Path("run/program/told").read_text())
+    assert folder == str(tmp_path) and told["RANK"] == "0" and int(told["MASTER_PORT"]) > 1024
+    options = [tuple(each) for each in json.loads(told["OF_CONTAINER"])]
+    assert {("--bind", str(tmp_path)), ("--bind", str(tmp_path / "run")), ("--pwd", str(tmp_path))} <= {*options}
+    assert (("--nv", "") in options) == bool(gpus_per_rank)
+    packages = record["provenance"]["packages"]
+    assert packages["torch"] == "9.9" and len(packages["image"]) == 12 and "numpy" not in packages
+
+
+def test_code_outside_of_the_folder_is_in_the_container():
+    spec = {"folder": "/there/mine", "environment": {"image": "a.sif"}, "code": ["train.py", "../lib"]}
+    words = content.line(spec, ["x"], ["/run"])
+    assert words == ["apptainer", "exec", "--bind", "/there/mine", "--bind", "/there/lib", "--bind", "/run",
+                     "--pwd", "/there/mine", "/there/mine/a.sif", "x"]  # fmt: skip
+
+
+def test_containers_that_fail(project, container, tmp_path, monkeypatch):
+    """One without Python has no versions; one that cannot be started is one line."""
+    program = {"command": ["echo", "ppl=3"], "metrics": {"ppl": "ppl=(.*)"}, "environment": {"image": container}}
+    (tmp_path / "inside" / "python3").unlink()
+    shutil.copy("/bin/echo", tmp_path / "inside")
+    (run,) = project(**program)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["quality"]["ppl"] == 3 and record["provenance"]["packages"].keys() == {"image"}
+    (run,) = project(**program | {"command": ["absent"]})
+    failure = launched(run, "other")["failure"]
+    assert 'exit code 255; its last lines: FATAL: "absent": executable file not found' in failure["message"]
+    monkeypatch.setenv("PATH", "/bin")
+    with pytest.raises(StudyError, match="environment: apptainer does not tell its packages: .*No such file"):
+        content.packages(run.spec)
+
+
+@pytest.mark.slow
+def test_an_empty_command_costs_less_than_a_second_beyond_its_own(project):
+    """Of the runtime that is recorded, which begins with the launcher; the best of three."""
+    (run,) = project(command=["true"])
+    records = [launched(run, f"run{number}") for number in range(3)]
+    assert min(each["runtime_s"] - each["phases"]["program"]["slowest_s"] for each in records) < 1
+
+
 # What is read
 
 

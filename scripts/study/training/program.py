@@ -203,7 +203,8 @@ class Program:
             "STUDY_EVENTS": self._events_file,
         }
         variables = {name: str(value) for name, value in told.items()} | content.variables(spec, os.environ)
-        return content.line(spec, words, [str(self._folder)]), variables
+        bound = [str(self._folder), *filter(None, [os.environ.get("TMPDIR")])]
+        return content.line(spec, words, bound, run.machine["gpus_per_rank"]), variables
 
     @property
     def _events_file(self) -> Path:

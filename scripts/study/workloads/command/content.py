@@ -17,8 +17,11 @@ PACKAGES = ("torch", "jax", "jaxlib", "lightning", "pytorch-lightning", "transfo
             "tensorflow", "keras", "horovod", "mpi4py", "numpy")  # fmt: skip
 NCCL = "nvidia-nccl"  # begin of the names of NCCL's packages
 NOT_CODE = ("__pycache__", ".git")
-TELL = ("import importlib.metadata as m, json, platform; print(json.dumps([platform.python_version(), "
-        "sorted([d.metadata['Name'] or '', d.version or ''] for d in m.distributions())]))")  # fmt: skip
+TELL = ("import importlib.metadata as m, json, platform; e = (d.metadata for d in m.distributions()); print(json.dumps("
+        "[platform.python_version(), sorted([d['Name'] or '', d['Version'] or ''] for d in e)]))")  # fmt: skip
+HAS_PYTHON = "if command -v python3 >/dev/null; then echo true; else echo false; fi"
+HEAD_BYTES = 64 << 10  # of an image that tell it from others: SIF's header has the identity of its build
+AMD, NVIDIA = Path("/dev/kfd"), Path("/dev/nvidiactl")  # on a node with such GPUs
 
 
 def code_digest(spec: Mapping[str, Any]) -> str:
@@ -44,13 +47,23 @@ def _files(folder: Path, code: list[str]) -> Iterator[Path]:
         yield from (path for path in files if not path.is_dir() and not set(path.parts) & set(NOT_CODE))
 
 
-def line(spec: Mapping[str, Any], words: list[str], bound: list[str]) -> list[str]:
-    """The words to execute: in the benchmark's container, if it has one. bound: folders that the program writes to."""
+def line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int = 0) -> list[str]:
+    """The words to execute: in the benchmark's container, if it has one.
+
+    Args:
+        spec: the benchmark's YAML.
+        words: of its command.
+        bound: folders that the program reads or writes besides its own one and its code.
+        gpus: of a rank; with some, the container gets the node's GPUs.
+    """
     image = spec["environment"].get("image")
     if not image:
         return words
-    folders = [part for each in (spec["folder"], *bound) for part in ("--bind", each)]
-    return ["apptainer", "exec", *folders, "--pwd", spec["folder"], str(Path(spec["folder"]) / image), *words]
+    folder = Path(spec["folder"])
+    code = [path for name in spec["code"] if not (path := (folder / name).resolve()).is_relative_to(folder)]
+    binds = [part for each in (folder, *code, *bound) for part in ("--bind", str(each))]
+    of_gpus = [] if not gpus else ["--rocm"] if AMD.exists() and not NVIDIA.exists() else ["--nv"]
+    return ["apptainer", "exec", *of_gpus, *binds, "--pwd", spec["folder"], str(folder / image), *words]
 
 
 def variables(spec: Mapping[str, Any], shell: Mapping[str, str]) -> dict[str, str]:
@@ -66,18 +79,39 @@ def packages(spec: Mapping[str, Any]) -> dict[str, str]:
     """Versions of the packages that the program finds, of those in `PACKAGES`, and ``environment``: a digest of all.
 
     Raises:
-        StudyError: the environment's Python does not answer.
+        StudyError: the environment's Python does not answer. An image without Python has a digest of itself only.
     """
     environment = spec["environment"]
+    if "image" in environment:
+        return _packages_of_image(spec)
     if not environment:
         import platform
 
-        every = [[each.metadata["Name"] or "", each.version or ""] for each in importlib.metadata.distributions()]
+        found = (each.metadata for each in importlib.metadata.distributions())  # read once each: it takes a while
+        every = [[each["Name"] or "", each["Version"] or ""] for each in found]
         version = platform.python_version()
     else:
-        prefix = f"{Path(spec['folder']) / environment['python'] / 'bin'}/" if "python" in environment else ""
-        program = f"{prefix}python"
-        version, every = _asked(line(spec, [program, "-c", TELL], []))
+        version, every = _asked([str(Path(spec["folder"]) / environment["python"] / "bin" / "python"), "-c", TELL])
+    return _versions(version, every)
+
+
+def _packages_of_image(spec: Mapping[str, Any]) -> dict[str, str]:
+    """As `packages`, with ``image``: a digest of the image's size and begin."""
+    path = Path(spec["folder"]) / spec["environment"]["image"]
+    try:
+        with open(path, "rb") as handle:
+            told = hashlib.sha256(f"{path.stat().st_size} ".encode() + handle.read(HEAD_BYTES)).hexdigest()[:12]
+    except IsADirectoryError:
+        told = ""
+    except OSError as error:
+        raise StudyError(f"environment: image: {path} cannot be read: {error.strerror}") from None
+    digest = {"image": told} if told else {}
+    has_python = _asked(line(spec, ["sh", "-c", HAS_PYTHON], []))
+    return {**(_versions(*_asked(line(spec, ["python3", "-c", TELL], []))) if has_python else {}), **digest}
+
+
+def _versions(version: str, every: list[list[str]]) -> dict[str, str]:
+    """The versions that are recorded. every: [name, version] of all packages."""
     chosen = {name.lower().replace("_", "-"): told for name, told in every}
     known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}
     lock = hashlib.sha256(json.dumps(sorted(every)).encode()).hexdigest()[:12]
@@ -87,6 +121,9 @@ def packages(spec: Mapping[str, Any]) -> dict[str, str]:
 def _asked(words: list[str]) -> Any:
     try:
         done = commands.run(words, ANSWER_S)
+        if done.returncode:
+            told = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise StudyError(f"environment: {words[0]} does not tell its packages: {told[0][:300]}")
         return json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise StudyError(f"environment: {words[0]} does not tell its packages: {error}") from None
