@@ -251,3 +251,32 @@ def test_a_program_of_one_s_own_has_its_ranks_on_the_hosts(lab, data, tmp_path, 
         addresses = {line.split()[-1] for line in log.splitlines() if "node" in line}
         assert len(addresses) == 1 and "127.0.0.1" not in addresses
     place.nothing_is_left("program")
+
+
+# It starts a child in a session of its own, as torchrun does, and is killed on one host.
+KILLED_THERE = """
+import os, subprocess, sys, time
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+time.sleep(1)
+if os.environ["NODE_RANK"] == "1":
+    print("step 7", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), 9)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("starts", [pytest.param("rank", marks=pytest.mark.long), "node"])
+def test_a_program_that_is_killed_on_another_host_is_named_and_leaves_nothing(lab, data, tmp_path, monkeypatch, starts):
+    monkeypatch.chdir(ROOT / "examples" / "numpy_logistic")
+    study = {"description": "", "runs": [{"benchmark": "numpy_logistic", "scaling": "strong", "gpus": 3}], "tables": []}
+    (run,) = expansion.expand("hosts", study, "hosts").runs
+    place = LabPlace(tmp_path, data, lab)
+    monkeypatch.setattr(place, "definition", lambda: inputs.define(run, place.machine(), str(data)).as_dict())
+    run.spec.update(starts=starts, command=["python", "-c", KILLED_THERE])
+    failure = place.run("killed")["failure"]
+    assert (failure["kind"], failure["rank"], failure["host"]) == ("killed", 1, "h2"), failure
+    assert "signal 9 (SIGKILL); its last lines: step 7" in failure["message"]
+    place.nothing_is_left("killed")
+    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "600"]]
+    run.spec.update(command=["true"])
+    assert place.run("next")["status"] == "ok", "the next run is good"
