@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 
+from study import backends
 from study.core.errors import exit_with_message
 from study.data.images.conversion import Options, convert
 from study.data.images.formats import FORMATS
@@ -23,7 +24,8 @@ def main() -> None:
     options = Options(**arguments.images["options"])
     token = arguments.source.pop("token", None)
     source = Source.of(arguments.source)
-    convert(source, arguments.format, arguments.folder, arguments.sidecar, options, arguments.images["samples"], token)
+    codec, samples = backends.image_codec(), arguments.images["samples"]
+    convert(source, arguments.format, arguments.folder, arguments.sidecar, options, codec, samples, token)
 
 
 if __name__ == "__main__":

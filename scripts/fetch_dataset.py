@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 
+from study import backends
 from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import download
@@ -29,7 +30,13 @@ def main() -> None:
     if arguments.definition["source"].startswith("synthetic"):
         spec = images.with_input(spec, arguments.definition)
         synthetic.generate(
-            arguments.output, arguments.benchmark, spec, arguments.definition, arguments.file, arguments.checksum
+            arguments.output,
+            arguments.benchmark,
+            spec,
+            arguments.definition,
+            arguments.file,
+            arguments.checksum,
+            backends.image_codec() if arguments.definition["source"] == "synthetic_images" else None,
         )
     else:
         server = arguments.origin.get("server", download.CANDLE_SERVER).rstrip("/")

@@ -15,11 +15,12 @@ import yaml
 from PIL import Image
 
 from study import plan
+from study.backends.tensorflow import image_codec
 from study.core.errors import StudyError
 from study.data import source_state
-from study.data.images import codec, conversion
+from study.data.images import conversion
 from study.data.images.conversion import Options
-from study.data.images.formats import example, open_format
+from study.data.images.formats import open_format
 from study.data.images.layouts import Source
 from study.experiment import expansion
 
@@ -44,11 +45,11 @@ def records(path, labels):
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for label in labels:
-            writer.write(example(jpeg(DRAWN[:8, :8]), label))
+            writer.write(image_codec.example(jpeg(DRAWN[:8, :8]), label))
 
 
 def labels(layout, path, first_label=None):
-    return [each.label for each in Source(layout, str(path), first_label).images()]
+    return [each.label for each in Source(layout, str(path), first_label).images(image_codec)]
 
 
 def refusal(call, *arguments, **named):
@@ -201,7 +202,7 @@ def test_a_folder_where_files_are_expected_and_a_file_where_a_folder_is(tmp_path
 def test_png_of_16_bits(ours):
     held = io.BytesIO()
     Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 4096).astype(np.uint16)).save(held, "PNG")
-    message = refusal(conversion.decoded, held.getvalue(), "a/0.png", 1)
+    message = refusal(conversion.decoded, held.getvalue(), "a/0.png", 1, image_codec)
     ours(message)
     assert message.startswith("a/0.png: has 16 bits per channel, of which only the upper 8 would be used")
 
@@ -272,7 +273,7 @@ def damaged(kind, good):
                                   "second half of one byte", "cut and ended", "no end"])  # fmt: skip
 @pytest.mark.parametrize("how", [{}, {"progressive": True}, {"optimize": True}, {"restart_marker_blocks": 4}], ids=str)
 def test_jpegs_that_lost_a_part_of_the_picture(ours, kind, how):
-    message = refusal(conversion.decoded, damaged(kind, jpeg(**how)), "a/0.jpg", 3)
+    message = refusal(conversion.decoded, damaged(kind, jpeg(**how)), "a/0.jpg", 3, image_codec)
     ours(message)
     assert message.startswith("a/0.jpg: cannot be decoded")
 
@@ -281,46 +282,46 @@ def test_jpegs_that_lost_a_part_of_the_picture(ours, kind, how):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_what_follows_the_picture_is_harmless(ours, progressive):
     good = jpeg(progressive=progressive)
-    expected = conversion.decoded(good, "x", 3).numpy()
+    expected = conversion.decoded(good, "x", 3, image_codec).numpy()
     for content in (
         good + bytes(50),
         good + good[:200],
         good[:-2] + bytes(99) + good[-2:],
         good[:-2] + b"\0" + good[-2:],
     ):
-        assert np.array_equal(conversion.decoded(content, "x", 3).numpy(), expected)
+        assert np.array_equal(conversion.decoded(content, "x", 3, image_codec).numpy(), expected)
     ours("the same pixels")
 
 
 @pytest.mark.case("png-without-end", source="our own", right="refused; a damaged comment is harmless")
 def test_damaged_png(ours):
-    good = codec.encode_png(DRAWN)
+    good = image_codec.encode_png(DRAWN)
     end = good.index(b"IEND") - 4
     flipped = bytearray(good)
     flipped[end - 6] ^= 1
     for content in (good[:end], good[: end - 9], bytes(flipped)):
-        ours(refusal(conversion.decoded, content, "x", 3))
-        assert "cannot be decoded" in refusal(conversion.decoded, content, "x", 3)
+        ours(refusal(conversion.decoded, content, "x", 3, image_codec))
+        assert "cannot be decoded" in refusal(conversion.decoded, content, "x", 3, image_codec)
     comment = struct.pack(">I4s", 3, b"tEXt") + b"abc" + b"\0\0\0\0"
-    assert np.array_equal(conversion.decoded(good[:end] + comment + good[end:] + b"x", "x", 3), DRAWN)
+    assert np.array_equal(conversion.decoded(good[:end] + comment + good[end:] + b"x", "x", 3, image_codec), DRAWN)
 
 
 @pytest.mark.case("jpeg-cmyk", source="nothings/stb PR #427; pytorch/vision #6538", right="colours as PIL has them")
 def test_jpeg_in_cmyk(ours):
     held = io.BytesIO()
     Image.new("RGB", (16, 16), (200, 40, 90)).convert("CMYK").save(held, "JPEG", quality=95)
-    found = np.asarray(conversion.decoded(held.getvalue(), "x", 3))[8, 8].astype(int)
+    found = np.asarray(conversion.decoded(held.getvalue(), "x", 3, image_codec))[8, 8].astype(int)
     expected = np.array(Image.open(io.BytesIO(held.getvalue())).convert("RGB").getpixel((8, 8)))
     ours(found)
     assert np.abs(found - expected).max() <= 6
-    assert "neither JPEG nor PNG" in refusal(conversion.decoded, gzip.compress(held.getvalue()), "x", 3)
+    assert "neither JPEG nor PNG" in refusal(conversion.decoded, gzip.compress(held.getvalue()), "x", 3, image_codec)
 
 
 @pytest.mark.case("png-palette-to-grey", source="tensorflow/tensorflow #28256, #55550", right="PIL's luminance")
 def test_palette_png_as_grey(ours):
     held, grey = io.BytesIO(), Image.fromarray(DRAWN).quantize(16)
     grey.save(held, "PNG")
-    found = np.asarray(conversion.decoded(held.getvalue(), "x", 1))[..., 0].astype(int)
+    found = np.asarray(conversion.decoded(held.getvalue(), "x", 1, image_codec))[..., 0].astype(int)
     expected = np.asarray(grey.convert("RGB").convert("L")).astype(int)
     ours(f"at most {np.abs(found - expected).max()} of 255 from it")
     assert np.abs(found - expected).max() <= 1
@@ -330,7 +331,7 @@ def test_palette_png_as_grey(ours):
 def test_exif_orientation_is_not_applied(ours):
     exif = Image.Exif()
     exif[0x0112] = 6
-    found = conversion.decoded(jpeg(DRAWN[:16, :32], exif=exif), "x", 3).shape
+    found = conversion.decoded(jpeg(DRAWN[:16, :32], exif=exif), "x", 3, image_codec).shape
     ours(found)
     assert found == (16, 32, 3)
 
@@ -429,7 +430,7 @@ def test_other_classes_in_the_test_images(tmp_path, ours):
             image(tmp_path / file / name / "0.jpg")
         paths[file] = {"path": str(tmp_path / f"{file}.memory"), "sidecar": str(tmp_path / f"{file}.memory.json")}
         source = Source("folder", str(tmp_path / file))
-        conversion.convert(source, "memory", *paths[file].values(), Options(2, 3, 8))
+        conversion.convert(source, "memory", *paths[file].values(), Options(2, 3, 8), image_codec)
     message = refusal(workloads.get("lenet", {**spec, "model": model}).open, paths, "memory", 1)
     ours(message.replace(str(tmp_path), ""))
     assert "its classes ['a', 'c'] are not those of train" in message
@@ -444,7 +445,7 @@ def opened(tmp_path, layout, classes=3):
     for file in ("train", "test"):
         paths[file] = {"path": str(tmp_path / f"{file}.memory"), "sidecar": str(tmp_path / f"{file}.memory.json")}
         source = Source(layout, str(tmp_path / file))
-        conversion.convert(source, "memory", *paths[file].values(), Options(classes, 3, 8))
+        conversion.convert(source, "memory", *paths[file].values(), Options(classes, 3, 8), image_codec)
     model = {**spec["model"], "classes": classes, "image_size": 8, "resize": 8}
     return workloads.get("lenet", {**spec, "model": model}).open(paths, "memory", 1)
 
@@ -473,7 +474,7 @@ def test_names_of_classes_in_two_forms_of_unicode(tmp_path, ours):
 
 def converted(tmp_path, source):
     sidecar = tmp_path / "out.memory.json"
-    conversion.convert(source, "memory", tmp_path / "out.memory", sidecar, Options(2, 3, 8))
+    conversion.convert(source, "memory", tmp_path / "out.memory", sidecar, Options(2, 3, 8), image_codec)
     return sidecar
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from study import workloads
+from study.backends.tensorflow import image_codec
 from study.core import configuration, file_kinds
 from study.core.errors import StudyError
 from study.data import formats
@@ -359,7 +360,7 @@ def records(path, labels, compression="", feature=None):
 def labels_of(layout, path):
     from study.data.images.layouts import Source
 
-    return [image.label for image in Source(layout, str(path)).images()]
+    return [image.label for image in Source(layout, str(path)).images(image_codec)]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

@@ -366,7 +366,7 @@ class Stored(Reader):
         return bits(loaders.load(self.format, path, path.with_name("matrix.json"), {"header": False}))
 
 
-@reader("a matrix in TFRecords", "tfrecord", "study.data.formats:_read_tfrecord", slow=True)
+@reader("a matrix in TFRecords", "tfrecord", "study.backends.tensorflow.matrix_records:read", slow=True)
 class StoredTFRecords(Stored):
     format = "tfrecord"
 

@@ -12,10 +12,12 @@ from readers import NOTHING_TO_COMPARE, reader
 from readers import Reader as Entry
 from readers_of_data import _write_records, lmdb_files
 
+from study.backends.tensorflow import image_codec
+from study.backends.tensorflow.images import encoded
 from study.backends.tensorflow.input import reading_errors
 from study.core.errors import StudyError
 from study.core.files import read_json  # noqa: F401
-from study.data.images import codec, conversion, formats
+from study.data.images import conversion, formats
 from study.data.images.layouts import CIFAR_SIDE, IDX_IMAGES, IDX_LABELS, Source
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
@@ -44,11 +46,11 @@ class Layout(Entry):
 
     def read(self, path):
         found = []
-        for image in Source(self.layout, str(self.source(path))).images():
-            pixels = conversion.decoded(image.content, image.where, 3)
+        for image in Source(self.layout, str(self.source(path))).images(image_codec):
+            pixels = conversion.decoded(image.content, image.where, 3, image_codec)
             if not 0 <= image.label < 10:
                 raise StudyError(f"{image.where}: its class is {image.label}")  # as a conversion says
-            found.append([image.label, codec.fit(pixels, 8).numpy().tobytes().hex()[:64]])
+            found.append([image.label, image_codec.fit(pixels, 8).numpy().tobytes().hex()[:64]])
         if not found:
             raise StudyError(f"{self.source(path)}: has 0 images")  # likewise
         return found
@@ -60,8 +62,8 @@ class Layout(Entry):
 @reader(
     "images in a user's TFRecords",
     "tfrecord",
-    "study.data.images.layouts:_tfrecord",
-    "study.data.images.layouts:_example",
+    "study.backends.tensorflow.image_codec:records",
+    "study.backends.tensorflow.image_codec:features",
     slow=True,
 )
 class UserRecords(Layout):
@@ -69,14 +71,16 @@ class UserRecords(Layout):
 
     def prepare(self, folder):
         path = folder / "user.tfrecord"
-        own = [example([codec.encode_png(pixels)], [label + 1]) for pixels, label in zip(PIXELS, LABELS, strict=True)]
+        own = [
+            example([image_codec.encode_png(pixels)], [label + 1]) for pixels, label in zip(PIXELS, LABELS, strict=True)
+        ]
         path.write_bytes(_write_records(own))
         return path
 
     def damage(self, content):
         import tensorflow as tf
 
-        png = codec.encode_png(PIXELS[0])
+        png = image_codec.encode_png(PIXELS[0])
         text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"7"]))
         others = [
             example([png], None),
@@ -88,7 +92,7 @@ class UserRecords(Layout):
             example([png], [2**62]),
             example([b""], [1]),
             example([png[:-20]], [1]),
-            example([codec.encode_jpeg(PIXELS[0], 90)[:-30]], [1]),
+            example([image_codec.encode_jpeg(PIXELS[0], 90)[:-30]], [1]),
             example([b"GIF89a"], [1]),
             example([png], None, **{"image/class/label": text}),
             example([], []),
@@ -105,7 +109,7 @@ class UserRecords(Layout):
                 feature["image/encoded"].bytes_list.value,
                 feature["image/class/label"].int64_list.value,
             )
-            found.append([label - 1, codec.fit(codec.decode(content, 3), 8).numpy().tobytes().hex()[:64]])
+            found.append([label - 1, image_codec.fit(image_codec.decode(content, 3), 8).numpy().tobytes().hex()[:64]])
         return found
 
 
@@ -193,10 +197,7 @@ class Idx(Layout):
         return [
             [
                 labels[n],
-                codec.fit(codec.tf_pixels(pixels[n]) if hasattr(codec, "tf_pixels") else _tensor(pixels[n]), 8)
-                .numpy()
-                .tobytes()
-                .hex()[:64],
+                image_codec.fit(_tensor(pixels[n]), 8).numpy().tobytes().hex()[:64],
             ]
             for n in range(number)
         ]
@@ -238,8 +239,7 @@ class Cifar(Layout):
     "an image in a folder",
     "image",
     "study.data.images.layouts:_folder",
-    "study.data.images.codec:decode",
-    "study.data.images.damage:_with_warning",
+    "study.backends.tensorflow.image_codec:decode",
     slow=True,
 )
 class FolderImage(Layout):
@@ -248,14 +248,14 @@ class FolderImage(Layout):
     def prepare(self, folder):
         for name in ("a", "b"):
             (folder / "images" / name).mkdir(parents=True)
-            (folder / "images" / name / "1.jpg").write_bytes(codec.encode_jpeg(PIXELS[0], 90))
+            (folder / "images" / name / "1.jpg").write_bytes(image_codec.encode_jpeg(PIXELS[0], 90))
         return folder / "images" / "a" / "1.jpg"
 
     def source(self, path):
         return path.parents[1]
 
     def damage(self, content):
-        png = codec.encode_png(PIXELS[1])
+        png = image_codec.encode_png(PIXELS[1])
         whole = [
             png,
             png[:-10],
@@ -279,13 +279,13 @@ class ConvertedImages(Entry):
 
     def prepare(self, folder):
         source = folder / "user.tfrecord"
-        self.contents = [codec.encode_png(pixels) for pixels in PIXELS]
+        self.contents = [image_codec.encode_png(pixels) for pixels in PIXELS]
         source.write_bytes(
             _write_records([example([c], [label + 1]) for c, label in zip(self.contents, LABELS, strict=True)])
         )
         self.folder = folder / "converted"
         conversion.convert(
-            Source("tfrecord", str(source)), self.format, self.folder, folder / "converted.json", OPTIONS
+            Source("tfrecord", str(source)), self.format, self.folder, folder / "converted.json", OPTIONS, image_codec
         )
         return folder / "converted.json" if self.file == "sidecar" else self.folder / self.file
 
@@ -299,8 +299,8 @@ class ConvertedImages(Entry):
             else:
                 source = Images(Reader(images), Shape(8, 8, 3, 3))
                 with reading_errors(source):
-                    images.encoded(source.reader.read(positions))
-                stored = [bytes(each).hex() for each in np.asarray(images.encoded(images.read(positions)))]
+                    encoded(images, source.reader.read(positions))
+                stored = [bytes(each).hex() for each in np.asarray(encoded(images, images.read(positions)))]
             return [images.index["label"].tolist(), stored]
         finally:
             images.close()
@@ -346,7 +346,7 @@ class ImageSidecar(ConvertedImages):
     "converted images in TFRecords",
     "tfrecord",
     "study.data.images.formats:TFRecords.record",
-    "study.data.images.formats:TFRecords.encoded",
+    "study.backends.tensorflow.image_codec:encoded",
     slow=True,
 )
 class ConvertedRecords(ConvertedImages):

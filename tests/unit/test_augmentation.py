@@ -13,6 +13,7 @@ from examples import expand
 from test_images import expanded
 
 from study.backends.tensorflow import augmentation as tensorflow_augmentation
+from study.backends.tensorflow import image_codec
 from study.backends.tensorflow.input import gatherer
 from study.core.errors import StudyError
 from study.data.images import augmentation, conversion, formats, source
@@ -98,10 +99,10 @@ def converted(tmp_path_factory):
     """Six images of 50 x 30 pixels in each format with encoded images."""
     folder = tmp_path_factory.mktemp("images")
     made = Images(6, 30, 50, 3, 3, noise=1.0, record_bytes=None, seed=1, split=1)
-    (folder / "raw").write_bytes(b"".join(made.blocks()))
+    (folder / "raw").write_bytes(b"".join(made.blocks(image_codec)))
     for name in ENCODED:
         conversion.convert(Source("tfrecord", str(folder / "raw")), name, folder / name, folder / f"{name}.json",
-                           conversion.Options(3, 3, 20))  # fmt: skip
+                           conversion.Options(3, 3, 20), image_codec)  # fmt: skip
     return folder
 
 

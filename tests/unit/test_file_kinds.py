@@ -16,18 +16,19 @@ import zlib
 import numpy as np
 import pytest
 
+from study.backends.tensorflow import image_codec
 from study.core import file_kinds
 from study.core.errors import StudyError
 from study.data import formats
 from study.data.conversion import convert
 from study.data.images import codec, conversion
-from study.data.images.formats import example, open_format
+from study.data.images.formats import open_format
 from study.data.images.layouts import Source
 from study.data.tabular import Form
 from study.instruments.timeline.summary import summarize
 
 LINES = "".join(f"{row % 2},{row * 1.5},2\n" for row in range(40))
-IMAGE = codec.encode_png(np.zeros((8, 8, 3), np.uint8))
+IMAGE = image_codec.encode_png(np.zeros((8, 8, 3), np.uint8))
 
 
 def _zip(member):
@@ -45,7 +46,7 @@ def _npy():
 
 def _record():
     """One record of a TFRecord file, framed by hand."""
-    body, masked = example(IMAGE, 1), []
+    body, masked = image_codec.example(IMAGE, 1), []
     for part in (struct.pack("<Q", len(body)), body):
         found = file_kinds.crc32c(part)
         masked.append(struct.pack("<I", ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF))
@@ -154,11 +155,11 @@ def as_table(folder, path):
 
 
 def as_images(layout):
-    return lambda folder, path: [image.label for image in Source(layout, str(path)).images()]
+    return lambda folder, path: [image.label for image in Source(layout, str(path)).images(image_codec)]
 
 
 def as_one_image(folder, path):
-    conversion.decoded(path.read_bytes(), str(path), 3)
+    conversion.decoded(path.read_bytes(), str(path), 3, image_codec)
 
 
 def as_stored_lmdb(folder, path):

@@ -6,6 +6,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import gzip
+import hashlib
 import json
 import shutil
 import struct
@@ -20,14 +21,14 @@ from examples import define
 from fake_communicator import FakeCommunicator
 
 from study import workloads
-from study.backends.tensorflow import devices, image_timing, strategy_input
+from study.backends.tensorflow import devices, image_codec, image_timing, strategy_input
 from study.backends.tensorflow.augmentation import cut_out
 from study.backends.tensorflow.images import stored
 from study.backends.tensorflow.input import batches, gatherer, reading_errors
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.core import configuration
 from study.core.errors import StudyError
-from study.data.images import augmentation, codec, conversion, formats, source, synthetic
+from study.data.images import augmentation, conversion, formats, source, synthetic
 from study.data.images import damage as image_damage
 from study.data.images.conversion import Options
 from study.data.images.formats import FORMATS
@@ -66,7 +67,7 @@ def records(path, pairs, names=("image/encoded", "image/class/label")):
 
 @pytest.fixture(scope="module")
 def encoded():
-    return [codec.encode_jpeg(each, 95) for each in PIXELS]
+    return [image_codec.encode_jpeg(each, 95) for each in PIXELS]
 
 
 def idx(magic, array):
@@ -81,12 +82,12 @@ def mnist(folder, images, labels, compressed=False):
 
 
 def pixels_of(images, channels):
-    return np.stack([codec.decode(each.content, channels).numpy() for each in images])
+    return np.stack([image_codec.decode(each.content, channels).numpy() for each in images])
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_mnist_s_files(tmp_path, compressed):
-    found = list(mnist(tmp_path, PIXELS[..., 0], LABELS, compressed).images())
+    found = list(mnist(tmp_path, PIXELS[..., 0], LABELS, compressed).images(image_codec))
     assert [each.label for each in found] == list(LABELS)
     assert np.array_equal(pixels_of(found, 1), PIXELS[..., :1]), "PNG loses nothing"
 
@@ -97,7 +98,7 @@ def test_cifar_10_s_files(tmp_path):
         part_of = range(2 * number - 2, 2 * number)
         rows = [bytes([LABELS[i]]) + pixels[i].transpose(2, 0, 1).tobytes() for i in part_of]
         (tmp_path / f"data_batch_{number}.bin").write_bytes(b"".join(rows))
-    found = list(Source("cifar10", str(tmp_path / "data_batch_[12].bin")).images())
+    found = list(Source("cifar10", str(tmp_path / "data_batch_[12].bin")).images(image_codec))
     assert [each.label for each in found] == list(LABELS[:4])
     assert np.array_equal(pixels_of(found, 3), pixels)
     assert found[3].where == f"{tmp_path / 'data_batch_2.bin'}: record 1"
@@ -107,14 +108,23 @@ def test_imagenet_s_tfrecords_and_a_folder_of_classes(tmp_path, encoded):
     """Labels in TFRecords are from 1, or from where the dataset says; folders are classes by their names."""
     for number, chosen in enumerate((slice(0, 4), slice(4, 6))):
         records(tmp_path / f"train-{number:05d}-of-00002", zip(encoded[chosen], LABELS[chosen] + 1, strict=True))
-    found = list(Source("tfrecord", str(tmp_path / "train-*")).images())
+    found = list(Source("tfrecord", str(tmp_path / "train-*")).images(image_codec))
     assert [(each.content, each.label) for each in found] == list(zip(encoded, LABELS, strict=True))
-    assert [each.label for each in Source("tfrecord", str(tmp_path / "train-00000*"), 0).images()] == [3, 1, 2, 2]
-    for name, content in (("b/2.jpg", encoded[0]), ("a/9.png", codec.encode_png(PIXELS[1])), ("b/1.jpg", encoded[2])):
+    assert [each.label for each in Source("tfrecord", str(tmp_path / "train-00000*"), 0).images(image_codec)] == [
+        3,
+        1,
+        2,
+        2,
+    ]
+    for name, content in (
+        ("b/2.jpg", encoded[0]),
+        ("a/9.png", image_codec.encode_png(PIXELS[1])),
+        ("b/1.jpg", encoded[2]),
+    ):
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / name).write_bytes(content)
     folder = Source("folder", str(tmp_path / "folder"))
-    assert [(each.label, os.path.basename(each.where)) for each in folder.images()] == [
+    assert [(each.label, os.path.basename(each.where)) for each in folder.images(image_codec)] == [
         (0, "9.png"), (1, "1.jpg"), (1, "2.jpg")]  # fmt: skip
     assert folder.class_names() == ["a", "b"]
 
@@ -193,7 +203,9 @@ def test_a_broken_file_is_named_with_its_record_and_leaves_nothing(tmp_path, enc
     made, expected = broken(kind, folder, encoded)
     options = Options(3, 1 if made.layout == "mnist" else 3, 8)
     with pytest.raises(StudyError) as error:
-        conversion.convert(made, "jpeg_files", tmp_path / "out" / "x", tmp_path / "out" / "x.json", options, 6)
+        conversion.convert(
+            made, "jpeg_files", tmp_path / "out" / "x", tmp_path / "out" / "x.json", options, image_codec, 6
+        )
     assert "\n" not in str(error.value)
     assert all(text in str(error.value) for text in expected), str(error.value)
     assert not list((tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else True
@@ -203,13 +215,13 @@ def test_a_broken_file_is_named_with_its_record_and_leaves_nothing(tmp_path, enc
 def converted(tmp_path_factory, encoded):
     """The six images in all formats: {format: folder}; one PNG among them; shards of four."""
     folder, contents = tmp_path_factory.mktemp("converted"), [*encoded]
-    contents[2] = codec.encode_png(PIXELS[2])
+    contents[2] = image_codec.encode_png(PIXELS[2])
     records(folder / "raw", zip(contents, LABELS + 1, strict=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "SHARD_RECORDS", 4)
         for name in FORMATS:
             made = Source("tfrecord", str(folder / "raw"))
-            conversion.convert(made, name, folder / name, folder / f"{name}.json", OPTIONS, 6)
+            conversion.convert(made, name, folder / name, folder / f"{name}.json", OPTIONS, image_codec, 6)
     return {name: folder / name for name in FORMATS} | {"contents": contents}
 
 
@@ -225,7 +237,9 @@ def test_train_and_test_folders_need_the_same_classes(tmp_path, encoded):
             (tmp_path / file / name).mkdir(parents=True)
             (tmp_path / file / name / "1.jpg").write_bytes(encoded[0])
         target = tmp_path / f"{file}.lmdb"
-        conversion.convert(Source("folder", str(tmp_path / file)), "lmdb", target, f"{target}.json", Options(2, 3, 8))
+        conversion.convert(
+            Source("folder", str(tmp_path / file)), "lmdb", target, f"{target}.json", Options(2, 3, 8), image_codec
+        )
         files[file] = {"path": str(target), "sidecar": f"{target}.json"}
     spec = image_models.with_input(configuration.load_named("benchmarks", "lenet"), {"image_size": 8, "classes": 2})
     with pytest.raises(StudyError, match=r"test.lmdb: its classes \['a', 'c'\] are not those of train: \['a', 'b'\]"):
@@ -239,7 +253,7 @@ def test_all_formats_hold_the_same_images(converted):
     assert len(list(converted["tfrecord"].glob("shard-*"))) == 2
     assert sorted(path.suffix for path in converted["jpeg_files"].rglob("*.*g")) == [".jpg"] * 5 + [".png"]
     chosen = tf.constant([5, 0, 2, 4], tf.int64)
-    wanted = np.stack([codec.decode(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
+    wanted = np.stack([image_codec.decode(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
     for name in FORMATS:
         assert np.array_equal(stored(images_of(converted, name))(chosen).numpy(), wanted), name
         x, y = gatherer(images_of(converted, name))(chosen)
@@ -346,13 +360,13 @@ def test_all_squares_and_both_sides_are_drawn():
 
 
 def test_without_random_changes_the_centre_is_taken_and_others_are_scaled():
-    assert np.array_equal(codec.centre(PIXELS, 4), PIXELS[:, 2:6, 2:6])
+    assert np.array_equal(image_codec.centre(PIXELS, 4), PIXELS[:, 2:6, 2:6])
     wide = np.zeros((10, 30, 3), np.uint8)
     wide[:, 10:20] = 200
-    assert (codec.fit(tf.constant(wide), 5).numpy() == 200)[:, 1:4].all()
-    assert codec.fit(tf.constant(PIXELS[0]), 8).numpy() is not None
-    assert np.array_equal(codec.fit(tf.constant(PIXELS[0]), 8), PIXELS[0])
-    assert codec.fit(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
+    assert (image_codec.fit(tf.constant(wide), 5).numpy() == 200)[:, 1:4].all()
+    assert image_codec.fit(tf.constant(PIXELS[0]), 8).numpy() is not None
+    assert np.array_equal(image_codec.fit(tf.constant(PIXELS[0]), 8), PIXELS[0])
+    assert image_codec.fit(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
 
 
 @pytest.mark.slow
@@ -412,15 +426,15 @@ def synthetic_images(**given):
 
 
 def written(path, made):
-    path.write_bytes(b"".join(made.blocks()))
-    return list(Source("tfrecord", str(path)).images())
+    path.write_bytes(b"".join(made.blocks(image_codec)))
+    return list(Source("tfrecord", str(path)).images(image_codec))
 
 
 def test_synthetic_images(tmp_path):
     """Balanced classes, equal bytes from equal seeds; a class is its pattern, in both splits, up to the noise."""
     train = written(tmp_path / "a", synthetic_images())
     assert np.bincount([each.label for each in train]).tolist() == [10] * 7
-    assert (tmp_path / "a").read_bytes() == b"".join(synthetic_images().blocks())
+    assert (tmp_path / "a").read_bytes() == b"".join(synthetic_images().blocks(image_codec))
     assert written(tmp_path / "b", synthetic_images(seed=2))[0].content != train[0].content
     test = written(tmp_path / "c", synthetic_images(split=2, number=14))
     means = [pixels_of([each for each in train if each.label == label], 3).mean(axis=0) for label in range(7)]
@@ -429,6 +443,20 @@ def test_synthetic_images(tmp_path):
     assert nearest == [each.label for each in test]
     grey = written(tmp_path / "d", synthetic_images(channels=1, number=7))
     assert pixels_of(grey, 1).shape == (7, 24, 24, 1)
+
+
+def test_the_bytes_of_synthetic_and_converted_images_stay_the_same(tmp_path):
+    """SHA-256 of files of version 1 of generator and converter: finished data sets stay valid, run by run."""
+    assert conversion.CONVERTER_VERSION == image_models.ImageWorkload.generator_version == 1, "compute them anew"
+    raw = tmp_path / "raw"
+    images = written(raw, synthetic_images(number=12, height=40, width=30, classes=3, record_bytes=1500, seed=7))
+    assert len(images) == 12
+    for name in ("tfrecord", "memory"):
+        folder = tmp_path / name
+        conversion.convert(Source("tfrecord", str(raw)), name, folder, f"{folder}.json", Options(3, 3, 16), image_codec)
+    files = (raw, tmp_path / "tfrecord" / "shard-00000.tfrecord", tmp_path / "memory" / "pixels.bin")
+    found = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files]
+    assert found == ["4b36feee9a4d04dd", "4b36feee9a4d04dd", "38c1f261fae2689f"]
 
 
 def segments(content):
@@ -450,9 +478,11 @@ def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixe
     for image in images:
         markers, header = segments(image.content)
         assert 0xFE not in markers and header < 700, "no comment"
-        pixels, damage = image_damage.decoded(image.content, 3)
+        pixels, damage = image_damage.decoded(image.content, 3, image_codec)
         assert damage is None and pixels.shape == (375, 500, 3)
-        assert image_damage._left_over(image.content, len(image.content) - 2, 3, 0) == 0, "each byte is of a block"
+        assert image_damage._left_over(image.content, len(image.content) - 2, 3, 0, image_codec) == 0, (
+            "each byte is of a block"
+        )
     small = written(tmp_path / "b", synthetic_images(number=7, height=64, width=64, record_bytes=4_000))
     assert all(abs(len(each.content) - 4_000) < 400 for each in small), [len(each.content) for each in small]
 
@@ -463,19 +493,19 @@ def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixe
 def test_sizes_that_the_plan_accepts_are_reached(channels, noise, height, width):
     least, most = synthetic.reachable_bytes(height, width, channels, noise)
     made = synthetic_images(height=height, width=width, channels=channels, noise=noise)
-    pixels = made._pixels(0, made._patterns()[0])
-    smallest, largest = (len(codec.encode_jpeg(pixels, quality)) for quality in (1, 100))
+    pixels = made._pixels(0, made._patterns()[0], image_codec)
+    smallest, largest = (len(image_codec.encode_jpeg(pixels, quality)) for quality in (1, 100))
     assert smallest <= least and most <= largest
 
 
 def test_images_of_the_size_of_imagenet_s_are_scaled_and_cut(tmp_path):
     """The shorter side becomes ``resize``; the first image's middle is the scaled middle of its pixels."""
     images = written(tmp_path / "a", synthetic_images(number=7, width=50, height=30, noise=0.0))
-    (scaled,) = {codec.fit(codec.decode(each.content, 3), 12).shape for each in images}
+    (scaled,) = {image_codec.fit(image_codec.decode(each.content, 3), 12).shape for each in images}
     assert scaled == (12, 12, 3)
-    pixels = codec.decode(images[0].content, 3).numpy().astype(float)
+    pixels = image_codec.decode(images[0].content, 3).numpy().astype(float)
     middle = pixels[:, 10:40].reshape(6, 5, 6, 5, 3).mean(axis=(1, 3))
-    found = codec.fit(codec.decode(images[0].content, 3), 6).numpy()
+    found = image_codec.fit(image_codec.decode(images[0].content, 3), 6).numpy()
     assert np.abs(found - middle).max() < 6
 
 
@@ -505,11 +535,11 @@ def make_images(planned, data_dir):
     for file in planned.dataset.files:
         raw = planned.dataset.raw(data_dir, file)
         if not os.path.exists(raw):
-            generate(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file)
+            generate(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file, codec=image_codec)
         told = inputs.image_options(planned.dataset, file)
         folder = planned.dataset.images(data_dir, file, planned["loader"])
         made, options = inputs.image_source(planned.dataset, data_dir, file), Options(**told["options"])
-        conversion.convert(made, planned["loader"], folder, f"{folder}.json", options, told["samples"])
+        conversion.convert(made, planned["loader"], folder, f"{folder}.json", options, image_codec, told["samples"])
 
 
 @pytest.mark.slow

@@ -42,17 +42,13 @@ FRAMEWORK = re.compile(r"^ *(?:import|from) (?:tensorflow|tf_keras|keras|horovod
 MAY_IMPORT = re.compile(r"study/backends/\w+/.*|study/workloads/(\w+/)*(tensorflow|pytorch)\.py|horovodrun\.py")
 
 
-# The conversion of images and the table formats use TensorFlow's decoders and its TFRecord files.
-CONVERSION = ("study/data/images/", "study/data/formats.py")
-
-
 def test_only_backends_and_models_import_a_framework():
     scripts = LIBRARY.parent
     importing = [
         path.relative_to(scripts).as_posix() for path in scripts.rglob("*.py") if FRAMEWORK.search(path.read_text())
     ]
     assert len(importing) > 20, "this test would see them"
-    assert not [path for path in importing if not MAY_IMPORT.fullmatch(path) and not path.startswith(CONVERSION)]
+    assert not [path for path in importing if not MAY_IMPORT.fullmatch(path)]
 
 
 def test_papers_are_not_needed_by_what_all_papers_share():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from study.backends.tensorflow import image_codec
 from study.data.images import conversion
 from study.data.images.conversion import Options
 from study.experiment import expansion, inputs
@@ -56,11 +57,13 @@ def make_files(dataset, data, loader):
     for file in dataset.spec["files"]:
         raw, converted = Path(dataset.raw(data, file)), Path(dataset.images(data, file, loader))
         if not raw.exists():
-            generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
+            generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file, codec=image_codec)
         if not converted.exists():
             told = inputs.image_options(dataset, file)
             source, sidecar = inputs.image_source(dataset, str(data), file), f"{converted}.json"
-            conversion.convert(source, loader, converted, sidecar, Options(**told["options"]), told["samples"])
+            conversion.convert(
+                source, loader, converted, sidecar, Options(**told["options"]), image_codec, told["samples"]
+            )
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from study.backends.base import Backend
 from study.core.errors import StudyError
+from study.data.images.codec import Codec
 from study.experiment.definition import RunDefinition
 
 PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "make setup WITH=pytorch")}
@@ -38,6 +39,11 @@ def get(name: str) -> Backend:
         if not (error.name or "").startswith(f"study.backends.{name}"):
             raise
         raise StudyError(f"framework: {name}: there is no scripts/study/backends/{name}/backend.py") from None
+
+
+def image_codec() -> Codec:
+    """What makes and converts images for all frameworks: TensorFlow's codecs, so that all get the same pixels."""
+    return cast(Codec, importlib.import_module("study.backends.tensorflow.image_codec"))
 
 
 def model_check(name: str) -> Any:

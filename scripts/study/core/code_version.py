@@ -57,7 +57,8 @@ def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:
 
 def loading_code() -> str:
     """The digest of all code that affects a loading measurement."""
-    return digest("measure_loading.py", "load_file.py", "load_images.py", "store_matrix.py")
+    scripts = ("measure_loading.py", "load_file.py", "load_images.py", "store_matrix.py")
+    return digest(*scripts, "study.backends.tensorflow.matrix_records")
 
 
 @functools.cache

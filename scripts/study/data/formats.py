@@ -4,6 +4,8 @@ All store a float32 matrix and return it bit for bit. Parquet and Feather store 
 arrays; with 60,000 columns this decides the speed.
 """
 
+import functools
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +35,15 @@ class Format:
     write: Callable[[Matrix, AnyPath], None]
     read: Callable[[AnyPath], Matrix]
     module: str
+
+
+def _of_backend(module: str) -> Format:
+    """A format of a framework, whose functions ``write`` and ``read`` stand with its backend, found by name."""
+
+    def call(function: str, *arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), function)(*arguments)
+
+    return Format(functools.partial(call, "write"), functools.partial(call, "read"), module)
 
 
 def _write_npy(matrix: Matrix, path: AnyPath) -> None:
@@ -98,34 +109,15 @@ def _read_feather(path: AnyPath) -> Matrix:
     return _matrix(feather.read_table(str(path)))
 
 
-def _write_tfrecord(matrix: Matrix, path: AnyPath) -> None:
-    import tensorflow as tf
-
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for row in matrix:
-            values = tf.train.Feature(float_list=tf.train.FloatList(value=row))
-            writer.write(tf.train.Example(features=tf.train.Features(feature={"row": values})).SerializeToString())
-
-
-def _read_tfrecord(path: AnyPath) -> Matrix:
-    import tensorflow as tf
-
-    first = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(path)))).numpy())
-    row = tf.io.FixedLenFeature([len(first.features.feature["row"].float_list.value)], tf.float32)
-    records = tf.data.TFRecordDataset(str(path)).batch(_rows_at_once(row.shape[0]))
-    parsed = records.map(lambda batch: tf.io.parse_example(batch, {"row": row})["row"])
-    return np.concatenate([batch.numpy() for batch in parsed])
-
-
 def _write_lmdb(matrix: Matrix, path: AnyPath) -> None:
     import lmdb
 
     rows, columns = matrix.shape
     room = LMDB_ROOM * rows * (columns * matrix.itemsize + LMDB_ENTRY_BYTES) + AT_ONCE_BYTES
     with lmdb.open(str(path), subdir=False, lock=False, map_size=room) as environment:
-        for first in range(0, rows, _rows_at_once(columns)):
+        for first in range(0, rows, rows_at_once(columns)):
             with environment.begin(write=True) as transaction:
-                for row in range(first, min(first + _rows_at_once(columns), rows)):
+                for row in range(first, min(first + rows_at_once(columns), rows)):
                     transaction.put(b"%010d" % row, matrix[row].tobytes(), append=True)
 
 
@@ -148,7 +140,8 @@ def _read_lmdb(path: AnyPath) -> Matrix:
     return matrix
 
 
-def _rows_at_once(columns: int) -> int:
+def rows_at_once(columns: int) -> int:
+    """Rows of a matrix that are processed together."""
     return max(1, AT_ONCE_BYTES // (columns * np.dtype(np.float32).itemsize))
 
 
@@ -157,7 +150,7 @@ FORMATS = {
     "hdf5": Format(_write_hdf5, _read_hdf5, "h5py"),
     "parquet": Format(_write_parquet, _read_parquet, "pyarrow.parquet"),
     "feather": Format(_write_feather, _read_feather, "pyarrow.feather"),
-    "tfrecord": Format(_write_tfrecord, _read_tfrecord, "tensorflow"),
+    "tfrecord": _of_backend("study.backends.tensorflow.matrix_records"),
     "lmdb": Format(_write_lmdb, _read_lmdb, "lmdb"),
 }
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from study.backends.tensorflow import image_codec
+from study.backends.tensorflow.images import encoded as encoded_in
 from study.backends.tensorflow.images import stored
 from study.backends.tensorflow.input import pipeline
 from study.core.errors import StudyError
 from study.data import page_cache
-from study.data.images import codec
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
@@ -88,7 +89,7 @@ def _decoder_alone(images: Format, shape: Shape, samples: int) -> float:
     @tf.function
     def pixels_in(encoded: Any) -> Any:
         return tf.map_fn(
-            lambda content: tf.size(codec.decode(content, shape.channels)),
+            lambda content: tf.size(image_codec.decode(content, shape.channels)),
             encoded,
             fn_output_signature=tf.int32,
             parallel_iterations=1,
@@ -97,7 +98,7 @@ def _decoder_alone(images: Format, shape: Shape, samples: int) -> float:
     found = 0.0
     for first in range(0, samples, BATCH):
         stored = images.read(np.arange(first, min(first + BATCH, samples)))
-        encoded = images.encoded(tf.constant(list(stored), tf.string))
+        encoded = encoded_in(images, tf.constant(list(stored), tf.string))
         if not first:  # the graph is built
             pixels_in(encoded)
         begun = time.perf_counter()

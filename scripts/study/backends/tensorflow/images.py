@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study.backends.tensorflow import image_codec
 from study.backends.tensorflow.augmentation import changed, cut_out
 from study.backends.tensorflow.gathering import Gather, gatherer, tensor
 from study.core.errors import StudyError
-from study.data.images import augmentation, codec
+from study.data.images import augmentation
 from study.data.images.conversion import decoded
+from study.data.images.formats import Format
 from study.data.images.source import Images, Reader
 from study.data.samples import SampleSource
 
@@ -29,14 +31,14 @@ def _of_images(images: Images) -> Gather:
 
     def inputs(positions: Any, changes: Any) -> Any:
         if changes is None:
-            return codec.as_input(codec.centre(pixels(positions), shape.side))
+            return image_codec.as_input(image_codec.centre(pixels(positions), shape.side))
         if not images.changes_whole:
-            return codec.as_input(cut_out(pixels(positions), shape.side, changes))
+            return image_codec.as_input(cut_out(pixels(positions), shape.side, changes))
         whole = lambda: _changed(images, positions, changes)  # noqa: E731
         if images.light_from is None:
             return whole()
         is_whole = tf.reduce_all(changes[:, -1] == augmentation.WHOLE)
-        return tf.cond(is_whole, whole, lambda: codec.as_input(cut_out(pixels(positions), shape.side, changes)))
+        return tf.cond(is_whole, whole, lambda: image_codec.as_input(cut_out(pixels(positions), shape.side, changes)))
 
     def gather(chosen: Any, changes: Any = None) -> tuple[Any, Any]:
         positions = chosen if order is None else tf.gather(order, chosen)
@@ -52,7 +54,7 @@ def _changed(images: Images, positions: Any, changes: Any) -> Any:
 
     def change(pair: Any) -> Any:
         content, of_image = pair
-        pixels = codec.decode(content, images.target.channels)
+        pixels = image_codec.decode(content, images.target.channels)
         return changed(pixels, images.augmentation, images.target.side, images.flip, of_image[:2])
 
     found = tf.TensorSpec(images.shape, tf.float32)
@@ -73,7 +75,7 @@ def stored(images: Images) -> Callable[[Any], Any]:
         return lambda positions: tf.gather(pixels, positions)
 
     def pixels_of(content: Any) -> Any:
-        return codec.fit(codec.decode(content, shape.channels), shape.resize)
+        return image_codec.fit(image_codec.decode(content, shape.channels), shape.resize)
 
     def read(positions: Any) -> Any:
         found = tf.TensorSpec(whole, tf.uint8)
@@ -87,7 +89,12 @@ def _encoded(images: Images, positions: Any) -> Any:
     import tensorflow as tf
 
     records = tf.ensure_shape(_read(images, positions), (None,))
-    return images.reader.images.encoded(records)
+    return encoded(images.reader.images, records)
+
+
+def encoded(images: Format, records: Any) -> Any:
+    """The encoded images, a string tensor, in what `Format.read` gave, another."""
+    return image_codec.encoded(records) if images.has_examples else records
 
 
 def _read(images: Images, positions: Any) -> Any:
@@ -154,8 +161,8 @@ def _undecodable(reader: Reader, channels: int) -> StudyError | None:
     for position in itertools.chain.from_iterable(reader.recent):
         where = reader.images.where(int(position))
         try:
-            (content,) = np.asarray(reader.images.encoded(reader.images.read(np.array([position]))))
-            decoded(content, where, channels)
+            (content,) = np.asarray(encoded(reader.images, reader.images.read(np.array([position]))))
+            decoded(content, where, channels, image_codec)
         except StudyError as error:
             return error
         except (tf.errors.OpError, UnicodeDecodeError):

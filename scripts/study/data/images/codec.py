@@ -1,19 +1,64 @@
-"""Images as bytes and as pixels: encoding, decoding, scaling, and augmentation.
+"""Images as bytes: what their first bytes tell, and what a framework's library does with them.
 
-All formats go through the same operations, so that they give the model the same pixels. Encoded images are JPEG or, of
-datasets that publish pixels (MNIST, CIFAR-10), PNG, which loses nothing; TensorFlow's decoder takes both.
+Encoded images are JPEG or, of datasets that publish pixels (MNIST, CIFAR-10), PNG, which loses nothing. All formats go
+through the same `Codec`, so that they give the model the same pixels.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from study.core.files import AnyPath
+
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 DEPTH = 24  # position of a PNG's bits per channel
 Pixels = NDArray[np.uint8]  # (height, width, channels)
+
+
+class CodecError(Exception):
+    """An image or a record that a `Codec` cannot read; its text says why."""
+
+
+class Codec(Protocol):
+    """What making and converting images takes from a framework; see `study.backends.image_codec`.
+
+    Decoded images are the framework's, with ``shape`` and ``numpy()``.
+    """
+
+    def encode_jpeg(self, pixels: Pixels, quality: int) -> bytes:
+        """JPEG bytes. quality: 1 to 100."""
+
+    def encode_png(self, pixels: Pixels) -> bytes:
+        """PNG bytes."""
+
+    def decoded(self, content: bytes, channels: int, ratio: int = 1) -> tuple[Any, bytes]:
+        """The pixels of a JPEG, 1 / ``ratio`` as large, and what libjpeg printed; raises `CodecError`."""
+
+    def decoded_png(self, content: bytes, channels: int) -> Any:
+        """The pixels of a PNG; raises `CodecError`."""
+
+    def square(self, pixels: Any, side: int) -> Pixels:
+        """The centre of a decoded image, whose shorter side is scaled to ``side`` before (bilinear)."""
+
+    def enlarged(self, values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+        """Bilinear interpolation of (rows, columns, channels) to (height, width, channels)."""
+
+    def record_writer(self, path: AnyPath) -> AbstractContextManager[Callable[[bytes], None]]:
+        """A function that appends a record to a new TFRecord file."""
+
+    def records(self, path: AnyPath, compression: str | None) -> Iterator[bytes]:
+        """The records of a TFRecord file; raises `CodecError` where it is damaged. compression: GZIP, ZLIB or None."""
+
+    def example(self, content: bytes, label: int) -> bytes:
+        """A serialised record with ImageNet's features. label: from 1, as there."""
+
+    def features(self, record: bytes) -> Mapping[str, tuple[str, Sequence[Any]]]:
+        """{feature: (kind of its list, its values)} of a ``tf.train.Example``; raises `CodecError` if it is none."""
 
 
 def extension(content: bytes) -> str | None:
@@ -24,60 +69,3 @@ def extension(content: bytes) -> str | None:
 def has_16_bits(content: bytes) -> bool:
     """Whether an encoded image is a PNG of 16 bits per channel (PNG specification, 11.2.2), of which 8 are decoded."""
     return content.startswith(PNG) and content[DEPTH : DEPTH + 1] == b"\x10"
-
-
-def encode_jpeg(pixels: Pixels, quality: int) -> bytes:
-    """JPEG bytes. quality: 1 to 100."""
-    import tensorflow as tf
-
-    return bytes(tf.io.encode_jpeg(pixels, quality=quality, optimize_size=False).numpy())
-
-
-def encode_png(pixels: Pixels) -> bytes:
-    """PNG bytes."""
-    import tensorflow as tf
-
-    return bytes(tf.io.encode_png(pixels).numpy())
-
-
-def decode(content: Any, channels: int) -> Any:
-    """Pixels, a uint8 tensor (height, width, channels), of an encoded image, a scalar string tensor.
-
-    The accurate inverse transform is chosen, since the fast one may differ between processors.
-    """
-    import tensorflow as tf
-
-    return tf.io.decode_jpeg(content, channels=channels, dct_method="INTEGER_ACCURATE")
-
-
-def fit(pixels: Any, side: int) -> Any:
-    """A square of ``side`` pixels: the shorter side is scaled to it (bilinear), then the centre is cut out.
-
-    An image of this size is returned as it is. pixels: a uint8 tensor (height, width, channels).
-    """
-    import tensorflow as tf
-
-    shape, channels = tf.shape(pixels)[:2], pixels.shape[-1]
-
-    def scaled() -> Any:
-        factor = side / tf.cast(tf.reduce_min(shape), tf.float64)
-        new = tf.maximum(side, tf.cast(tf.round(tf.cast(shape, tf.float64) * factor), tf.int32))
-        larger = tf.image.resize(pixels, new, method="bilinear", antialias=True)
-        square = tf.slice(larger, tf.concat([(new - side) // 2, [0]], 0), [side, side, channels])
-        return tf.cast(tf.round(tf.clip_by_value(square, 0, 255)), tf.uint8)
-
-    found = tf.cond(tf.reduce_all(shape == side), lambda: pixels, scaled)
-    return tf.ensure_shape(found, (side, side, channels))
-
-
-def centre(pixels: Any, side: int) -> Any:
-    """The central squares of ``side`` pixels. pixels: uint8 (images, height, width, channels)."""
-    first = (pixels.shape[1] - side) // 2
-    return pixels[:, first : first + side, first : first + side, :]
-
-
-def as_input(pixels: Any) -> Any:
-    """float32 from -1 to 1, as TF-Slim's preprocessing scales images."""
-    import tensorflow as tf
-
-    return tf.cast(pixels, tf.float32) / 127.5 - 1

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from study.core.errors import StudyError, said
+from study.core.errors import StudyError
 from study.core.file_kinds import begins, kind_of_bytes
 from study.core.files import write_sealed
 from study.data import source_state
-from study.data.images import codec, damage
+from study.data.images import damage
+from study.data.images.codec import Codec, CodecError, extension, has_16_bits
 from study.data.images.formats import FORMATS, INDEX, Checked
 from study.data.images.layouts import Source
 
@@ -51,12 +52,14 @@ def convert(
     folder: str | Path,
     sidecar: str | Path,
     options: Options,
+    codec: Codec,
     samples: int | None = None,
     token: str | None = None,
 ) -> None:
     """Convert the images of ``source`` to the format ``name``: ``folder`` and its ``sidecar``, whole or not at all.
 
-    samples: the expected number, None if unknown. token: of `study.data.source_state`, for the sidecar.
+    codec: that reads and decodes the images. samples: the expected number, None if unknown. token: of
+    `study.data.source_state`, for the sidecar.
 
     Raises:
         StudyError: a file is damaged, an image cannot be decoded, a class is unknown, or the number is another.
@@ -69,7 +72,7 @@ def convert(
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     aside.mkdir(parents=True)
     try:
-        index = FORMATS[name].write(aside, _checked(source, options, seen, FORMATS[name].has_pixels))
+        index = FORMATS[name].write(aside, _checked(source, options, seen, FORMATS[name].has_pixels, codec), codec)
         _check_number(source, len(seen.labels), samples)
         noted = source_state.note(before, source.read_files, token)
         labels, sizes = np.array(seen.labels, np.int64), np.array(seen.sizes, np.int64)
@@ -94,40 +97,38 @@ def convert(
     )
 
 
-def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool) -> Iterator[Checked]:
-    for image in tqdm(source.images(), unit="image", desc=Path(source.path).name, mininterval=1):
+def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool, codec: Codec) -> Iterator[Checked]:
+    for image in tqdm(source.images(codec), unit="image", desc=Path(source.path).name, mininterval=1):
         if not 0 <= image.label < options.classes:
             hint = "; if labels begin with 0, give first_label: 0" if image.label == -1 else ""
             raise StudyError(
                 f"{image.where}: its class is {image.label}, but there are {options.classes} classes, from 0{hint}"
             )
-        pixels = decoded(image.content, image.where, options.channels)
+        pixels = decoded(image.content, image.where, options.channels, codec)
         seen.labels.append(image.label)
         seen.sizes.append(len(image.content))
         seen.digest.update(b"%d %d\n" % (image.label, len(image.content)))
         seen.digest.update(image.content)
-        scaled = codec.fit(pixels, options.side).numpy() if with_pixels else None
+        scaled = codec.square(pixels, options.side) if with_pixels else None
         yield Checked(image.content, image.label, scaled)
 
 
-def decoded(content: bytes, where: str, channels: int) -> Any:
-    """The pixels of one image, a tensor; raises `StudyError` if the bytes are no image. where: for the message."""
-    import tensorflow as tf
-
-    if codec.extension(content) is None:
+def decoded(content: bytes, where: str, channels: int, codec: Codec) -> Any:
+    """The pixels of one image, the codec's; raises `StudyError` if the bytes are no image. where: for the message."""
+    if extension(content) is None:
         kind = kind_of_bytes(content)
         raise StudyError(
             f"{where}: is neither JPEG nor PNG: {kind.sentence(of_images=True) if kind else begins(content)}"
         )
-    if codec.has_16_bits(content):
+    if has_16_bits(content):
         raise StudyError(
             f"{where}: has 16 bits per channel, of which only the upper 8 would be used; convert it to 8 bits, with "
             "the range of values that matters"
         )
     try:
-        pixels, damaged = damage.decoded(content, channels)
-    except tf.errors.OpError as error:
-        raise StudyError(f"{where}: cannot be decoded: {said(error)}") from None
+        pixels, damaged = damage.decoded(content, channels, codec)
+    except CodecError as error:
+        raise StudyError(f"{where}: cannot be decoded: {error}") from None
     if damaged:
         raise StudyError(f"{where}: cannot be decoded completely: {damaged}; restore the image")
     return pixels

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
-import tempfile
 import zlib
 from typing import Any
 
-from study.data.images import codec
+from study.data.images.codec import JPEG, PNG, Codec
 
 END = b"\xff\xd9"  # of a JPEG (ITU-T T.81, table B.1)
 SCAN, ARITHMETIC = 0xDA, range(0xC9, 0xD0)  # start of scan; start of frame of arithmetic coding
@@ -23,22 +21,22 @@ READ_AHEAD = 16  # bytes that libjpeg may have fetched beyond those that it need
 PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"tRNS", b"IEND"))
 
 
-def decoded(content: bytes, channels: int) -> tuple[Any, str | None]:
-    """The pixels of an image, and what is damaged in it, or None. Raises what TensorFlow raises.
+def decoded(content: bytes, channels: int, codec: Codec) -> tuple[Any, str | None]:
+    """The pixels of an image, and what is damaged in it, or None. Raises `CodecError`.
 
     Bytes after the image's end, and padding before it, are no damage.
     """
-    if not content.startswith(codec.JPEG):
-        damage = _png_damage(content) if content.startswith(codec.PNG) else None
-        return (None, damage) if damage else (codec.decode(content, channels), None)
+    if not content.startswith(JPEG):
+        damage = _png_damage(content) if content.startswith(PNG) else None
+        return (None, damage) if damage else (codec.decoded_png(content, channels), None)
     end = _end(content)
     if end is None:
         return None, "it is cut off: there is no end-of-image marker"
-    pixels, warning = _with_warning(content, channels)
-    return pixels, _jpeg_damage(content, end, channels, warning)
+    pixels, warning = codec.decoded(content, channels)
+    return pixels, _jpeg_damage(content, end, channels, warning, codec)
 
 
-def _jpeg_damage(content: bytes, end: int, channels: int, warning: bytes) -> str | None:
+def _jpeg_damage(content: bytes, end: int, channels: int, warning: bytes, codec: Codec) -> str | None:
     """What libjpeg's first warning says; and whether the last scan has more data than its blocks take."""
     told = MADE_UP.search(warning)
     surplus = SURPLUS.search(warning)
@@ -46,17 +44,17 @@ def _jpeg_damage(content: bytes, end: int, channels: int, warning: bytes) -> str
         return told[0].decode("ascii", "replace")
     if _is_arithmetic(content) or (warning and not told):
         return None  # such a decoder reads on beyond its data; another warning hides those that follow
-    left = _left_over(content, end, channels, int(surplus[1]) if surplus else 0)
+    left = _left_over(content, end, channels, int(surplus[1]) if surplus else 0, codec)
     coded = content[:end]
     if left and (len(set(coded[-left:])) > 1 or coded[-left - 1] == coded[-1]):
         return f"Corrupt JPEG data: {left} bytes of the scan belong to no block"
     return None
 
 
-def _left_over(content: bytes, end: int, channels: int, least: int) -> int:
+def _left_over(content: bytes, end: int, channels: int, least: int, codec: Codec) -> int:
     """How many of the last bytes of the coded data the image does not need: the decoder misses the next one."""
     for number in range(least, least + READ_AHEAD):
-        _, warning = _with_warning(content[: end - number - 1] + END, channels, ratio=8)
+        _, warning = codec.decoded(content[: end - number - 1] + END, channels, ratio=8)
         if b"premature end of data segment" in warning:
             return number
     return least + READ_AHEAD
@@ -93,25 +91,9 @@ def _is_arithmetic(content: bytes) -> bool:
     return any(b"\xff" + bytes([marker]) in content for marker in ARITHMETIC if marker != 0xCC)
 
 
-def _with_warning(content: bytes, channels: int, ratio: int = 1) -> tuple[Any, bytes]:
-    """The pixels, and what libjpeg printed: TensorFlow does not pass its warnings on."""
-    import tensorflow as tf
-
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as printed:
-        os.dup2(printed.fileno(), 2)
-        try:
-            pixels = tf.io.decode_jpeg(content, channels=channels, dct_method="INTEGER_ACCURATE", ratio=ratio)
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-        printed.seek(0)
-        return pixels, printed.read()
-
-
 def _png_damage(content: bytes) -> str | None:
     """A chunk that decides pixels and is cut off or has another checksum; libpng does not read to the end."""
-    position = len(codec.PNG)
+    position = len(PNG)
     while position + 12 <= len(content):
         length, kind = struct.unpack(">I4s", content[position : position + 8])
         end = position + 12 + length

@@ -25,7 +25,7 @@ from study.core.errors import StudyError
 from study.core.file_kinds import kind_of
 from study.core.registry import Registry
 from study.data import matrix_file
-from study.data.images import codec
+from study.data.images.codec import Codec, Pixels, extension
 from study.data.lmdb_file import open_whole
 
 SHARD_RECORDS = 1250  # as in ImageNet's 1,024 shards of 1,281,167 images
@@ -45,13 +45,14 @@ class Checked:
 
     content: bytes
     label: int
-    pixels: codec.Pixels | None
+    pixels: Pixels | None
 
 
 class Format(ABC):
     """One format; an object reads one folder. Registered by the name of the loader."""
 
     has_pixels = False  # whether it holds pixels and not encoded images
+    has_examples = False  # whether what it stores of an image is a record of `Codec.example`
     columns: ClassVar[Mapping[str, str]] = {}  # of the index, besides label and bytes: {name: kinds of its type}
 
     def __init__(self, folder: Path, index: Index) -> None:
@@ -71,7 +72,7 @@ class Format(ABC):
 
     @staticmethod
     @abstractmethod
-    def write(folder: Path, images: Iterator[Checked]) -> Index:
+    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
         """Write all images into an empty folder; returns what the index has besides labels and sizes."""
 
     @abstractmethod
@@ -88,10 +89,6 @@ class Format(ABC):
     @abstractmethod
     def record(self, position: int) -> bytes:
         """The stored bytes of one image; raises `StudyError` with file and record."""
-
-    def encoded(self, records: Any) -> Any:
-        """The encoded images, a string tensor, in what `read` gave, another."""
-        return records
 
     def where(self, position: int) -> str:
         """File and record of an image, for messages."""
@@ -119,22 +116,21 @@ def _instead(path: Path, own: str) -> str:
 class TFRecords(Format):
     """Shards of TFRecords with ImageNet's features, read by the position of each record in its shard."""
 
+    has_examples = True
     columns: ClassVar[Mapping[str, str]] = {"shard": "i", "offset": "i", "length": "i"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked]) -> Index:
+    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
         """One file per `SHARD_RECORDS` images."""
-        import tensorflow as tf
-
         shards: list[int] = []
         offsets: list[int] = []
         lengths: list[int] = []
         for shard, batch in enumerate(_batched(images, SHARD_RECORDS)):
             offset = 0
-            with tf.io.TFRecordWriter(str(_shard(folder, shard))) as writer:
+            with codec.record_writer(_shard(folder, shard)) as write:
                 for image in batch:
-                    record = example(image.content, image.label + 1)
-                    writer.write(record)
+                    record = codec.example(image.content, image.label + 1)
+                    write(record)
                     shards.append(shard)
                     offsets.append(offset)
                     lengths.append(len(record))
@@ -188,31 +184,9 @@ class TFRecords(Format):
             self._opened_shard(int(shard))
         return True
 
-    def encoded(self, records: Any) -> Any:
-        """The images in serialised examples."""
-        import tensorflow as tf
-
-        return tf.io.parse_example(records, {"image/encoded": tf.io.FixedLenFeature([], tf.string)})["image/encoded"]
-
     def where(self, position: int) -> str:
         """Shard and record."""
         return f"{_shard(self.folder, int(self.index['shard'][position]))}: record {position}"
-
-
-def example(content: bytes, label: int) -> bytes:
-    """A serialised record with ImageNet's features. label: from 1, as there."""
-    import tensorflow as tf
-
-    return bytes(
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[content])),
-                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-                }
-            )
-        ).SerializeToString(deterministic=True)
-    )
 
 
 def _opened_file(path: Path) -> int:
@@ -241,7 +215,7 @@ class LMDB(Format):
     """One LMDB database; the key is the position in ten digits, the value the encoded image."""
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked]) -> Index:
+    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
         """In transactions of `LMDB_BATCH` images, in the order of the keys."""
         import lmdb
 
@@ -328,11 +302,11 @@ class Files(Format):
     columns: ClassVar[Mapping[str, str]] = {"is_png": "b"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked]) -> Index:
+    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
         """``<class>/<position>.jpg``."""
         is_png = []
         for position, image in enumerate(images):
-            is_png.append(codec.extension(image.content) == "png")
+            is_png.append(extension(image.content) == "png")
             path = _file(folder, position, image.label, is_png[-1])
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(image.content)
@@ -380,7 +354,7 @@ class Memory(Format):
     columns: ClassVar[Mapping[str, str]] = {"shape": "i"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked]) -> Index:
+    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
         """uint8, image by image; all have one shape."""
         shape: tuple[int, ...] = ()
         with open(folder / "pixels.bin", "wb") as handle:

@@ -6,7 +6,7 @@ Each is a function from paths to the images one by one; a mistake in a file is a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core import file_kinds
-from study.core.errors import StudyError, said
+from study.core.errors import StudyError
 from study.core.registry import Registry
 from study.data import file_sets, text_file
-from study.data.images.codec import encode_png
+from study.data.images.codec import Codec, CodecError
 
 IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # first four bytes: unsigned bytes in three dimensions, in one
 IDX_BYTES = 8  # third of them
@@ -120,9 +120,9 @@ class Source:
         found = file_sets.listed(self.path)
         return [*found, *(str(_labels_of(Path(path))) for path in found if self.layout == "mnist")]
 
-    def images(self) -> Iterator[Image]:
+    def images(self, codec: Codec) -> Iterator[Image]:
         """The images in their order."""
-        return LAYOUTS[self.layout](self)
+        return LAYOUTS[self.layout](self, codec)
 
     def class_names(self) -> list[str] | None:
         """The names of the classes, where the layout has them."""
@@ -131,11 +131,11 @@ class Source:
 
 # The label of the first class where a dataset may give it: 1 in ImageNet's TFRecords, also in EMNIST's letters.
 FIRST_LABEL = {"tfrecord": 1, "mnist": 0}
-LAYOUTS: Registry[Callable[[Source], Iterator[Image]]] = Registry("layout of images")
+LAYOUTS: Registry[Callable[[Source, Codec], Iterator[Image]]] = Registry("layout of images")
 
 
 @LAYOUTS.register("folder")
-def _folder(source: Source) -> Iterator[Image]:
+def _folder(source: Source, codec: Codec) -> Iterator[Image]:
     """A folder with one sub-folder per class; classes and images in the order of their names."""
     for label, folder in enumerate(_classes(source)):
         number = 0
@@ -172,51 +172,44 @@ def _strays(folder: Path) -> list[Path]:
 
 
 @LAYOUTS.register("tfrecord")
-def _tfrecord(source: Source) -> Iterator[Image]:
+def _tfrecord(source: Source, codec: Codec) -> Iterator[Image]:
     """Records as TensorFlow's scripts write ImageNet: ``image/encoded`` and ``image/class/label``."""
-    import tensorflow as tf
-
     first_label = FIRST_LABEL["tfrecord"] if source.first_label is None else source.first_label
     for path in source.paths:
         _check_tfrecord(path)
-        records = iter(tf.data.TFRecordDataset(str(path), compression_type=text_file.tfrecord_compression(path)))
+        records = codec.records(path, text_file.tfrecord_compression(path))
         for number in range(1 << 62):
             where = f"{path}: record {number}"
             try:
-                record = next(records).numpy()
+                record = next(records)
             except StopIteration:
                 if not number:
                     raise StudyError(f"{path}: has no records; restore it") from None
                 break
-            except tf.errors.OpError as error:
-                raise StudyError(f"{where}: the file is cut off or damaged: {said(error)}; restore it") from None
-            content, label = _example(record, where)
+            except CodecError as error:
+                raise StudyError(f"{where}: the file is cut off or damaged: {error}; restore it") from None
+            try:
+                features = codec.features(record)
+            except CodecError as error:
+                raise StudyError(f"{where}: {error}") from None
+            content, label = _example(features, where)
             yield Image(content, label - first_label, where)
 
 
-def _example(record: bytes, where: str) -> tuple[bytes, int]:
+def _example(features: Mapping[str, tuple[str, Sequence[Any]]], where: str) -> tuple[bytes, int]:
     """Encoded image and label of one record."""
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
-    try:
-        feature = tf.train.Example.FromString(record).features.feature
-    except DecodeError:
-        raise StudyError(f"{where}: is no tf.train.Example") from None
-    return _only(feature, "image/encoded", "bytes_list", where), _only(
-        feature, "image/class/label", "int64_list", where
+    return _only(features, "image/encoded", "bytes_list", where), _only(
+        features, "image/class/label", "int64_list", where
     )
 
 
-def _only(feature: Any, name: str, kind: str, where: str) -> Any:
+def _only(features: Mapping[str, tuple[str, Sequence[Any]]], name: str, kind: str, where: str) -> Any:
     """The one value of a feature; raises `StudyError` if it lacks, has another type or another number of values."""
-    found = feature[name].WhichOneof("kind") if name in feature else None
-    if found is None:
-        others = ", ".join(sorted(other for other in feature if feature[other].WhichOneof("kind"))) or "none"
-        raise StudyError(f"{where}: has no feature {name}; its features: {others}")
+    if name not in features:
+        raise StudyError(f"{where}: has no feature {name}; its features: {', '.join(sorted(features)) or 'none'}")
+    found, values = features[name]
     if found != kind:
         raise StudyError(f"{where}: {name} is {TYPES[found]}, {TYPES[kind]} is expected; write it as such")
-    values = getattr(feature[name], kind).value
     if len(values) != 1:
         raise StudyError(f"{where}: {name} has {len(values)} values, one is expected: an image has one class")
     return values[0]
@@ -237,7 +230,7 @@ def _check_tfrecord(path: Path) -> None:
 
 
 @LAYOUTS.register("mnist")
-def _mnist(source: Source) -> Iterator[Image]:
+def _mnist(source: Source, codec: Codec) -> Iterator[Image]:
     """MNIST's idx files, compressed or not; the labels' file has ``labels-idx1`` where the images' has ``images-idx3``.
 
     QMNIST's labels, ``labels-idx2-int``, have eight integers for each image, of which the first is its class. Sources
@@ -249,7 +242,7 @@ def _mnist(source: Source) -> Iterator[Image]:
         raise StudyError(f"{path}: has {len(images)} images, but {other.name} has {len(labels)} labels")
     first = source.first_label or FIRST_LABEL["mnist"]
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        yield Image(encode_png(pixels[..., None]), int(label) - first, f"{path}: record {number}")
+        yield Image(codec.encode_png(pixels[..., None]), int(label) - first, f"{path}: record {number}")
 
 
 def _mnist_files(source: Source) -> tuple[Path, Path]:
@@ -329,7 +322,7 @@ def _no_label(path: Path, raw: NDArray[np.uint8]) -> str:
 
 
 @LAYOUTS.register("cifar10")
-def _cifar10(source: Source) -> Iterator[Image]:
+def _cifar10(source: Source, codec: Codec) -> Iterator[Image]:
     """CIFAR-10's binary version: a label byte, then 1,024 bytes each of red, green and blue.
 
     Source of the format: cs.toronto.edu/~kriz/cifar.html.
@@ -346,4 +339,4 @@ def _cifar10(source: Source) -> Iterator[Image]:
             )
         for number, record in enumerate(raw.reshape(-1, record_bytes)):
             pixels = record[1:].reshape(3, CIFAR_SIDE, CIFAR_SIDE).transpose(1, 2, 0)
-            yield Image(encode_png(pixels), int(record[0]), f"{path}: record {number}")
+            yield Image(codec.encode_png(pixels), int(record[0]), f"{path}: record {number}")

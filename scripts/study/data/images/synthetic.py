@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.data.images import codec
-from study.data.images.formats import example
+from study.data.images.codec import Codec, Pixels
 
 QUALITY = 90  # of the JPEG, unless a record size is given
 CELLS = 4  # a pattern has so many cells along each side
@@ -57,20 +56,18 @@ class Images:
     seed: int
     split: int
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self, codec: Codec) -> Iterator[bytes]:
         """The bytes of a TFRecord file with ImageNet's features, some records at a time."""
-        import tensorflow as tf
-
         labels = np.random.default_rng([self.seed, self.split]).permutation(np.arange(self.number) % self.classes)
         patterns, quality = self._patterns(), None
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "block"
             for first in range(0, self.number, RECORDS_AT_ONCE):
-                with tf.io.TFRecordWriter(str(path)) as writer:
+                with codec.record_writer(path) as write:
                     for position in range(first, min(first + RECORDS_AT_ONCE, self.number)):
-                        pixels = self._pixels(position, patterns[labels[position]])
-                        quality = quality or self._quality(pixels)
-                        writer.write(example(codec.encode_jpeg(pixels, quality), int(labels[position]) + 1))
+                        pixels = self._pixels(position, patterns[labels[position]], codec)
+                        quality = quality or self._quality(pixels, codec)
+                        write(codec.example(codec.encode_jpeg(pixels, quality), int(labels[position]) + 1))
                 yield path.read_bytes()
 
     def _patterns(self) -> np.ndarray:
@@ -78,16 +75,14 @@ class Images:
         drawn = np.random.default_rng([self.seed, 0])
         return drawn.standard_normal((self.classes, CELLS, CELLS, self.channels)).astype(np.float32)
 
-    def _pixels(self, position: int, pattern: np.ndarray) -> codec.Pixels:
+    def _pixels(self, position: int, pattern: np.ndarray, codec: Codec) -> Pixels:
         """The pattern, smooth at the size of the image, with the noise of this position."""
-        import tensorflow as tf
-
-        smooth = CONTRAST * np.asarray(tf.image.resize(pattern, (self.height, self.width), method="bilinear"))
+        smooth = CONTRAST * codec.enlarged(pattern, self.height, self.width)
         drawn = np.random.default_rng([self.seed, self.split, position])
         noise = drawn.standard_normal(smooth.shape, dtype=np.float32) * np.float32(CONTRAST * self.noise)
         return np.clip(np.rint(128 + smooth + noise), 0, 255).astype(np.uint8)
 
-    def _quality(self, pixels: codec.Pixels) -> int:
+    def _quality(self, pixels: Pixels, codec: Codec) -> int:
         """The quality whose JPEG comes nearest to the size of the record; the highest of equals."""
         if self.record_bytes is None:
             return QUALITY

@@ -12,6 +12,7 @@ import numpy as np
 
 from study.core.errors import StudyError
 from study.data.images import synthetic
+from study.data.images.codec import Codec
 from study.data.images.formats import open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.key_matching import check_classes
@@ -56,6 +57,7 @@ class ImageWorkload(base.Workload):
     kind = "images"
     can = Can.RANDOM_ACCESS
     model_schema: ClassVar[dict[str, Any]] = schema_of()
+    codec: Codec | None = None  # that makes synthetic images
 
     @property
     def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -69,8 +71,10 @@ class ImageWorkload(base.Workload):
 
     def synthetic_blocks(self, file: str, shape: Mapping[str, Any], seed: int) -> Iterable[bytes]:
         """Yield the bytes of a TFRecord file of synthetic images; see `study.data.images.synthetic`."""
+        if self.codec is None:
+            raise TypeError("synthetic images need a codec")
         split = self.spec["files"][file]["split"]
-        return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks()
+        return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks(self.codec)
 
     def open(
         self,
