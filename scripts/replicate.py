@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from study.core import checked, command_line, number_types, paths
+from study.core import command_line, number_types, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.paths import ROOT
 from study.experiment.expansion import load_study
 from study.report.findings import replication
+from study.report.page import findings
 
 
 def main() -> None:
@@ -30,10 +31,9 @@ def main() -> None:
     for number in range(1, arguments.times + 1):
         print(f"replicate {number} of {arguments.times}", file=sys.stderr, flush=True)
         _run(study.name, arguments, folder / str(number))
-    contents = [
-        _findings(folder / str(number), arguments.machine, study.name) for number in range(1, arguments.times + 1)
-    ]
-    made = replication.table(study.name, contents)
+    times = range(1, arguments.times + 1)
+    of_times = [Path(paths.study_folder(folder / str(number) / arguments.machine, study.name)) for number in times]
+    made = replication.table(study.name, [findings.read(each) for each in of_times])
     output = Path(arguments.output or folder)
     output.mkdir(parents=True, exist_ok=True)
     made.write_to(output)
@@ -47,11 +47,6 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     line = [str(program), "--profile", arguments.profile, "--config", *config]
     if subprocess.run(line, check=False).returncode:  # its output is the user's; it takes as long as the study
         raise StudyError(f"{results}: the study did not come to its end; mend what it says above and start this again")
-
-
-def _findings(results: Path, machine: str, study: str) -> dict:
-    path = Path(paths.study_folder(results / machine, study), "findings.json")
-    return checked.load_json(path, "study_findings")
 
 
 if __name__ == "__main__":

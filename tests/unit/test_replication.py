@@ -1,6 +1,7 @@
 """Findings of a study that was run several times."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,15 +9,17 @@ import pytest
 from study.core.statistics import student
 from study.records.pairing import ERROR
 from study.report.findings import replication
+from study.report.findings.outcome import Outcome
 
 
 def finding(name, estimate, half, blocks=6, verdict="yes", unit="%"):
-    return {"name": name, "verdict": verdict, "unit": unit, "blocks": blocks, "estimate": estimate,
-            "low": estimate - half, "high": estimate + half}  # fmt: skip
+    ends = estimate - half, estimate + half
+    return Outcome(name, "", verdict, "", "", unit, estimate, *ends, blocks, 0, blocks, [], [],
+                   None, None, None)  # fmt: skip
 
 
 def table_of(*findings):
-    return replication.table("s", [{"findings": [each]} for each in findings]).frame.iloc[0]
+    return replication.table("s", [[each] for each in findings]).frame.iloc[0]
 
 
 def test_replicates_that_agree():
@@ -37,14 +40,16 @@ def test_replicates_that_exclude_each_other():
 
 
 def test_reductions_are_pooled_by_the_logarithms_of_their_ratios():
-    thrice = [{**finding("chunked_shortens_run", 0, 0), "estimate": 100 * (1 - ratio),
-               "low": 100 * (1 - ratio * 1.1), "high": 100 * (1 - ratio / 1.1)}
-              for ratio in (0.5, 0.8, 0.5 * 0.8)]  # fmt: skip
+    thrice = [
+        replace(finding("chunked_shortens_run", 100 * (1 - ratio), 0), low=100 * (1 - ratio * 1.1),
+                high=100 * (1 - ratio / 1.1))
+        for ratio in (0.5, 0.8, 0.5 * 0.8)
+    ]  # fmt: skip
     assert table_of(*thrice).pooled == pytest.approx(100 * (1 - math.cbrt(0.5 * 0.8 * 0.4)))
 
 
 def test_replicates_without_an_estimate_do_not_count():
-    few = {**finding("loading_share_grows", 1, 1), "verdict": "not_enough_runs", "estimate": None}
+    few = replace(finding("loading_share_grows", 1, 1, verdict="not_enough_runs"), estimate=None)
     row = table_of(finding("loading_share_grows", 2.0, 1), few, finding("loading_share_grows", 2.0, 1))
     assert (row.replicates, row.verdicts) == (2, "1 not enough runs, 2 yes")
     assert row.meaning == "fewer than 3 replicates have an estimate" and np.isnan(row.pooled)

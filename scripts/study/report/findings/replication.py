@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 from study.core.statistics import student
 from study.records.pairing import ERROR
 from study.report.findings.declaration import load
-from study.report.findings.outcome import NOT_ENOUGH
+from study.report.findings.outcome import NOT_ENOUGH, Outcome
 from study.report.tables.layout import Table
 
 LEAST = 3  # replicates of a finding, for a statement about them
@@ -21,22 +22,21 @@ SHOWN = ["finding", "replicates", "verdicts", "pooled", "lowest", "highest", "un
          "p_value", "i_squared", "meaning"]  # fmt: skip
 
 
-def table(study: str, contents: Sequence[Mapping[str, Any]]) -> Table:
+def table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
     """One row per finding.
 
     Args:
         study: its name.
-        contents: of each replicate, the content of its findings.json.
+        times: the outcomes of its findings, each time that it was run.
     """
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
-    for content in contents:
-        for found in content["findings"]:
-            by_name.setdefault(found["name"], []).append(found)
+    by_name: dict[str, list[Outcome]] = {}
+    for found in chain(*times):
+        by_name.setdefault(found.name, []).append(found)
     frame = pd.DataFrame([_row(name, each) for name, each in by_name.items()], columns=SHOWN)
     known = frame["hold"].notna()
     held, all_ = frame.loc[known, "hold"].sum(), frame.loc[known, "replicates"].sum()
     notes = [f"{held:g} of {all_:g} intervals contain the pooled estimate of their finding"] if all_ else []
-    return Table("replicates", _caption(study, len(contents)), frame, SHOWN, (), notes)
+    return Table("replicates", _caption(study, len(times)), frame, SHOWN, (), notes)
 
 
 def _caption(study: str, times: int) -> str:
@@ -48,22 +48,22 @@ def _caption(study: str, times: int) -> str:
     )
 
 
-def _row(name: str, replicates: list[Mapping[str, Any]]) -> dict[str, Any]:
-    verdicts = [each["verdict"] for each in replicates]
+def _row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
+    verdicts = [each.verdict for each in replicates]
     counted = ", ".join(f"{verdicts.count(each)} {each.replace('_', ' ')}" for each in dict.fromkeys(sorted(verdicts)))
-    used = [each for each in replicates if each["verdict"] != NOT_ENOUGH]
-    row: dict[str, Any] = {"finding": name, "replicates": len(used), "verdicts": counted, "unit": replicates[0]["unit"]}
+    used = [each for each in replicates if each.verdict != NOT_ENOUGH]
+    row: dict[str, Any] = {"finding": name, "replicates": len(used), "verdicts": counted, "unit": replicates[0].unit}
     if len(used) < LEAST:
         return row | {"meaning": f"fewer than {LEAST} replicates have an estimate"}
     to, back = _scale(name)
-    ends = np.array([sorted(to(each[end]) for end in ("low", "high")) for each in used])
-    estimates = np.array([to(each["estimate"]) for each in used])
-    freedom = np.array([each["blocks"] - 1 for each in used], dtype=float)
+    ends = np.array([sorted(to(getattr(each, end)) for end in ("low", "high")) for each in used])
+    estimates = np.array([to(each.estimate or 0.0) for each in used])
+    freedom = np.array([each.blocks - 1 for each in used], dtype=float)
     errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR) for each in freedom])
     pooled = float(estimates.mean())
     hold = int(((ends[:, 0] <= pooled) & (pooled <= ends[:, 1])).sum())
     q, p, i_squared = heterogeneity(estimates, errors, freedom)
-    told = sorted(each["estimate"] for each in used)
+    told = sorted(each.estimate or 0.0 for each in used)
     return row | {
         "pooled": back(pooled), "lowest": told[0], "highest": told[-1], "hold": hold, "hold_share": hold / len(used),
         "q": q, "p_value": p, "i_squared": i_squared, "meaning": _meaning(p, i_squared),
