@@ -137,6 +137,7 @@ NOT_FUZZED = {
         (
             "study.core.environment:_of_files",
             "study.core.files:sha256",
+            "study.workloads.command.content:_packages_of_image",
             "study.core.files:was_changed",
             "study.data.unchanged:check_data",
             "study.data.unchanged:check_source",

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
     "folders of other systems": "__MACOSX",
+    "apptainer": "--nv --rocm",
     "MLPerf's events": "mlperf_logging init_start init_stop epoch_stop eval_start eval_stop eval_accuracy eval_loss",
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl torchrun ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
