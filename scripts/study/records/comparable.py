@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from study.core import cores, fields, units
@@ -208,13 +209,17 @@ def times(runs: pd.DataFrame) -> pd.DataFrame:
     By the monotonic clock where all runs were started on one host since it was booted, else by the wall clock. A run
     whose duration is unknown ends when it begins.
     """
-    begin = pd.to_numeric(runs["started_wall_ns"])
-    if by_monotonic(runs):
-        begin = pd.to_numeric(runs["started_monotonic_ns"])
-    seconds = runs["runtime_s"] if "runtime_s" in runs else pd.Series(0.0, index=runs.index)
-    are_times = begin.max() >= FIRST_TIME_NS
-    lasted = pd.to_numeric(seconds).fillna(0).clip(lower=0) * (1 - SLEW) * 1e9 * are_times
-    return pd.DataFrame({"begin": begin, "end": begin + lasted.astype("int64")})
+    begin, end = _spans(runs)
+    return pd.DataFrame({"begin": begin, "end": end}, index=runs.index)
+
+
+def _spans(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of `times`, as a report asks for them for each block of each row of its tables."""
+    begin = pd.to_numeric(runs["started_monotonic_ns" if by_monotonic(runs) else "started_wall_ns"])
+    if "runtime_s" not in runs or not begin.max() >= FIRST_TIME_NS:
+        return begin.to_numpy(), begin.to_numpy()
+    lasted = np.fmax(pd.to_numeric(runs["runtime_s"]).to_numpy(float, na_value=np.nan), 0)  # 0 where it is unknown
+    return begin.to_numpy(), begin.to_numpy() + (lasted * (1 - SLEW) * 1e9).astype("int64")
 
 
 def by_monotonic(runs: pd.DataFrame) -> bool:
@@ -232,12 +237,14 @@ def overlapped(runs: pd.DataFrame) -> pd.Series:
     found = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
     if len(runs) < 2 or "started_wall_ns" not in runs:
         return found
-    at_once, numbered = found.to_numpy(copy=True), runs.reset_index(drop=True)
-    hosts = [_hosts(text) or frozenset([""]) for text in (numbered["hosts"] if "hosts" in runs else [""] * len(runs))]
+    at_once = found.to_numpy(copy=True)
+    hosts = [_hosts(text) or frozenset([""]) for text in (runs["hosts"] if "hosts" in runs else [""] * len(runs))]
     for host in frozenset().union(*hosts):
-        spans = times(numbered[[host in each for each in hosts]]).sort_values("begin", kind="stable")
+        places = [place for place, each in enumerate(hosts) if host in each]
+        begins, ends = _spans(runs if len(places) == len(runs) else runs.iloc[places])
         last, until, since = 0, float("-inf"), None
-        for place, begin, end in spans.itertuples():
+        for number in np.argsort(begins, kind="stable"):
+            place, begin, end = places[number], begins[number], ends[number]
             if begin < until and begin != since:
                 at_once[[place, last]] = True
             if end > until:
