@@ -4,12 +4,17 @@ import atexit
 import contextlib
 import fcntl
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import parts
 import pytest
+
+# pytest rewrites each file of tests, 10 CPU seconds a worker, and keeps that where bytecode may be written. Where the
+# variable PYTHONDONTWRITEBYTECODE is set, the processes that tests start still write none.
+sys.dont_write_bytecode = False
 
 NOT_RUN = pytest.StashKey()  # node ids of tests for which no time was left
 BEGUN = pytest.StashKey()

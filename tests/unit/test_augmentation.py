@@ -84,6 +84,7 @@ def test_colours_change_in_each_order_as_by_hand(order):
     assert sorted(order) == sorted(amounts) and len({*augmentation.ORDERS}) == 4
 
 
+@pytest.mark.slow
 def test_each_way_to_scale_a_box_is_drawn_equally_often():
     numbers = tf.random.stateless_uniform([4000], [1, 2])
     drawn = tf.function(

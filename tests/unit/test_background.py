@@ -148,6 +148,7 @@ def test_what_a_host_does_not_tell_is_empty(host, tmp_path):
 BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint(flush=True); input()"
 
 
+@pytest.mark.slow
 def test_real_processes_are_told_apart(tmp_path):
     other = tmp_path / "busybody"
     shutil.copy("/bin/sh", other)

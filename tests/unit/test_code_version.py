@@ -182,6 +182,7 @@ def test_without_names_a_digest_covers_all_that_is_registered(registered):
     assert code_version.digest("run.py") != before
 
 
+@pytest.mark.slow
 def test_every_loader_format_and_sensor_is_found_by_how_it_is_registered():
     """Else a new way of registering would put all of them back into every run's code."""
     forget()

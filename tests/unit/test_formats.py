@@ -73,6 +73,7 @@ def measured(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_matrix_is_stored_in_its_format_before_it_is_loaded(measured):
     samples = json.loads((measured / "loading.json").read_text())["samples"]
     assert {sample["status"] for sample in samples} == {"ok"}, samples
@@ -84,6 +85,7 @@ def test_a_matrix_is_stored_in_its_format_before_it_is_loaded(measured):
     assert sorted(path.name for path in measured.iterdir()) == ["loading.json", "m.json", "m.npy", "raw.csv"]
 
 
+@pytest.mark.slow
 def test_the_table(measured):
     frame = tidy.loading_frame([measured / "loading.json"], code_version.loading_code(), measured)
     table = TABLES["formats"].make(pd.DataFrame(), frame)

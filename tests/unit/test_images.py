@@ -405,6 +405,7 @@ def test_a_strategy_s_worker_gets_the_images_of_the_rank_with_its_number(convert
             assert np.array_equal(worker_x, x) and np.array_equal(worker_y, y), epoch
 
 
+@pytest.mark.slow
 def test_the_wait_for_input_is_the_time_for_which_nothing_came():
     def late(number):
         time.sleep(0.05)

@@ -113,6 +113,7 @@ def test_a_file_too_wide_for_dask_s_own_call_is_not_loaded(tmp_path):
         loaders.load("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": False})
 
 
+@pytest.mark.slow
 def test_a_load_that_fails_is_a_sample(files, tmp_path):
     (tmp_path / "m.npy").write_bytes(b"nothing")
     (sample,) = measured(files, tmp_path, ["npy"], ["warm"])["samples"]

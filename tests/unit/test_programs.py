@@ -91,6 +91,7 @@ def log_of(folder="run"):
 # What is started
 
 
+@pytest.mark.slow
 def test_each_rank_gets_torchruns_variables_and_the_values_of_placeholders(project):
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
     words = [sys.executable, "program.py", "{batch_size_per_rank}", "{samples_per_rank}", "{steps_per_rank}", "{seed}",
@@ -116,6 +117,7 @@ def test_each_rank_gets_torchruns_variables_and_the_values_of_placeholders(proje
 
 
 @pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])
+@pytest.mark.slow
 def test_it_is_started_for_each_rank_each_node_or_the_job(project, starts, processes):
     (run,) = project(
         "open(os.environ['STUDY_RUN_FOLDER'] + f'/{os.getpid()}', 'w').write(os.environ['WORLD_SIZE'])",
@@ -292,6 +294,7 @@ def test_an_empty_command_costs_less_than_a_second_beyond_its_own(project):
 
 
 @pytest.mark.parametrize("where", ["file", "output"])
+@pytest.mark.slow
 def test_events_become_phases_epochs_and_metrics(project, where):
     source = textwrap.dedent(EPOCHS)
     if where == "output":
@@ -312,6 +315,7 @@ def test_events_become_phases_epochs_and_metrics(project, where):
     assert "epoch 2/2: " in log_of()
 
 
+@pytest.mark.slow
 def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     patterns = {"throughput_samples_per_s": "img/s: ([0-9.]+)", "perplexity": "ppl=(\\S+)", "absent": "never (x)"}
     (run,) = project("print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25')", metrics=patterns)
@@ -326,6 +330,7 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     assert record["phases"].keys() == {"program"}
 
 
+@pytest.mark.slow
 def test_output_that_is_no_utf_8_and_a_lot_of_it(project):
     (run,) = project(
         "sys.stdout.buffer.write(b'\\xff\\xfe begin\\n' + b'x' * 300_000 + b'\\n')\n"
@@ -380,6 +385,7 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
          "e.event('epoch_stop'); time.sleep(50)", "error", "event epoch_stop: there was no epoch_start"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_failures(project, source, kind, told):
     (run,) = project(source)
     begun = time.monotonic()
@@ -471,6 +477,7 @@ def at_work():
     return found
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_the_others_and_is_named(project):
     (run,) = project("if os.environ['RANK'] == '1': sys.exit(3)\ntime.sleep(100)", {"gpus": 2})
     failure = launched(run)["failure"]
@@ -492,6 +499,7 @@ def test_a_program_that_computes_sends_heartbeats(project):
     assert launched(run, stall_s=3.0)["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_what_a_program_leaves_behind_is_ended(project):
     (run,) = project(
         "import subprocess\n"
@@ -871,6 +879,7 @@ def test_a_definition_is_read_again(project):
 
 
 @pytest.mark.parametrize("source", [EPOCHS, ""])
+@pytest.mark.slow
 def test_energy_is_of_the_whole_program(project, source):
     """From its start to its end, whether it tells its phases or not; by a model here, for want of sensors."""
     (run,) = project(f"{source}\n    time.sleep(1)" if source else "time.sleep(1)")

@@ -130,6 +130,7 @@ def test_each_way_is_compared_with_the_tf_data_service(ensembles):
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(4, (100, 150)), (1, (math.nan, math.nan))])
+@pytest.mark.slow
 def test_rates_of_one_member_are_those_of_many_only_on_nodes_of_their_own(ensembles, nodes, expected):
     alone = {"ensemble": 1, "gpus": 1}
     rates = ({**alone, **PEAK, "peak_samples_per_s": 100.0}, {**alone, **RATES[2]})

@@ -45,6 +45,7 @@ def test_a_text_is_taken_as_it_was_typed(typed, key, value):
 
 
 @given(some.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True))
+@pytest.mark.slow
 def test_any_name_is_taken_as_it_was_typed(name):
     assert meant(f"study={name}")["study"] == name
 
