@@ -39,7 +39,8 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
     table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_measured(measures), *TOLD])
-    return table.astype(dict.fromkeys(WORKLOAD, "Int64"))
+    # Copied: `astype` leaves an array per column, and each column that a table adds then warns of it.
+    return table.astype(dict.fromkeys(WORKLOAD, "Int64")).copy()
 
 
 def _measured(measures: list[str]) -> list[str]:
