@@ -10,7 +10,7 @@ import dataclasses
 import math
 import subprocess
 import sys
-import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,9 +72,9 @@ def test_a_switch_is_a_variable_of_its_own_and_nothing_else(tmp_path, monkeypatc
 
 def test_a_switch_is_stronger_than_the_machine_s_file():
     run = define(expand(kmp_blocktime_ms=3, fusion_threshold_mb=1)[0], on="theta")
-    found = variables.of_run(run, types.SimpleNamespace(), 900)
+    found = variables.of_run(run, Path("run"), 900)
     assert (found["KMP_BLOCKTIME"], found["HOROVOD_FUSION_THRESHOLD"]) == ("3", "1048576")
-    usual = variables.of_run(define(expand()[0], on="theta"), types.SimpleNamespace(), 900)
+    usual = variables.of_run(define(expand()[0], on="theta"), Path("run"), 900)
     assert usual["KMP_BLOCKTIME"] == "0"
 
 
