@@ -10,6 +10,7 @@ import dataclasses
 import math
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
