@@ -2,7 +2,7 @@
 # Make the project's environment: .venv with the locked dependencies, and Horovod built against the locked
 # TensorFlow. Does nothing where all is in place.
 #
-#   WITH=pytorch                    PyTorch too; once it is there, later set-ups keep it
+#   WITH=pytorch                    PyTorch too, and Horovod for both; once it is there, later set-ups keep it
 #   PYTHON=python3.11               the interpreter to use
 #   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
 #   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
 readonly PYTORCH_LOCK=envs/pytorch.lock PYTORCH_CPU_LOCK=envs/pytorch-cpu.lock CUDA_LOCK=envs/pytorch-cuda.lock
-readonly PYTORCH_STAMP=.venv/pytorch
+readonly PYTORCH_STAMP=.venv/pytorch HOROVOD_OF_BOTH=.venv/horovod-of-both
 readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly DISK_MB=5000
 PYTHON=${PYTHON:-python3.11}
@@ -49,7 +49,7 @@ install_dependencies() {
 # since pip prefers a wheel of which an index states the hash, whatever its version.
 install_pytorch() {
   say "installing PyTorch (200 MB to download where the wheel for CPUs is found, else 3 GB)"
-  rm -f "$PYTORCH_STAMP"
+  rm -f "$PYTORCH_STAMP" "$HOROVOD_OF_BOTH"
   "$VENV/bin/pip" install --quiet --no-deps --require-hashes -r "$PYTORCH_CPU_LOCK" 2>/dev/null || true
   logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$PYTORCH_LOCK"
   case $("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))') in
@@ -67,6 +67,48 @@ add_pytorch() {
   if { [ "${WITH:-}" = pytorch ] || [ -e "$PYTORCH_STAMP" ]; } && [ "$(cat "$PYTORCH_STAMP" 2>/dev/null)" != "$(pytorch_stamp)" ]; then
     install_pytorch
   fi
+  [ ! -e "$PYTORCH_STAMP" ] || add_horovod_of_both
+}
+
+# One Horovod for both frameworks. It is built where PyTorch is asked for; later set-ups take it from the cache. Without
+# it, PyTorch has DistributedDataParallel.
+add_horovod_of_both() {
+  local cache
+  cache=$(horovod_cache)-pytorch-$("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))')
+  [ "$(cat "$HOROVOD_OF_BOTH" 2>/dev/null)" != "$cache" ] || return 0
+  if ! compgen -G "$cache/horovod-*.whl" >/dev/null; then
+    [ "${WITH:-}" = pytorch ] || return 0
+    say "building Horovod for TensorFlow and PyTorch (about five minutes on two cores); kept in $cache"
+    mkdir -p "$(dirname "$cache")"
+    BUILD=$(mktemp -d "$cache.XXXXXX")
+    if ! (build_horovod_of_both "$cache"); then
+      say "warning: Horovod was not built for PyTorch, for the reason above; strategy: ddp works, strategy: horovod needs it"
+      return 0
+    fi
+  fi
+  say "installing Horovod from $cache"
+  logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
+  logged cat "$VENV/bin/python" -c 'import horovod.torch'
+  echo "$cache" >"$HOROVOD_OF_BOTH"
+}
+
+# Horovod 0.28.1 compiles its part for PyTorch as C++14, and PyTorch's headers need C++17; so does its part for
+# TensorFlow, which is C++17 already and has a Gloo that is compiled so: both use that one.
+build_horovod_of_both() {
+  local cache=$1 source settings
+  logged cat "$VENV/bin/pip" download --quiet --no-build-isolation --no-deps --no-binary horovod --require-hashes \
+    -r "$HOROVOD_LOCK" --dest "$BUILD"
+  tar -xzf "$BUILD"/horovod-*.tar.gz -C "$BUILD" || fail "Horovod's sources cannot be unpacked"
+  rm "$BUILD"/horovod-*.tar.gz
+  source=$(compgen -G "$BUILD/horovod-*")
+  settings=$source/horovod/torch/CMakeLists.txt
+  sed -i -e 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
+    -e 's/(APPEND PYTORCH_LINKER_LIBS gloo)/(APPEND PYTORCH_LINKER_LIBS compatible17_gloo)/' "$settings"
+  [ "$(grep -c 'CXX_STANDARD 17\|LIBS compatible17_gloo' "$settings")" = 2 ] ||
+    fail "horovod/torch/CMakeLists.txt has not the two lines that C++17 needs changed"
+  HOROVOD_WITH_PYTORCH=1 compile_horovod "$source"
+  rm -rf "$source" "$cache"
+  mv "$BUILD" "$cache"
 }
 
 horovod_flags() {
@@ -112,6 +154,7 @@ install_horovod() {
     build_horovod "$cache"
   fi
   say "installing Horovod from $cache"
+  rm -f "$HOROVOD_OF_BOTH"
   logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
 }
 
@@ -121,13 +164,18 @@ allowed_cores() { "$VENV/bin/python" -c 'from study.core import cores; print(cor
 build_horovod() {
   local cache=$1
   BUILD=$(mktemp -d "$cache.XXXXXX") # removed at the end, unless it took its place
-  case $(horovod_flags) in *mpi*) export HOROVOD_WITH_MPI=1 ;; *) export HOROVOD_WITHOUT_MPI=1 ;; esac
-  PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(allowed_cores)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
-    HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-    logged show_percentages "$VENV/bin/pip" wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
-    --no-binary horovod --require-hashes -r "$HOROVOD_LOCK" --wheel-dir "$BUILD"
+  HOROVOD_WITHOUT_PYTORCH=1 compile_horovod --no-binary horovod --require-hashes -r "$HOROVOD_LOCK"
   rm -rf "$cache"
   mv "$BUILD" "$cache"
+}
+
+# compile_horovod WHAT...: a wheel in $BUILD, of what pip is told to build.
+compile_horovod() {
+  case $(horovod_flags) in *mpi*) export HOROVOD_WITH_MPI=1 ;; *) export HOROVOD_WITHOUT_MPI=1 ;; esac
+  PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(allowed_cores)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
+    HOROVOD_WITHOUT_MXNET=1 \
+    logged show_percentages "$VENV/bin/pip" wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
+    --wheel-dir "$BUILD" "$@"
 }
 
 # logged FILTER COMMAND...: all output to the log, what FILTER lets through to the screen, the log's end on failure.

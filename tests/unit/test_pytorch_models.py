@@ -222,7 +222,7 @@ def test_a_loss_that_is_not_finite_is_counted_to_its_step():
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ({"framework": "pytorch"}, "framework: pytorch cannot be combined with strategy: horovod; use ddp"),
+        ({"framework": "pytorch", "strategy": "multi_worker_mirrored"}, "multi_worker_mirrored; use ddp or horovod"),
         ({"strategy": "ddp"}, "strategy: ddp is PyTorch's; give framework: pytorch"),
         ({"framework": "pytorch", "strategy": "ddp", "xla": True}, "xla: it is TensorFlow's; give two grids"),
         ({"framework": "pytorch", "strategy": "ddp", "cycle_time_ms": 3}, "cycle_time_ms: it is Horovod's"),
@@ -237,6 +237,14 @@ def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):
 def test_a_framework_that_is_not_installed_is_named_with_the_command(monkeypatch):
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
     assert backends.missing("pytorch").endswith("is not installed in this environment; run make setup WITH=pytorch")
+
+
+def test_horovod_that_was_built_without_pytorch_is_named_with_the_command(monkeypatch, tmp_path):
+    places = backends._places
+    monkeypatch.setattr(backends, "_places", lambda name: [str(tmp_path)] if name == "horovod" else places(name))
+    assert backends.missing("pytorch", "ddp") is None
+    assert "Horovod was built without PyTorch" in backends.missing("pytorch", "horovod")
+    assert "run make setup WITH=pytorch, or use ddp" in backends.missing("pytorch", "horovod")
 
 
 @trains

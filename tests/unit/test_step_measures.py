@@ -15,9 +15,9 @@ from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 from study.backends.tensorflow import devices
-from study.backends.tensorflow.horovod import nccl_version
 from study.backends.tensorflow.step_measures import SUMS, StepMeasures, squared_norm
 from study.backends.tensorflow.trainer import KerasTrainer
+from study.communication.horovod import nccl_version
 from study.core.errors import StudyError
 from study.instruments import phases
 from study.records import record

@@ -5,6 +5,8 @@
 
 import json
 import sys
+import zlib
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,6 +59,9 @@ def main():
     found = {"moved": largest(whole.weights(), start), "off": largest(whole.weights(), together.weights()),
              "sent_per_step": sent / STEPS, "gradient_bytes": 4 * together.trainable_parameters,
              "has_averaged": together.gradients_averaged()}  # fmt: skip
+    own = np.concatenate([each.ravel() for each in together.weights()])
+    found["differing_ranks"] = len({zlib.crc32(each) for each in ranks.gather(own)}) - 1
+    np.save(Path(sys.argv[1]).with_suffix(".npy"), own)
     if ranks.rank == 0:
         print("RESULT " + json.dumps(found), flush=True)
     ranks.close()

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from examples import define, expand
 from project import ROOT, copy_of_project
 
+from study import backends
 from study.instruments.timeline.events import Events
 from study.instruments.timeline.intervals import Intervals
 
@@ -75,6 +77,26 @@ def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(tmp_path):
 def test_that_comparison_would_notice_ranks_that_do_not_average(tmp_path):
     result = started(tmp_path, "each for itself")
     assert result["off"] > 0.05 * result["moved"]
+
+
+@pytest.mark.skipif(backends.missing("pytorch", "horovod") is not None, reason="Horovod was built without PyTorch")
+def test_horovod_averages_as_ddp_does(tmp_path, ranks):
+    """Equal ranks, the same bytes, and the weights of DDP."""
+    of_ddp = started(tmp_path, "averaging")
+    weights = np.load(tmp_path / "run.npy")
+    definition = define(
+        *expand(scaling="weak", gpus=2, learning_rate_scaling="none", framework="pytorch", loader="npy")
+    )
+    definition.write(tmp_path / "horovod.yaml")
+    done = ranks(2, "ranks_average_pytorch.py", tmp_path / "horovod.yaml", "averaging")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+    assert result["has_averaged"]
+    assert (result["differing_ranks"], of_ddp["differing_ranks"]) == (0, 0)
+    assert result["off"] < 1e-5 * result["moved"]
+    assert np.abs(np.load(tmp_path / "horovod.npy") - weights).max() < 1e-6
+    # Horovod's coordinator also sends a little in each cycle.
+    assert result["sent_per_step"] == pytest.approx(result["gradient_bytes"], rel=0.05)
 
 
 def test_a_rendezvous_that_nobody_answers_ends_in_one_line(tmp_path):

@@ -3,23 +3,39 @@
 import contextlib
 import importlib
 import importlib.util
+from pathlib import Path
 from typing import Any, cast
 
 from study.backends.base import Backend
 from study.core.errors import StudyError
 from study.data.images.codec import Codec
 from study.experiment.definition import RunDefinition
+from study.machines.process_roles import HOROVOD
 
 PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "make setup WITH=pytorch")}
 
 
-def missing(framework: str) -> str | None:
-    """Why runs of a framework cannot train in this environment, with the remedy; None if they can."""
+def missing(framework: str, strategy: str = "") -> str | None:
+    """Why runs of a framework, with a strategy, cannot train in this environment, with the remedy; None if they can."""
     package, remedy = PACKAGES[framework]
+    if not _places(package):
+        return f"framework: {framework}: the package {package} is not installed in this environment; run {remedy}"
+    if framework == "pytorch" and strategy == HOROVOD and not _horovod_has_pytorch():
+        return f"framework: pytorch: Horovod was built without PyTorch in this environment; run {remedy}, or use ddp"
+    return None
+
+
+def _places(package: str) -> list[str]:
+    """The folders of a package that is installed."""
     with contextlib.suppress(ModuleNotFoundError):  # of an importer that knows no such package
-        if importlib.util.find_spec(package):
-            return None
-    return f"framework: {framework}: the package {package} is not installed in this environment; run {remedy}"
+        if spec := importlib.util.find_spec(package):
+            return list(spec.submodule_search_locations or ())
+    return []
+
+
+def _horovod_has_pytorch() -> bool:
+    """Whether its compiled part is there; importing it would take seconds."""
+    return any(any(Path(each, "torch").glob("mpi_lib_v2*.so")) for each in _places("horovod"))
 
 
 def of_run(run: RunDefinition) -> Backend:

@@ -95,8 +95,8 @@ def _require_frameworks(planned: Plan) -> None:
 
 def _missing_frameworks(planned: Plan) -> list[str]:
     """Why runs cannot train here; a command has its own environment."""
-    ours = (run["framework"] for run in planned.study.runs if not command.is_command(run.spec))
-    return [why for name in dict.fromkeys(ours) if (why := backends.missing(name))]
+    ours = ((run["framework"], run["strategy"]) for run in planned.study.runs if not command.is_command(run.spec))
+    return list(dict.fromkeys(why for each in ours if (why := backends.missing(*each))))
 
 
 def _require_models(planned: Plan) -> None:

@@ -21,11 +21,12 @@ from study.communication.collectives import Collectives, Members
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
+from study.machines.process_roles import HOROVOD
 from study.workloads.base import Benchmark, Data, Workload
 
 
 class PyTorch(OwnSamples):
-    """PyTorch, averaged by DistributedDataParallel."""
+    """PyTorch, averaged by DistributedDataParallel or Horovod."""
 
     name = "pytorch"
     limit_threads = staticmethod(devices.limit_threads)
@@ -36,13 +37,19 @@ class PyTorch(OwnSamples):
         return workloads.with_model(run.benchmark["name"], run.benchmark, self.name)
 
     def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
-        """Each process is a rank; where a batch system's launcher has started it, it finds the others now."""
+        """Each process is a rank; where a batch system's launcher has started one of DDP's, it finds the others now."""
+        if roles.strategy_of(run) == HOROVOD:
+            return False
         return roles.BY_RANK in os.environ and not rendezvous.join(run, folder / "ranks")
 
     def connect(
         self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
     ) -> Collectives:
-        """The ranks of torch.distributed."""
+        """The ranks of Horovod, or of torch.distributed."""
+        if roles.strategy_of(run) == HOROVOD:
+            from study.backends.pytorch.horovod import Horovod
+
+            return Horovod(with_process_sets)
         return ProcessGroup(run)
 
     def blocks(

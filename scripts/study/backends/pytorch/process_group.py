@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed
+from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
-from study.backends.pytorch.timeline import Timeline
+from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Broadcast, Members
 from study.communication.roles import Place
 from study.core.errors import StudyError
@@ -60,6 +60,14 @@ class ProcessGroup:
     def group(self, members: Members | None = None) -> Any:
         """The process group of ``members``; None for the default one."""
         return self._sets.get(members) if members else None
+
+    def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
+        """Fill ``tensor`` on every rank with that of the first one."""
+        ready_ns = time.monotonic_ns()
+        with others_may_end():
+            distributed.broadcast(tensor, 0)
+        if self.timeline:
+            self.timeline.add(Operation("BROADCAST", name, tensor.numel(), ready_ns, time.monotonic_ns()))
 
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
         """Fill ``matrix`` on every member with that of the first one."""

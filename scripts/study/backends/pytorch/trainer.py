@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, distributed
+from torch import Tensor
 
 from study.backends.base import Hooks, State, rank_samples, rank_steps
 from study.backends.pytorch import build, devices
@@ -20,14 +19,18 @@ from study.backends.pytorch.measures import StepMeasures, squared_norm
 from study.backends.pytorch.metrics import made
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import ProcessGroup, others_may_end
-from study.backends.pytorch.timeline import Operation
+from study.communication import roles
 from study.communication.collectives import Collectives
 from study.data.order import EpochOrder, Positions
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
+from study.machines.process_roles import HOROVOD
 from study.workloads.base import Benchmark, Data
 from study.workloads.pytorch import Weighted
+
+if TYPE_CHECKING:
+    from study.backends.pytorch.horovod import HorovodAveraging
 
 
 class TorchTrainer:
@@ -53,7 +56,7 @@ class TorchTrainer:
         streamed = data.train.is_streamed and run.emulated_ranks == 1
         self._input_measures = InputMeasures(run["input_checksum"]) if streamed else None
         self._inputs: dict[int, Input] = {}  # by sample source
-        self._averaging: Averaging
+        self._averaging: Averaging | HorovodAveraging
 
     def _variables(self) -> dict[str, Tensor]:
         """All values of the model that are numbers of its function, by name: weights and moving statistics."""
@@ -96,21 +99,19 @@ class TorchTrainer:
         """Give all ranks the first one's state."""
         if self._ranks.size == 1:
             return
-        with others_may_end():
-            for name, each in self._state().items():
-                self._broadcast(name, each)
+        for name, each in self._state().items():
+            self._ranks.broadcast_tensor(name, each)  # type: ignore[attr-defined]  # both kinds of ranks have it
         self.optimizer.steps = self._ranks.gather(self.optimizer.steps)[0]
-
-    def _broadcast(self, name: str, values: Tensor) -> None:
-        ready_ns = time.monotonic_ns()
-        distributed.broadcast(values, 0)
-        if timeline := cast(ProcessGroup, self._ranks).timeline:
-            timeline.add(Operation("BROADCAST", name, values.numel(), ready_ns, time.monotonic_ns()))
 
     def begin(self, epochs: int) -> None:
         """Wrap the module for the average."""
-        timeline = self._ranks.timeline if isinstance(self._ranks, ProcessGroup) else None
         compresses = self._run["gradient_compression"] == "fp16"
+        if roles.strategy_of(self._run) == HOROVOD and self._ranks.size > 1:
+            from study.backends.pytorch.horovod import HorovodAveraging
+
+            self._averaging = HorovodAveraging(self.model, compresses)
+            return
+        timeline = self._ranks.timeline if isinstance(self._ranks, ProcessGroup) else None
         self._averaging = Averaging(self.model, self._ranks, compresses, timeline)
 
     def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
@@ -285,7 +286,7 @@ class TorchTrainer:
         return self._averaging.has_averaged()
 
     def sparse_gradients(self) -> bool:
-        """DDP sends dense gradients."""
+        """Dense gradients are sent."""
         return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from study.communication import mpi
 from study.communication.collectives import Broadcast, Members
+from study.communication.horovod import libraries
 from study.core.errors import StudyError
 from study.instruments import cpu_time
 from study.instruments.traffic import Traffic
@@ -31,7 +31,7 @@ class Horovod:
         """
         import horovod.tensorflow as hvd
         import tensorflow as tf
-        from horovod.tensorflow import functions
+        from horovod.tensorflow import functions, mpi_ops
 
         # Averages and broadcasts have no control flow on tensors; AutoGraph's search for it takes seconds of the first.
         hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
@@ -48,7 +48,7 @@ class Horovod:
             ) from None
         self.own_threads = cpu_time.threads() - before
         self._hvd = hvd
-        self.libraries = _libraries(hvd)
+        self.libraries = libraries(hvd, mpi_ops._basics.MPI_LIB_CTYPES)
         self._sets: dict[Members, Any] = sets
         self.sends_sparse = False
         self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
@@ -241,35 +241,3 @@ class Horovod:
         from horovod.tensorflow import global_process_set
 
         return self._sets.get(members, global_process_set) if members else global_process_set
-
-
-def _libraries(hvd: Any) -> dict[str, str]:
-    """The libraries that Horovod was built with, {name: version}, and its ``controller``: the one that it uses."""
-    import horovod
-
-    found = {"horovod": horovod.__version__, "controller": "mpi" if hvd.mpi_enabled() else "gloo"}
-    if hvd.gloo_built():
-        found["gloo"] = f"of Horovod {horovod.__version__}"  # its sources contain one, without a version
-    if hvd.mpi_built():
-        found["mpi"] = _mpi_version()
-    if hvd.nccl_built():
-        found["nccl"] = nccl_version(hvd.nccl_built())
-    return found
-
-
-def _mpi_version() -> str:
-    """Such as ``Open MPI v4.1.4``, from the library that this process has loaded."""
-    from horovod.tensorflow import mpi_ops
-
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest that an MPI declares: MPICH's
-    try:
-        mpi_ops._basics.MPI_LIB_CTYPES.MPI_Get_library_version(text, ctypes.byref(length))
-    except AttributeError:
-        return "unknown version"
-    return " ".join(text.value.decode(errors="replace").splitlines()[0].split(",")[0].split())
-
-
-def nccl_version(code: int) -> str:
-    """NCCL's version from its version code: 21805 is 2.18.5; before 2.9 it was 2804 for 2.8.4."""
-    major = 10_000 if code >= 10_000 else 1000
-    return f"{code // major}.{code % major // 100}.{code % 100}"

@@ -9,7 +9,7 @@ from study.data.images.augmentation import OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.experiment.parameters.registry import not_combined
 from study.machines import launchers
-from study.machines.process_roles import DDP
+from study.machines.process_roles import DDP, HOROVOD
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -27,6 +27,9 @@ LACKS = {
     "data_format": "PyTorch's convolutions have channels_last here",
     "xla": OF_TENSORFLOW,
     "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
+}
+# The same with strategy: ddp.
+DDP_LACKS = {
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,
     "cache_capacity": OF_HOROVOD,
@@ -37,20 +40,22 @@ LACKS = {
 
 def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     """Why a run cannot be trained with PyTorch on a machine."""
+    if run["strategy"] != DDP:
+        return None
     if run["trace"] and machine["gpus_per_rank"]:
-        return "pytorch cannot be combined with trace on GPUs, whose allreduces are only queued when a time is taken"
+        return "ddp cannot be combined with trace on GPUs, whose allreduces are only queued when a time is taken"
     if run["trace"] and launchers.nodes(run.gpus, dict(machine)) > 1:
-        return (
-            "pytorch cannot be combined with trace on several nodes, whose clocks differ; trace the ranks of one node"
-        )
+        return "ddp cannot be combined with trace on several nodes, whose clocks differ; trace the ranks of one node"
     return None
 
 
 def unsupported(run: PlannedRun) -> str | None:
     """Why a run cannot be trained with PyTorch as planned; None if it can."""
-    if run["strategy"] != DDP:
-        return f"pytorch cannot be combined with strategy: {run['strategy']}; use ddp"
-    if why := not_combined(run, "pytorch", LACKS):
+    if run["strategy"] not in (DDP, HOROVOD):
+        return f"pytorch cannot be combined with strategy: {run['strategy']}; use ddp or horovod"
+    if why := not_combined(run, "pytorch", LACKS) or not_combined(
+        run, DDP, DDP_LACKS if run["strategy"] == DDP else {}
+    ):
         return why
     if run["precision"] == "mixed_float16":
         return "pytorch cannot be combined with precision: mixed_float16; use mixed_bfloat16"

@@ -140,7 +140,7 @@ declare(
         "framework",
         Choice((workloads.TENSORFLOW, PYTORCH)),
         "The framework that trains: the benchmark's model is in the module of this name in its package in "
-        "`scripts/study/workloads`. pytorch needs strategy: ddp, and `make setup WITH=pytorch`.",
+        "`scripts/study/workloads`. pytorch has the strategies ddp and horovod, and needs `make setup WITH=pytorch`.",
         default=workloads.TENSORFLOW,
         default_in_papers=True,
         refuse=_framework,

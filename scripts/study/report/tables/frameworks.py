@@ -31,7 +31,8 @@ def compares(study: Study) -> bool:
 @kinds.table(
     "frameworks",
     title="Frameworks and what carries their gradients",
-    look_for="Whether an epoch takes longer with PyTorch than with TensorFlow, what the start costs, and whether both "
+    look_for="Whether an epoch takes longer with PyTorch, on DDP or on Horovod, than with TensorFlow, what the "
+    "start costs, and whether both "
     "train to the same loss.",
     needs="runs with framework tensorflow and with framework pytorch",
     uses=kinds.runs(),

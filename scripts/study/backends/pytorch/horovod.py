@@ -1,0 +1,162 @@
+"""Ranks through Horovod, and the average of their gradients: the only module that uses Horovod for PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from horovod.torch import mpi_ops
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from study.communication import mpi
+from study.communication.collectives import Broadcast, Members
+from study.communication.horovod import libraries
+from study.core.errors import StudyError
+from study.instruments import cpu_time
+from study.instruments.traffic import Traffic
+
+
+class Horovod:
+    """A `study.communication.collectives.Collectives` through Horovod 0.28, which writes the timeline itself."""
+
+    def __init__(self, with_process_sets: bool = False) -> None:
+        """with_process_sets: whether `create_process_sets` will be called."""
+        before = cpu_time.threads()
+        hvd.init(process_sets="dynamic" if with_process_sets else None)
+        self.own_threads = cpu_time.threads() - before
+        compiled = mpi_ops._basics.MPI_LIB_CTYPES
+        self.libraries = {"torch": torch.__version__, **libraries(hvd, compiled)}
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+        self._sets: dict[Members, Any] = {}
+
+    def create_process_sets(self, sets: list[Members]) -> None:
+        """Make process sets; one of all ranks is the global one, and one of a single rank needs none."""
+        for members in sets:
+            if 1 < len(members) < self.size:
+                self._sets[members] = hvd.add_process_set(list(members))
+
+    def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
+        """Fill ``tensor`` on every rank with that of the first one."""
+        with torch.no_grad():
+            # Horovod sends contiguous tensors only; kernels of convolutions have channels_last.
+            tensor.copy_(hvd.broadcast_(tensor.contiguous(), 0, name=name))
+
+    def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
+        """Fill ``matrix`` on every member with that of the first one."""
+        if members and len(members) == 1:
+            return
+        root = members[0] if members else 0
+        hvd.broadcast_(torch.from_numpy(matrix).reshape(-1), root, name="staging", process_set=self._set(members))
+
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every rank, in their order; among some of them, which only ensembles need, it is refused."""
+        if members and len(members) < self.size:
+            raise TypeError("ensembles need framework: tensorflow")
+        return hvd.allgather_object(value)
+
+    def gather_bytes(self, sent: NDArray[Any], members: Members | None = None) -> NDArray[Any]:
+        """The uint8 arrays of all members, one after the other."""
+        return hvd.allgather(torch.from_numpy(sent), process_set=self._set(members)).numpy()
+
+    def broadcast_bytes(self, contents: dict[int, NDArray[Any]], members: Members | None = None) -> list[NDArray[Any]]:
+        """The uint8 arrays of several members, on all of them."""
+        for root, content in contents.items():
+            hvd.broadcast_(torch.from_numpy(content), root, process_set=self._set(members))
+        return list(contents.values())
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """Broadcasts by MPI, which must have started the ranks."""
+        if not (hvd.mpi_enabled() and hvd.mpi_threads_supported()):
+            raise StudyError(
+                "input_sharing: concurrent_broadcast needs ranks that MPI has started, and an MPI for several threads; "
+                "use multi_broadcast"
+            )
+        return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
+
+    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+        """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
+        tensor, seconds = torch.zeros(size // 4), []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            hvd.allreduce_(tensor, op=hvd.Sum, name=f"sweep.{size}")
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    def traffic(self) -> Traffic:
+        """The counters of this process."""
+        return Traffic()
+
+    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(``mine`` of every rank, no other processes)."""
+        return self.gather(mine), []
+
+    def close(self) -> None:
+        """Shut down together: a rank that leaves early breaks the others' collective operations."""
+        hvd.shutdown()
+
+    def _set(self, members: Members | None) -> Any:
+        return self._sets.get(members, hvd.global_process_set) if members else hvd.global_process_set
+
+
+class HorovodAveraging:
+    """A model whose gradients Horovod averages, each as soon as it is there; as `study.backends.pytorch.averaging`."""
+
+    def __init__(self, model: nn.Module, compresses: bool) -> None:
+        """compresses: whether 16 bits are sent per value."""
+        self._model = model
+        self._compression = hvd.Compression.fp16 if compresses else hvd.Compression.none
+        self._named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        self._sends, self.measures_squares, self.ready_ns = True, False, 0
+        self.squares: Tensor | None = None
+        self._seen = set[str]()
+        self._waiting: list[tuple[Tensor, int, Any]] = []  # gradient, Horovod's handle, how it was compressed
+        for name, each in self._named.items():
+            each.register_post_accumulate_grad_hook(lambda weight, name=name: self._send(name, weight))
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """The model's outputs."""
+        return self._model(inputs)
+
+    @contextlib.contextmanager
+    def without_average(self) -> Iterator[None]:
+        """A block in which gradients are added up, and nothing is sent."""
+        self._sends = False
+        try:
+            yield
+        finally:
+            self._sends = True
+
+    def begin_step(self, measures_squares: bool) -> None:
+        """Before a step. measures_squares: whether its `squares` are asked for."""
+        self.measures_squares, self.squares = measures_squares, None
+
+    def end_step(self) -> None:
+        """After the backward pass: wait for the averages."""
+        for gradient, handle, context in self._waiting:
+            average = self._compression.decompress(hvd.synchronize(handle), context)
+            if average is not gradient:
+                gradient.copy_(average)
+        self._waiting.clear()
+
+    def has_averaged(self) -> bool:
+        """Whether the gradients of all weights were sent."""
+        return len(self._seen) == len(self._named)
+
+    @torch.no_grad()
+    def _send(self, name: str, weight: Tensor) -> None:
+        self.ready_ns = time.monotonic_ns()
+        gradient = weight.grad
+        if not self._sends or gradient is None:
+            return
+        self._seen.add(name)
+        if self.measures_squares:
+            found = gradient.double().square().sum()
+            self.squares = found if self.squares is None else self.squares + found
+        sent, context = self._compression.compress(gradient.contiguous())  # as in a broadcast
+        self._waiting.append((gradient, hvd.allreduce_async_(sent, name=f"gradient.{name}", op=hvd.Average), context))
