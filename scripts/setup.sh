@@ -80,7 +80,7 @@ add_horovod_of_both() {
     [ "${WITH:-}" = pytorch ] || return 0
     say "building Horovod for TensorFlow and PyTorch (about five minutes on two cores); kept in $cache"
     mkdir -p "$(dirname "$cache")"
-    BUILD=$(mktemp -d "$cache.XXXXXX")
+    BUILD=$(mktemp -d "$(dirname "$cache")/build.XXXXXX") # Horovod's build takes a + in a path for a pattern
     if ! (build_horovod_of_both "$cache"); then
       say "warning: Horovod was not built for PyTorch, for the reason above; strategy: ddp works, strategy: horovod needs it"
       return 0
@@ -88,7 +88,7 @@ add_horovod_of_both() {
   fi
   say "installing Horovod from $cache"
   logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
-  logged cat "$VENV/bin/python" -c 'import horovod.torch'
+  logged cat "$VENV/bin/python" -c 'import horovod.torch.mpi_ops, horovod.tensorflow.mpi_ops'
   echo "$cache" >"$HOROVOD_OF_BOTH"
 }
 
@@ -107,6 +107,11 @@ build_horovod_of_both() {
   [ "$(grep -c 'CXX_STANDARD 17\|LIBS compatible17_gloo' "$settings")" = 2 ] ||
     fail "horovod/torch/CMakeLists.txt has not the two lines that C++17 needs changed"
   HOROVOD_WITH_PYTORCH=1 compile_horovod "$source"
+  "$VENV/bin/python" - "$BUILD"/horovod-*.whl <<'EOF' || fail "the built wheel lacks a framework's library"
+import sys, zipfile
+names = zipfile.ZipFile(sys.argv[1]).namelist()
+sys.exit(not all(any(name.startswith(f"horovod/{each}/mpi_lib") for name in names) for each in ("tensorflow", "torch")))
+EOF
   rm -rf "$source" "$cache"
   mv "$BUILD" "$cache"
 }
