@@ -88,7 +88,7 @@ add_horovod_of_both() {
   fi
   say "installing Horovod from $cache"
   logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
-  logged cat "$VENV/bin/python" -c 'import horovod.torch.mpi_ops, horovod.tensorflow.mpi_ops'
+  logged cat "$VENV/bin/python" -c 'import horovod.torch.mpi_ops, horovod.tensorflow.mpi_ops' >/dev/null
   echo "$cache" >"$HOROVOD_OF_BOTH"
 }
 
