@@ -277,6 +277,7 @@ def test_the_laboratory_takes_no_strange_folder_or_host():
 
 # Where a text that is not a constant is given to a shell, and why that is right.
 SHELL_TEXTS = {
+    "scripts/study/workloads/command/content.py": "asks an image whether it has python3, by a fixed text",
     "scripts/study/machines/host_check.py": "made with shlex; test_the_check_of_a_host",
     "scripts/study/machines/remote.py": "words for the host's shell, as ssh takes them; test_a_command_on_another_host",
 }
