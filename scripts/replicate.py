@@ -28,10 +28,10 @@ def main() -> None:
     if not study.findings:
         raise StudyError(f"study {study.name}: declares no findings, so there is nothing to compare; add findings")
     folder = Path(arguments.results_dir, "replicates", study.name)
-    for number in range(1, arguments.times + 1):
+    times = range(1, arguments.times + 1)
+    for number in times:
         print(f"replicate {number} of {arguments.times}", file=sys.stderr, flush=True)
         _run(study.name, arguments, folder / str(number))
-    times = range(1, arguments.times + 1)
     of_times = [Path(paths.study_folder(folder / str(number) / arguments.machine, study.name)) for number in times]
     made = replication.table(study.name, [findings.read(each) for each in of_times])
     output = Path(arguments.output or folder)

@@ -114,6 +114,17 @@ def test_a_process_id_that_is_used_again_is_another_process(host, tmp_path):
     assert (float(row["own_cpu_s"]), float(row["others_cpu_s"]), row["busiest"]) == (0, 2, "other 0.20")
 
 
+def test_any_name_of_a_process_can_be_read_back(host, tmp_path):
+    host.processes({11: ("a, b\n", 1, 0, 0, False, 0), 12: ("", 1, 0, 0, False, 0)})
+
+    def change():
+        host.processes({11: ("a, b\n", 1, 300, 0, False, 0), 12: ("", 1, 100, 0, False, 0)})
+
+    assert host.observed(tmp_path, change)["busiest"] == "a b 0.30, ? 0.10"
+    disturbance.merge(tmp_path, tmp_path / disturbance.FILE, {})
+    assert disturbance.summarize(tmp_path, [])["busiest_others"] == "a b 0.30, ? 0.10"
+
+
 def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
     mounted = "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     host.write("proc/self/cgroup", "0::/job\n")

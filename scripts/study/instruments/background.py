@@ -249,7 +249,8 @@ def _parsed(stat: bytes) -> _Process | None:
     if len(fields) < 20:
         return None
     own, ended = (sum(map(int, fields[place : place + 2])) / TICKS for place in (11, 13))
-    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    # Any text may be a name; a list of them has commas.
+    name = " ".join(before.partition(b"(")[2].decode("utf-8", "replace").replace(",", " ").split()) or "?"
     return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), own + ended, own)
 
 

@@ -16,8 +16,9 @@ from study.instruments.background import COLUMNS
 
 SEPARATOR = "\t"
 NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
+BUSY = r"[^,\t\n\r]+ [0-9]{1,6}[.][0-9]{2}"  # a process with its cores
 WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+", NUMBER + "(?<!\t)", r"[0-9]{1,6}"]
-                                      + [NUMBER] * (len(COLUMNS) - 6) + [r"[^\t\n\r]*"]))  # fmt: skip
+                                      + [NUMBER] * (len(COLUMNS) - 6) + [f"({BUSY}(, {BUSY})*)?"]))  # fmt: skip
 FILE = "background.csv"  # in the run's directory
 KINDS = {**dict.fromkeys(COLUMNS, FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE, "host": NAME,
          "cores": WHOLE, "busiest": TEXT}  # fmt: skip

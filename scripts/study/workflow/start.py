@@ -52,13 +52,14 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     to_run = snakemake_internals.jobs_to_run(workflow)
     # Data are fetched and converted without an account, on a machine that need not be able to start a run.
     # A module's rules may have a prefix.
-    if any(job.rule.name.endswith(TIMED) for job in to_run):
+    is_timed = any(job.rule.name.endswith(TIMED) for job in to_run)
+    if is_timed:
         _require_runnable(planned)
     if not planned.is_main_process:
         return
     if config.get("keep_versions"):
         versions.put_aside(planned.study, planned.results)
-    if any(job.rule.name.endswith(TIMED) for job in to_run) and machine.trains_on_launching_host(planned.machine):
+    if is_timed and machine.trains_on_launching_host(planned.machine):
         first, *others = machine_state.lines()
         print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
