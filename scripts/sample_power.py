@@ -35,7 +35,9 @@ def main() -> None:
         sys.stdout.close()
 
     run = os.environ.get(background.VARIABLE)
-    others = background.Background(arguments.background, run, os.getppid()) if arguments.background and run else None
+    others = None
+    if arguments.background and run:
+        others = background.BackgroundFile(arguments.background, background.Background(run, os.getppid()))
     if devices or others:
         sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce, background=others)
     else:

@@ -12,7 +12,7 @@ import pytest
 from study.core import cores
 from study.core.errors import StudyError
 from study.instruments import background, disturbance, machine_state
-from study.instruments.background import COLUMNS, Background
+from study.instruments.background import COLUMNS, Background, BackgroundFile
 
 WAIT_S = 60
 KERNEL = 0x00200000
@@ -50,7 +50,7 @@ class Host:
     def observed(self, tmp_path, change):
         """The row for what ``change`` does in ten seconds."""
         path = tmp_path / "background-here.csv"
-        seen = Background(path, RUN, None, self.folder, lambda: self.now)
+        seen = BackgroundFile(path, Background(RUN, None, self.folder, lambda: self.now))
         change()
         self.now += 10
         seen.close()
@@ -163,7 +163,7 @@ BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() <
 def test_real_processes_are_told_apart(tmp_path):
     other = tmp_path / "busybody"
     shutil.copy("/bin/sh", other)
-    seen = Background(tmp_path / "background-x.csv", RUN)
+    seen = BackgroundFile(tmp_path / "background-x.csv", Background(RUN))
     with (
         subprocess.Popen([sys.executable, "-c", BUSY.format(0.5)], env={**os.environ, background.VARIABLE: RUN},
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as own,

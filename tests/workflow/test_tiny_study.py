@@ -74,7 +74,7 @@ def test_timed_runs_did_not_overlap(runs, finished):
 
 
 def test_repeats_were_run_interleaved(runs):
-    """One block after the other, every second one in reverse order."""
+    """One block after the other, the second one of two in reverse order."""
     strong = runs[runs.scaling == "strong"].sort_values("started_wall_ns")
     assert list(zip(strong.block, strong.gpus, strict=True)) == [(1, 1), (1, 2), (2, 2), (2, 1)]
     assert (runs.block == runs.repeat).all()

@@ -1,8 +1,11 @@
 """The order in which runs start: compared runs are interleaved.
 
-A block has one repeat of every point. Blocks follow one another, and every second one runs in reverse order, so that a
-drift of the machine's speed affects all points alike. A baseline and its arms stay together, and their own order is
-balanced over the blocks: what a run leaves behind, such as a warm cache, does not always meet the same arm.
+A block has one repeat of every point. Blocks follow one another, and the order of their points is balanced over them,
+so that a drift of the machine's speed affects all points alike. A baseline and its arms stay together, and their own
+order is balanced too: what a run leaves behind, such as a warm cache, does not always meet the same arm.
+
+Blocks that only ran to and fro would resemble each other: the last run of one and the first of the next are of the same
+point at nearly the same time. Intervals over the blocks would then be too narrow (performance/intervals.py).
 """
 
 import itertools
@@ -18,7 +21,7 @@ def in_order(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     ordered = []
     for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=_block), key=_block)):
         groups = _comparisons(block)
-        for group in groups if index % 2 == 0 else groups[::-1]:
+        for group in (groups[place] for place in balanced(len(groups), index)):
             ordered += [group[place] for place in balanced(len(group), index)]
     return ordered
 

@@ -46,55 +46,33 @@ class _Process(NamedTuple):
 
 
 class Background:
-    """Reads the counters of this host and writes a row for what they changed by.
+    """Reads the counters of this host, and by how much they have changed.
 
     Args:
-        path: the CSV file.
         run: the value of `VARIABLE` in the run's processes.
         launcher: the id of a process that is the run's too.
         root: below which /proc and /sys are read; tests have others.
         clock: monotonic seconds.
+
+    Attributes:
+        at: the moment of the last reading, by the clock.
     """
 
     def __init__(
         self,
-        path: AnyPath,
         run: str,
         launcher: int | None = None,
         root: Path = cores.ROOT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._clock, self._mark = root, clock, f"{VARIABLE}={run}".encode()
-        self._cores, self._host = cores.allowed(), socket.gethostname()
+        self._cores = cores.allowed()
         self._groups = [each for each in cores.groups("cpu", root) if (each / "cpu.stat").exists()]
         self._is_own: dict[tuple[int, int], bool] = {}  # by process id and start
         self._processes: dict[int, _Process] = {}
         self._launcher = launcher
         self._ended_s = 0.0  # processor time of own processes that have ended
-        self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
-        self._writer = csv.writer(self._handle)
-        self._writer.writerow(COLUMNS)
-        self._at, self._before = self._read()
-        self._interval = SHORTEST_S
-
-    @property
-    def next_s(self) -> float:
-        """When the next row is due, by the clock."""
-        return self._at + self._interval
-
-    def row(self) -> None:
-        """Write a row for the time since the last one."""
-        began = time.process_time()
-        changes = self.changes()
-        if changes is None:
-            return
-        seconds, values, named = changes
-        told, clock = [_short(values[name]) for name in COUNTED], _short(self._clock_mhz())
-        self._writer.writerow(
-            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), len(self._cores), *told, clock, named]
-        )
-        self._handle.flush()
-        self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
+        self.at, self._before = self._read()
 
     def changes(self) -> tuple[float, dict[str, float | None], str] | None:
         """Since the last time: the seconds, by how much each of `COUNTED` has changed, and the busiest others.
@@ -103,20 +81,26 @@ class Background:
         """
         earlier = self._processes
         at, found = self._read()
-        seconds = at - self._at
+        seconds = at - self.at
         if seconds <= 0:
             return None
         changes = {name: _change(self._before[name], found[name]) for name in found}
         busy, own, kernel = (changes.pop(name) for name in ("busy_s", "own_cpu_s", "kernel_cpu_s"))
         others = None if busy is None else max(0.0, busy - (own or 0.0) - (kernel or 0.0))
-        self._at, self._before = at, found
+        self.at, self._before = at, found
         values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
         return seconds, values, self._busiest(earlier, seconds)
 
-    def close(self) -> None:
-        """Write the last row."""
-        self.row()
-        self._handle.close()
+    @property
+    def number_of_cores(self) -> int:
+        """How many cores the run may use."""
+        return len(self._cores)
+
+    def clock_mhz(self) -> float | None:
+        """The mean clock rate of the run's cores."""
+        names = (f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq" for core in self._cores)
+        rates = [int(text) / 1e3 for name in names if (text := self._text(name)).isdigit()]
+        return sum(rates) / len(rates) if rates else None
 
     def _read(self) -> tuple[float, dict[str, float | None]]:
         """The moment, and counters since some time in the past."""
@@ -218,12 +202,6 @@ class Background:
         counts = [int(text) for name in names if (text := self._text(name)).isdigit()]
         return sum(counts) if counts else None
 
-    def _clock_mhz(self) -> float | None:
-        """The mean clock rate of the run's cores."""
-        names = (f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq" for core in self._cores)
-        rates = [int(text) / 1e3 for name in names if (text := self._text(name)).isdigit()]
-        return sum(rates) / len(rates) if rates else None
-
     def _text(self, name: str) -> str:
         return cores.contents(self._root / name)
 
@@ -240,6 +218,47 @@ class Background:
             return b""
         finally:
             os.close(descriptor)
+
+
+class BackgroundFile:
+    """Writes a row for what a host's counters changed by.
+
+    Args:
+        path: the CSV file.
+        background: of the host.
+    """
+
+    def __init__(self, path: AnyPath, background: Background) -> None:
+        self._background, self._host = background, socket.gethostname()
+        self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
+        self._writer = csv.writer(self._handle)
+        self._writer.writerow(COLUMNS)
+        self._interval = SHORTEST_S
+
+    @property
+    def next_s(self) -> float:
+        """When the next row is due, by the background's clock."""
+        return self._background.at + self._interval
+
+    def row(self) -> None:
+        """Write a row for the time since the last one."""
+        began = time.process_time()
+        changes = self._background.changes()
+        if changes is None:
+            return
+        seconds, values, named = changes
+        told, clock = [_short(values[name]) for name in COUNTED], _short(self._background.clock_mhz())
+        number = self._background.number_of_cores
+        self._writer.writerow(
+            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), number, *told, clock, named]
+        )
+        self._handle.flush()
+        self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
+
+    def close(self) -> None:
+        """Write the last row."""
+        self.row()
+        self._handle.close()
 
 
 def _parsed(stat: bytes) -> _Process | None:

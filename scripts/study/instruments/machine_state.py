@@ -20,7 +20,7 @@ def lines(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> list[str]:
     root: below which /proc and /sys are read; tests have others.
     """
     number = len(cores.allowed())
-    seen = Background(os.devnull, "", None, root)
+    seen = Background("", None, root)
     time.sleep(seconds)
     found = seen.changes()
     share, named = 0.0, ""

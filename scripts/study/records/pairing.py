@@ -92,12 +92,17 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     used, why = _alike([_good(one, measure), _good(other, measure)], free, [measure])
     if used[0].empty:
         return Ratio(0, math.nan, math.nan, math.nan, None, left_out=why)
-    logarithms = _without_rounding(np.log(used[0][measure].astype(float) / used[1][measure].astype(float)), 1.0)
-    sample = sample_of_logarithms(logarithms)
+    blocks = len(used[0])
+    sample = ratio_of_blocks(*(each[measure].to_numpy(float) for each in used))
     if not _interleaved(used):
-        return Ratio(len(logarithms), sample.middle, math.nan, math.nan, UNPAIRED, left_out=why)
-    low, high = sample.interval(ERROR) if len(logarithms) > 1 else (math.nan, math.nan)
-    return Ratio(len(logarithms), sample.middle, low, high, PAIRED, sample.deviation, why, sample.n)
+        return Ratio(blocks, sample.middle, math.nan, math.nan, UNPAIRED, left_out=why)
+    low, high = sample.interval(ERROR) if blocks > 1 else (math.nan, math.nan)
+    return Ratio(blocks, sample.middle, low, high, PAIRED, sample.deviation, why, sample.n)
+
+
+def ratio_of_blocks(one: np.ndarray, other: np.ndarray) -> LogSample:
+    """The ratios ``one`` / ``other`` by their logarithms. one, other: a value per block, in the blocks' order."""
+    return sample_of_logarithms(_without_rounding(np.log(one / other), 1.0))
 
 
 def difference(
@@ -145,15 +150,20 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
     if not common:
         return Slope(0, math.nan, math.nan, math.nan, None)
     kind = PAIRED if _interleaved(used) else UNPAIRED
-    weights = np.asarray(places, dtype=float) - np.mean(places)
-    x, y = (weights @ _within_blocks(used, column) for column in (along, measure))
-    found, low, high = ratio_of_means(y, x, ERROR)
+    x, y = (np.array([each[column].astype(float) for each in used]) for column in (along, measure))
+    found, low, high = slope_of_blocks(x, y, places)
     return Slope(len(common), found, *((low, high) if kind == PAIRED else (math.nan, math.nan)), kind)
 
 
-def _within_blocks(arms: Sequence[pd.DataFrame], column: str) -> np.ndarray:
-    """A column less its mean in the block; a row per arm, a column per block."""
-    values = np.array([each[column].astype(float) for each in arms])
+def slope_of_blocks(along: np.ndarray, measure: np.ndarray, places: Sequence[float]) -> tuple[float, float, float]:
+    """`slope` and its interval. along, measure: a row per arm, a column per block, in their order; places: as there."""
+    weights = np.asarray(places, dtype=float) - np.mean(places)
+    x, y = (weights @ _within_blocks(each) for each in (along, measure))
+    return ratio_of_means(y, x, ERROR)
+
+
+def _within_blocks(values: np.ndarray) -> np.ndarray:
+    """Values less their mean in the block; a row per arm, a column per block."""
     return _without_rounding(values - values.mean(axis=0), np.abs(values).max())
 
 

@@ -11,9 +11,8 @@ import pandas as pd
 
 from study.core.wording import counted, significant
 from study.experiment.study import growth_of_work
-from study.records import pairing
+from study.records import disturbed, pairing
 from study.records.names import split_records
-from study.report.findings.outcome import LEAST_DISTURBED
 from study.report.tables import TABLES
 from study.report.tables.kinds import selected
 from study.report.tables.scaling import SERIES
@@ -93,7 +92,11 @@ def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
     ranks = steps[taken].ranks if taken < len(steps) else steps[-1].next_ranks
     judged = steps[taken] if taken < len(steps) else steps[-1]
     records = [record for text in rows["records"] for record in split_records(text)]
-    told = [_sentence(ranks, judged, int(rows["gpus"].max())), *_disturbance(runs[runs["record"].isin(records)])]
+    used = runs[runs["record"].isin(records)]
+    told = [
+        _sentence(ranks, judged, int(rows["gpus"].max())),
+        *disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run"),
+    ]
     return Answer(name, ranks, " ".join(told), records)
 
 
@@ -106,12 +109,6 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[_Step]:
             return
         speedup = (found.ratio * work, found.low * work, found.high * work)
         yield _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks)
-
-
-def _disturbance(used: pd.DataFrame) -> Iterator[str]:
-    disturbed = int(used["disturbed"].eq(True).sum())
-    if disturbed and disturbed >= LEAST_DISTURBED * len(used):
-        yield f"Other use of the hosts disturbed {disturbed} of {counted(len(used), 'run')} (runs.csv, disturbed_by)."
 
 
 def _sentence(ranks: int, step: _Step, most: int) -> str:

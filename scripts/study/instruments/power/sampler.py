@@ -19,7 +19,7 @@ from dataclasses import asdict, fields
 from typing import IO, Any
 
 from study.core.files import AnyPath
-from study.instruments.background import Background
+from study.instruments.background import BackgroundFile
 from study.instruments.power.readings import Device, Reading
 
 MEASURES = tuple(field.name for field in fields(Reading))
@@ -32,7 +32,7 @@ def sample(
     rate_hz: float,
     stop: IO[Any] = sys.stdin,
     ready: Callable[[], object] = lambda: None,
-    background: Background | None = None,
+    background: BackgroundFile | None = None,
 ) -> None:
     """Write readings of ``devices`` (a list of `readings.Device`) to ``path`` until ``stop`` is closed.
 

@@ -24,6 +24,7 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
 from study.records.tidy import NO_MODE
+from study.report.figures import timeline_background
 from study.report.figures.description import Description, Labels, benchmark_title, draws, filters
 from study.report.tables.kinds import selected
 
@@ -63,7 +64,11 @@ class Line:
 
 @dataclass(frozen=True)
 class RunOverTime:
-    """One run. reason: why it has no lines. communication: {what: busy share from each of ``seconds`` to the next}."""
+    """One run. reason: why it has no lines.
+
+    communication: {what: busy share from each of ``seconds`` to the next}. background: likewise, of each host's cores
+    what others used (`study.report.figures.timeline_background`).
+    """
 
     title: str
     lanes: tuple[Lane, ...]
@@ -71,6 +76,7 @@ class RunOverTime:
     reason: str | None
     seconds: Values
     communication: dict[str, Values]
+    background: dict[str, Values]
     end: float
 
 
@@ -176,11 +182,12 @@ def _run(row: pd.Series, folder: Path, description: Description, quantity: Quant
         )
     lines, reason = quantity.read(row, directory, launch, end)
     communication: dict[str, Values] = {}
-    seconds = np.zeros(0)
+    bins = np.linspace(0, end, POINTS + 1)
     if row["trace"] and not phases.set_clock(edges):  # its events have the wall time of an unknown moment
-        seconds, communication = _communication(directory / "activity.csv", _zero_of_timeline(edges, launch), end)
+        communication = _communication(directory / "activity.csv", _zero_of_timeline(edges, launch), bins)
+    background = timeline_background.shares(directory, launch.seconds, bins[:-1])
     title, why = _title(row, description.labels), None if lines else reason
-    return RunOverTime(title, lanes, lines, why, seconds, communication, end)
+    return RunOverTime(title, lanes, lines, why, bins[:-1], communication, background, end)
 
 
 def _launch(row: pd.Series, outcome: dict[str, Any], edges: list[dict[str, Any]]) -> Launch:
@@ -323,10 +330,9 @@ QUANTITIES = {
 }
 
 
-def _communication(path: Path, started_wall_ns: int, end: float) -> tuple[Values, dict[str, Values]]:
-    """(begins of bins, {what: busy share}), as many bins as fit on a page."""
+def _communication(path: Path, started_wall_ns: int, edges: Values) -> dict[str, Values]:
+    """{what: busy share in each bin}. edges: of the bins, seconds since the launch."""
     activity = read_csv(path, ACTIVITY)
-    edges = np.linspace(0, end, POINTS + 1)
     width = edges[1]
     seconds = (activity["wall_ns"].to_numpy() - started_wall_ns) * NANO
     bins = activity["bin_s"].iloc[0] if len(activity) else width
@@ -335,7 +341,7 @@ def _communication(path: Path, started_wall_ns: int, end: float) -> tuple[Values
         for part in (part for part in parts if part in SHOWN):
             busy = activity[f"{operation}_{part}"].to_numpy() * bins
             shares[f"{operation} {part}"] = np.minimum(_spread(seconds, busy, bins, edges) / width, 1)
-    return edges[:-1], shares
+    return shares
 
 
 def _spread(middles: Values, busy: Values, bins: float, edges: Values) -> Values:

@@ -1,4 +1,4 @@
-"""Draw runs over time: for each run its power or another quantity, its phases and communication, all on one clock."""
+"""Draw runs over time: for each run its power or another quantity, its phases, communication, and others' use."""
 
 import textwrap
 from collections.abc import Collection
@@ -28,6 +28,7 @@ REASON_CHARACTERS = 100
 # Light enough for black text; neighbours in time differ in lightness too.
 PHASE_COLOURS = dict(zip(PHASES, ("#D9D9D9", "#F0B429", "#FBE7B2", "#CC79A7", "#9CCBEB", "#EDEDED"), strict=True))
 STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
+BACKGROUND_COLOUR, BACKGROUND_LABEL = "#8B0000", "CPU of others, share of the cores"
 
 
 def write(data: TimelineData, svg: AnyPath, pdf: AnyPath) -> None:
@@ -61,7 +62,7 @@ def draw(data: TimelineData) -> Figure:
 
 def _heights(run: RunOverTime) -> tuple[float, float]:
     """Heights of the lines' axes and of the lanes below."""
-    lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
+    lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication) + len(run.background))
     return LINES_HEIGHT if run.lines else NO_LINES_HEIGHT, lanes
 
 
@@ -92,9 +93,10 @@ def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
             axes.broken_barh([(begin, end - begin)], (low, BAR), facecolor=PHASE_COLOURS[phase], edgecolor="black",
                              linewidth=0.3)  # fmt: skip
         labels.append(lane.label)
-    for what, share in run.communication.items():
+    strips = [(what, share, STRIP_COLOURS[what.split()[-1]]) for what, share in run.communication.items()]
+    strips += [(what, share, BACKGROUND_COLOUR) for what, share in run.background.items()]
+    for what, share, colour in strips:
         low = -len(labels) - BAR / 2
-        colour = STRIP_COLOURS[what.split()[-1]]
         changes = np.flatnonzero(np.diff(share.round(3), prepend=-1, append=-1)[:-1])  # a smaller file
         seconds, heights = np.append(run.seconds[changes], run.end), np.append(share[changes], 0)
         axes.fill_between(seconds, low, low + BAR * heights, step="post", color=colour, linewidth=0)
@@ -114,5 +116,7 @@ def _draw_legend(figure: Figure, runs: Collection[RunOverTime]) -> None:
     ]
     if any(run.communication for run in runs):
         entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]
+    if any(run.background for run in runs):
+        entries.append(Patch(facecolor=BACKGROUND_COLOUR, label=BACKGROUND_LABEL))
     figure.legend(handles=entries, loc="outside lower center", ncols=(len(entries) + 1) // 2, frameon=False,
                   handlelength=1.2)  # fmt: skip

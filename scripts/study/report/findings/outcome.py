@@ -15,7 +15,7 @@ from study.core.files import number_or_none
 from study.core.wording import counted, significant
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
-from study.records import comparable, looks
+from study.records import comparable, disturbed, looks
 from study.records.power import OF_POWER
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
@@ -25,7 +25,6 @@ YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
 ADDED = "added after a verdict was seen"
 LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
 IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
-LEAST_DISTURBED = 1 / 3  # of the blocks, from which the sentence says so
 LEAST_EQUAL = 6  # 2 x 0.5 ** 6 is below 0.05
 VERDICTS = {YES: "Yes", OPPOSITE: "Opposite", NO: "Not shown", NOT_ENOUGH: "Not enough runs"}  # as people read them
 
@@ -91,6 +90,8 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         why_not = why_not | dict.fromkeys(late, ADDED)
         used = {value: each[~each["record"].isin(late)] for value, each in used.items()}
     found = finding.kind.compare(used)
+    blocks_disturbed = _disturbed_blocks(used)
+    told = [*_told(why_not), *disturbed.sentence(blocks_disturbed, found.blocks, "block"), *_versions(used)]
     verdict, sentence = _stated(finding, found, _doubt(finding, rows, found, why_not))
     if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
         found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
@@ -98,14 +99,14 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         name=finding.name,
         title=finding.title,
         verdict=verdict,
-        sentence=" ".join([sentence, *_told(why_not), *_disturbance(used, found), *_versions(used)]),
+        sentence=" ".join([sentence, *told]),
         quantity=finding.formula,
         unit=finding.unit,
         estimate=number_or_none(found.estimate),
         low=number_or_none(found.low),
         high=number_or_none(found.high),
         blocks=found.blocks,
-        blocks_disturbed=_disturbed_blocks(used),
+        blocks_disturbed=blocks_disturbed,
         runs=sum(map(len, used.values())),
         left_out=[{"record": record, "reason": reason} for record, reason in why_not.items()],
         records=[record for each in used.values() for record in each["record"]],
@@ -277,14 +278,6 @@ def _disturbed_blocks(used: dict[Any, pd.DataFrame]) -> int:
     """In how many blocks a run was disturbed by other use of its hosts."""
     rows = pd.concat(used.values())
     return rows.loc[rows["disturbed"].eq(True), "block"].nunique() if "disturbed" in rows else 0
-
-
-def _disturbance(used: dict[Any, pd.DataFrame], found: Estimate) -> list[str]:
-    """That many of the blocks were disturbed, as a sentence; empty if few were."""
-    blocks = _disturbed_blocks(used)
-    if not found.blocks or blocks < LEAST_DISTURBED * found.blocks:
-        return []
-    return [f"Other use of the hosts disturbed {blocks} of {counted(found.blocks, 'block')} (runs.csv, disturbed_by)."]
 
 
 def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:
