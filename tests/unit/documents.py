@@ -38,7 +38,7 @@ ELSEWHERE = {
     "PyTorch": "Module",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-    "Snakemake and its Slurm plugin": "--slurm-status-command slurm_partition __use_yte__",
+    "Snakemake, Slurm and its plugin": "--gpu-freq --cpu-freq --slurm-status-command slurm_partition __use_yte__",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
     "folders of other systems": "__MACOSX",

@@ -11,6 +11,8 @@ from study.core.files import write_json
 from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
+from study.report.figures import energy_time_drawing
+from study.report.figures.description import describe
 from study.report.tables.comparison import comparison
 from study.report.tables.kinds import TABLES
 
@@ -106,6 +108,27 @@ def test_networks_are_compared_on_the_same_images(rows):
     assert found["value"] == pytest.approx(10)
     found = claim("han2019_claims", rows(*fifty, small, large), "ResNet-101 slower")
     assert (found["value"], found["series"]) == (pytest.approx(10), 2)
+
+
+def test_the_pareto_front_of_energy_and_time_is_of_the_same_work(rows):
+    """200 W beats 300 W in both; 100 W needs the least energy. Modelled energies are compared among themselves only."""
+    points = {0: (10.0, 900.0), 300: (11.0, 950.0), 200: (10.5, 700.0), 100: (14.0, 650.0)}
+    runs = rows(
+        *({"gpu_power_limit_w": watts, "energy_window_s": seconds, "energy_job_j": [joules - 1, joules, joules + 1]}
+          for watts, (seconds, joules) in points.items()),
+        {"energy_window_s": 1.0, "energy_job_j": [1.0, 1.0, 1.0], "batch_size": 40, **MODELLED},
+        {"energy_window_s": 2.0, "energy_job_j": [math.nan] * 3, "batch_size": 60},
+    )  # fmt: skip
+    frame = made("energy_time", runs).frame
+    measured = frame[frame["power_source"].eq("measured") & frame["energy_job_j"].notna()]
+    assert dict(zip(measured["gpu_power_limit_w"], measured["on_pareto_front"], strict=True)) == {
+        0: True, 200: True, 300: False, 100: True
+    }  # fmt: skip
+    assert frame.loc[frame["energy_job_j"].isna(), "on_pareto_front"].isna().all()
+    data = energy_time_drawing.select(describe("energy_time"), runs, "test")
+    assert [title for title, _ in data.panels] == ["NT3, strong scaling, modelled energy", "NT3, strong scaling"]
+    axes = energy_time_drawing.draw(data).axes[1]
+    assert {text.get_text() for text in axes.texts} >= {"GPU power limit: default", "GPU power limit 200 W"}
 
 
 @pytest.mark.slow

@@ -19,9 +19,11 @@ ENDS = {
         core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
         instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
         instruments.power.sampling:_Sampler.stop
+        launch.run_limits:_Holder._answer launch.run_limits:_Holder.end
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
         machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped
+        machines.limits.holder:_alone machines.limits.holder:_order
         machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
         machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
@@ -43,6 +45,7 @@ ENDS = {
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
         instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main
+        machines.limits.holder:_wait_for_end launch.run_limits:_Holder._beat
         machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """

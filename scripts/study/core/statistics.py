@@ -292,3 +292,9 @@ def smallest_detectable(sample: LogSample, error: float, power: float = 0.8) -> 
     noncentrality = optimize.brentq(excess, 0, 4 * limit + 10)
     effect = float(noncentrality) * sample.deviation / math.sqrt(sample.n)
     return math.exp(effect) if effect < LARGEST_LOGARITHM else math.inf
+
+
+def pareto(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Which points no other point beats: none is as small in both, and smaller in one. NaN is on no front."""
+    worse = (x[:, None] >= x) & (y[:, None] >= y) & ((x[:, None] > x) | (y[:, None] > y))
+    return ~worse.any(axis=1) & np.isfinite(x) & np.isfinite(y)

@@ -25,7 +25,7 @@ from study.experiment.code import training_code
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
-from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
+from study.launch import failure, own_name, processes, run_directory, run_limits, spots, supervision, variables
 from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, program_results
@@ -202,7 +202,10 @@ def _launch(
 
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
-    with sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
+    with (
+        run_limits.held(run, hosts, folder, of_ranks, stall_limit_s),
+        sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks),
+    ):
         began_monotonic_ns = time.monotonic_ns()
         ended = supervision.execute(
             line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits

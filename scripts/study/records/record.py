@@ -25,6 +25,7 @@ from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import networks_of
 from study.instruments import calibration, disturbance, phases, profiler
 from study.instruments.power import summary
+from study.launch import run_limits
 from study.machines import launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
@@ -145,6 +146,7 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
         "calibration": _calibration(folder),
+        "limits": _limits(folder),
         "background": disturbance.summarize(folder, edges),
         "hosts": provenance.get("hosts", []),
         "job_options": (provenance.get("job") or {}).get("options"),
@@ -248,6 +250,20 @@ def _calibration(folder: Path) -> dict[str, Any] | None:
         return None
     found = checked.load_json(path, {**of_record, "additionalProperties": True})
     return {name: found[name] for name in of_record["required"]}
+
+
+def _limits(folder: Path) -> dict[str, Any] | None:
+    """The limits that the run set, and whether they were put back; None for a run that set none."""
+    path, of_record = folder / run_limits.FILE, schema()["properties"]["limits"]
+    if not path.exists():
+        return None
+    settings = checked.load_json(path, {"properties": {"settings": of_record["properties"]["settings"]}})["settings"]
+    told = [f"{each['limit']} {each['read_back']} on {each['device']} of {each['host']}" for each in settings]
+    return {
+        "read_back": "; ".join(told),
+        "restored": all(each["restored"] for each in settings),
+        "settings": settings,
+    }
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:

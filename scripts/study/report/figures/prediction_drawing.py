@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.files import AnyPath
+from study.core.statistics import pareto
 from study.prediction.answers import Answer
 from study.prediction.model import Interval, Model
 from study.prediction.recommend import FARTHEST
@@ -132,7 +133,7 @@ def _draw_energy(axes: Axes, curve: Curve) -> None:
     of_energy = cast(Interval, curve.energy)
     energy, runtime = of_energy[1], curve.runtime[1]
     near = curve.ranks <= FARTHEST * curve.largest
-    front = _pareto(runtime, energy) & near
+    front = pareto(runtime, energy) & near
     axes.plot(runtime[near], energy[near], color=style.COLOURS[0], linewidth=0.8, linestyle=style.DASHES[1])
     spread = [np.abs(np.stack(each[::2]) - each[1])[:, near] for each in (curve.runtime, of_energy)]
     axes.errorbar(
@@ -151,9 +152,3 @@ def _draw_energy(axes: Axes, curve: Curve) -> None:
     axes.set_xlabel("runtime (s)")
     axes.set_ylabel("energy of the job (J)")
     axes.grid()
-
-
-def _pareto(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points no other point beats in both."""
-    worse = (x[:, None] >= x) & (y[:, None] >= y) & ((x[:, None] > x) | (y[:, None] > y))
-    return ~worse.any(axis=1)

@@ -1,0 +1,41 @@
+"""Our own table: energy against time, and which points no other point beats in both."""
+
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core.statistics import pareto
+from study.report.tables.layout import Table
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+WORK = ["benchmark", "dataset", "scaling", "epochs", "power_source"]  # points of other work are not compared
+FRONT = "on_pareto_front"
+VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
+          "cpu_governor")  # fmt: skip
+CAPTION = (
+    "time from load to evaluate and energy of the job in it, mean over the repeats; on_pareto_front: no other point of "
+    "the same benchmark, dataset, scaling mode and epochs needs less of one and no more of the other, by these means. "
+    "Measured and modelled energies are not compared."
+)
+
+
+@kinds.table(
+    "energy_time",
+    title="Energy against time",
+    look_for="Which settings, such as power limits, are worth considering: of two points on the front, one needs less "
+    "energy and the other less time. Without a power sensor the columns are empty.",
+    needs=kinds.NEEDS_TIMINGS,
+    uses=kinds.runs(),
+)
+def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+    """One row per point: its time, energy, power and energy-delay product, and whether it is on the Pareto front."""
+    measures = ["energy_window_s", "energy_job_j", "power_per_gpu_w", "energy_delay_product_js", "samples_per_j"]
+    table = points(runs, measures)
+    table[FRONT] = False
+    for _, group in table.groupby(WORK, dropna=False):
+        x, y = (pd.to_numeric(group[name]).to_numpy(float) for name in measures[:2])
+        table.loc[group.index, FRONT] = pareto(x, y)
+    table[FRONT] = table[FRONT].astype(object).where(table["energy_job_j"].notna(), None)
+    table = table.sort_values([*WORK[:3], "energy_window_s"], ignore_index=True)
+    shown = ["machine", "memory_mode", "benchmark", "scaling", *VARIED, *measures, FRONT, "power_source",
+             "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
+    return Table("energy_time", CAPTION, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
