@@ -20,7 +20,7 @@ include: "rules/check.smk"
 rule all:
     default_target: True
     input:
-        PLAN.records(STUDY.runs),
+        PLAN.outcomes(STUDY.runs),
         PLAN.result_files,
     message:
         "The tables and figures of {config[study]} on {config[machine]}"

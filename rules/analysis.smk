@@ -1,50 +1,24 @@
-# Run -> run record -> one tidy table of all runs. Made anew whenever its code changes; nothing is trained for it.
+# Run records -> one tidy table of all runs. A run's own job writes its record; here records of older code are made again.
 
 
-rule read_timeline:
-    input:
-        f"{RUN}/outcome.json",
+rule update_records:
     output:
-        communication=f"{RUN}/communication.json",
-        activity=f"{RUN}/activity.csv",
-    log:
-        f"{RUN}/communication.log",
+        PLAN.updated,
     localrule: True
     conda:
         ENVIRONMENT
     params:
-        code=code_version.digest("read_timeline.py"),
+        study=STUDY.name,
     message:
-        "Read the timeline of {wildcards.benchmark}: {wildcards.point}"
+        "Check whether the records of finished runs are of this version of the code"
     shell:
-        'python "$SCRIPTS/read_timeline.py" {input:q} --communication {output.communication:q}'
-        " --activity {output.activity:q} 2>&1 | tee {log:q}"
-
-
-rule make_record:
-    input:
-        outcome=f"{RUN}/outcome.json",
-        communication=lambda wildcards: [f"{RUN}/communication.json"] if PLAN.run_of(wildcards)["trace"] else [],
-    output:
-        f"{RUN}/record.json",
-    log:
-        f"{RUN}/record.log",
-    localrule: True
-    conda:
-        ENVIRONMENT
-    params:
-        planned=lambda wildcards: PLAN.defined(wildcards)["fingerprint"],
-        code=code_version.digest("make_record.py"),
-    message:
-        "Record {wildcards.benchmark}: {wildcards.point}"
-    shell:
-        'python "$SCRIPTS/make_record.py" {input.outcome:q} --planned {params.planned:q} --output {output:q} 2>&1'
-        " | tee {log:q}"
+        'python "$SCRIPTS/update_records.py" --study {params.study:q} --output {output:q}'
 
 
 rule collect_records:
     input:
-        PLAN.measured,
+        PLAN.timed,
+        ancient(PLAN.updated),
     output:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",
@@ -56,10 +30,11 @@ rule collect_records:
     params:
         study=STUDY.name,
         machine=MACHINE["name"],
+        data=DATA,
         rows=lambda wildcards: as_json(table_inputs.beside_records(STUDY.runs, STUDY.loading, MACHINE)),
         code=code_version.digest("collect_records.py"),
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
         'python "$SCRIPTS/collect_records.py" --study {params.study:q} --machine {params.machine:q}'
-        " --runs {output.runs:q} --loading {output.loading:q} 2>&1 | tee {log:q}"
+        " --data {params.data:q} --runs {output.runs:q} --loading {output.loading:q} 2>&1 | tee {log:q}"

@@ -5,6 +5,7 @@
 rule make_table:
     input:
         unpack(lambda wildcards: PLAN.made_from(sources.of_table, wildcards.table)),
+        updated=ancient(PLAN.updated),
         published=paths.published(paths.ROOT),
     output:
         csv=f"{OF_STUDY}/tables/{{table}}.csv",
@@ -38,6 +39,7 @@ rule make_table:
 rule make_figure:
     input:
         unpack(lambda wildcards: PLAN.made_from(sources.of_figure, wildcards.figure)),
+        updated=ancient(PLAN.updated),
         published=paths.published(paths.ROOT),
     output:
         svg=report(
@@ -67,7 +69,8 @@ rule make_figure:
 
 rule make_findings:
     input:
-        PLAN.records(PLAN.of_findings.runs),
+        PLAN.outcomes(PLAN.of_findings.runs),
+        ancient(PLAN.updated),
     output:
         json=f"{OF_STUDY}/findings.json",
         markdown=f"{OF_STUDY}/findings.md",

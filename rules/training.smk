@@ -1,4 +1,5 @@
-# Converted dataset -> run. A run that fails still has its outcome; only what could not be started fails the job.
+# Converted dataset -> run, with its record beside it. A run that fails still has its outcome; only what could not be
+# started fails the job. The record is no output: it can be made again from the run's files, without training.
 
 
 rule train:
@@ -19,7 +20,7 @@ rule train:
         **PLAN.resources(),
     params:
         # All that the run needs, without defaults: where it changes, Snakemake trains again.
-        definition=lambda wildcards: PLAN.defined(wildcards)["definition"],
+        definition=lambda wildcards: PLAN.definition(wildcards),
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:

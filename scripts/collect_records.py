@@ -5,11 +5,13 @@ import sys
 import time
 
 from study.core import code_version, paths
-from study.core.errors import exit_with_message
+from study.core.errors import StudyError, exit_with_message
 from study.core.files import written_with_checksum
+from study.experiment import inputs
 from study.experiment.expansion import load_planned
 from study.machines import machine
 from study.records import checks
+from study.records.renewal import current_record
 from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
 
 
@@ -18,12 +20,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", required=True)
     parser.add_argument("--machine", required=True, help="the machine of the runs, for its peak")
+    parser.add_argument("--data", required=True, help="the folder of the datasets, as the runs were planned with it")
     parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
     parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
     arguments, begun_ns = parser.parse_args(), time.time_ns()
     study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     on = machine.load(arguments.machine)
+    _require_planned(study.runs, on, arguments.data, results)
     code, peak = current_code(study.runs, on), on.get("peak_flop_per_s_per_rank")
     runs = with_targets(runs_frame(study.runs, code, results, peak, limits=on.get("disturbance")), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
@@ -32,6 +36,18 @@ def main() -> None:
         with written_with_checksum(path, begun_ns, read) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)
+
+
+def _require_planned(runs, on, data, results):
+    """Refuse runs of another configuration: a batch job reads it when it starts, perhaps hours after the plan."""
+    for run in runs:
+        folder = paths.run_folder(results, run.directory)
+        found = current_record(f"{folder}/record.json")["provenance"]["fingerprint"]
+        if found not in (None, inputs.define(run, on, data).fingerprint):
+            raise StudyError(
+                f"{folder}: the configuration changed after this run was planned, and it trained with another one; "
+                "delete this folder and start snakemake again"
+            )
 
 
 def _report(runs, loading, folder):

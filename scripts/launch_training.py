@@ -20,6 +20,7 @@ from study.instruments import disturbance
 from study.instruments.heartbeats import LIMIT_S
 from study.launch.launch import give_up, has_ended, keep, launch, set_aside
 from study.machines import machine, queues
+from study.records import renewal
 
 
 def main() -> None:
@@ -59,10 +60,12 @@ def main() -> None:
         run = inputs.taken_over(arguments.definition)
     folder = arguments.outcome.parent
     if arguments.jobs_lost and has_ended(run, folder):
+        renewal.make_at_end(folder)
         return
     begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
     if arguments.jobs_lost and not begun_again and give_up(run, folder, arguments.jobs_lost):
         set_aside(folder, arguments.extendable)
+        renewal.make_at_end(folder)
         return
     job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
@@ -70,6 +73,7 @@ def main() -> None:
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
     _tell_disturbance(run, folder)
     set_aside(folder, arguments.extendable)
+    renewal.make_at_end(folder)
     if job:
         keep(folder)
 

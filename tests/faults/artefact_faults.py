@@ -14,12 +14,26 @@ from study.core.files import read_json, sha256, write_sealed
 
 
 def good_run(place, **changes):
+    """The folder of a run that ended well, without its record."""
     assert place.run(**changes)["status"] == "ok"
-    return place.folder / "run"
+    folder = place.folder / "run"
+    (folder / "record.json").unlink()
+    return folder
 
 
 def record_line(folder):
-    return [sys.executable, SCRIPTS / "make_record.py", folder / "outcome.json", "--output", folder / "record.json"]
+    """What makes the record of a finished run."""
+    return calling("study.records.renewal", "make", str(folder))
+
+
+def timeline_line(folder):
+    """What reads the timeline of a finished run."""
+    return calling("study.records.renewal", "summarize_timeline", str(folder))
+
+
+def calling(module, function, text):
+    code = f"from {module} import {function}\nfrom study.core.errors import exit_with_message\n"
+    return [sys.executable, "-c", f"{code}exit_with_message(lambda: {function}({text!r}))"]
 
 
 def changed(place, name, change, words):
@@ -105,10 +119,8 @@ def timeline_cut_off(place):
     folder = good_run(place, trace=True)
     text = gzip.decompress((folder / "timeline.json.gz").read_bytes())
     (folder / "timeline.json.gz").write_bytes(gzip.compress(text[: len(text) * 2 // 3]))
-    outputs = ["--communication", folder / "communication.json", "--activity", folder / "activity.csv"]
     place.injected()
-    line = [sys.executable, SCRIPTS / "read_timeline.py", folder / "outcome.json", *outputs]
-    subprocess.run([str(each) for each in line], check=True, capture_output=True)
+    subprocess.run(timeline_line(folder), check=True, capture_output=True)
     place.detected()
     found = json.loads((folder / "communication.json").read_text())
     assert found["dropped_events"] + found["lost_bytes"] > 0
@@ -121,10 +133,8 @@ def timeline_archive_cut_off(place):
     folder = good_run(place, trace=True)
     packed = (folder / "timeline.json.gz").read_bytes()
     (folder / "timeline.json.gz").write_bytes(packed[: len(packed) // 2])
-    outputs = ["--communication", folder / "communication.json", "--activity", folder / "activity.csv"]
     place.injected()
-    line = [sys.executable, SCRIPTS / "read_timeline.py", folder / "outcome.json", *outputs]
-    done = subprocess.run([str(each) for each in line], capture_output=True, text=True)
+    done = subprocess.run(timeline_line(folder), capture_output=True, text=True)
     place.detected()
     assert "Traceback" not in done.stderr, done.stderr[-800:]
     if done.returncode == 0:
@@ -133,8 +143,7 @@ def timeline_archive_cut_off(place):
 
 
 def reading_line(folder):
-    code = "from study.records.record import read_record\nfrom study.core.errors import exit_with_message\n"
-    return [sys.executable, "-c", f"{code}exit_with_message(lambda: read_record({str(folder / 'record.json')!r}))"]
+    return calling("study.records.record", "read_record", str(folder / "record.json"))
 
 
 @fault("a number in a record is changed", "artefact")
@@ -160,7 +169,7 @@ def older_record(place):
     record = read_json(folder / "record.json")
     write_sealed(folder / "record.json", {**record, "schema_version": 3})
     place.injected()
-    one_line_error(reading_line(folder), ["schema version 3", "delete it"])
+    one_line_error(reading_line(folder), ["schema version 3", "whole folder"])
     place.detected()
     subprocess.run(record_line(folder), check=True, capture_output=True)
     assert read_json(folder / "record.json") == record

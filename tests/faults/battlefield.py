@@ -35,7 +35,7 @@ SCRIPTS = {
     "snakemake": "Snakemake", "launch_training.py": "the launching process", "guard.py": "a guard",
     "horovodrun.py": "horovodrun", "train.py": "a rank", "sample_power.py": "the sampler",
     "fetch_dataset.py": "the generator of data", "convert_dataset.py": "a conversion",
-    "make_record.py": "the record's maker", "collect_records.py": "the collector of records",
+    "update_records.py": "the record's maker", "collect_records.py": "the collector of records",
     "make_table.py": "the table's maker", "make_report.py": "the report's maker",
     "bash": "a shell", "sh": "a shell", "tee": "a shell",
 }  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from place import SCRIPTS, WAIT_S, one_line_error
+from place import WAIT_S, one_line_error
 from project import FOR_EVER, copy_of_project
 from registry import fault
 
@@ -232,7 +232,7 @@ def configuration_changes(place):
 def study_changes_before_tables(place):
     """One line of error; no table of other runs than the planned ones."""
     project = Project(place)
-    code, said = project.run("--until", "make_record")
+    code, said = project.run("--until", "train")
     assert code == 0, said[-1500:]
     study = project.root / "config" / "studies" / "fault.yaml"
     before, collector = study.read_text(), "scripts/collect_records.py"
@@ -253,12 +253,16 @@ def study_changes_before_tables(place):
 
 @fault("the configuration changes between the plan and a batch job", "workflow")
 def configuration_changes_before_the_job(place):
-    """The job trained with the changed configuration: no record is made of it, with one line."""
-    folder = place.folder / "run"
-    place.run()
+    """A run of another configuration than today's is in no table: one line names it."""
+    project = Project(place)
+    code, said = project.run("--until", "train")
+    assert code == 0, said[-1500:]
+    project.copy.change("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.004")
     place.injected()
-    line = [sys.executable, SCRIPTS / "make_record.py", folder / "outcome.json", "--output", folder / "record.json"]
-    said = [str(folder), "the configuration changed", "delete this folder"]
-    one_line_error([*line, "--planned", "0123456789ab"], said)
+    made = project.root / "results" / "local" / "studies" / "fault"
+    files = ["--data", "data", "--runs", str(made / "runs.csv"), "--loading", str(made / "loading.csv")]
+    line = [sys.executable, project.root / "scripts" / "collect_records.py", "--study", "fault", "--machine", "local"]
+    said = ["the configuration changed", "delete this folder"]
+    one_line_error([*line, *files], said, cwd=project.root, env=project.variables)
     place.detected()
-    assert not (folder / "record.json").exists()
+    assert not (made / "runs.csv").exists()

@@ -254,7 +254,7 @@ def test_a_run_s_code_is_nothing_else():
 
 
 def test_declarations_are_in_no_digest():
-    for entry in ("make_record.py", "collect_records.py", "make_table.py", "make_figure.py", "make_report.py"):
+    for entry in ("update_records.py", "collect_records.py", "make_table.py", "make_figure.py", "make_report.py"):
         assert not [name for name in covered(entry) if name.startswith("study/experiment/parameters/")], entry
     assert "study/experiment/parameter.py" in covered("make_table.py"), "how they are used is"
 

@@ -56,6 +56,9 @@ def wildcards(run, **others):
 def test_a_study_s_files(plan, tmp_path):
     found = plan("smoke", "local")
     assert found.folder == f"{tmp_path}/local/studies/smoke"
+    assert found.timed[: len(found.study.runs)] == [
+        f"{tmp_path}/local/runs/{run.directory}/outcome.json" for run in found.study.runs
+    ]
     assert found.measured[: len(found.study.runs)] == [
         f"{tmp_path}/local/runs/{run.directory}/record.json" for run in found.study.runs
     ]
@@ -93,12 +96,10 @@ def test_what_the_study_does_not_have_is_told_by_snakemake(plan, function, messa
 def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
     found = plan("smoke", "local")
     run = found.study.runs[0]
-    first = found.defined(wildcards(run))
+    first = found.definition(wildcards(run))
     monkeypatch.setattr(planned.inputs, "define", None)
-    assert found.defined(wildcards(run)) is first
-    definition = json.loads(first["definition"])
-    assert definition["fingerprint"] == first["fingerprint"]
-    assert definition["parameters"]["gpus"] == run.gpus
+    assert found.definition(wildcards(run)) is first
+    assert json.loads(first)["parameters"]["gpus"] == run.gpus
 
 
 def test_on_the_user_s_machine_a_job_takes_all_cores_and_is_not_tried_again(plan):
@@ -136,8 +137,8 @@ def test_small_runs_are_packed_as_many_as_fill_a_job_or_as_asked(plan, monkeypat
 def test_what_a_table_is_made_from(plan):
     found = plan("smoke", "local")
     made = found.made_from(sources.of_table, "scaling")
-    assert made["records"]
-    assert set(made["records"]) <= set(found.measured)
+    assert made["outcomes"]
+    assert set(made["outcomes"]) <= set(found.timed)
     assert (made["further"], made["read_test"]) == ([], [])
     assert found.rows_of(sources.of_table, "scaling") == found.rows_of(sources.of_table, "scaling")
     with pytest.raises(WorkflowError, match="'scalng' is not one of"):

@@ -26,7 +26,7 @@ def test_a_new_key_outlives_finished_runs_and_reaches_everything(project):
     assert (runs.colour == "blue").all(), "readers fill in the default"
 
     project.change("config/studies/tiny.yaml", STRONG, TWO_COLOURS)
-    assert project.plan() == {"train": 4, "make_record": 4, **OF_STRONG}, "only the points that use it"
+    assert project.plan() == {"train": 4, **OF_STRONG}, "only the points that use it"
     project.snakemake()
     runs = pd.read_csv(project.made / "runs.csv")
     assert runs.groupby("colour").size().to_dict() == {"blue": 7, "red": 4}

@@ -60,6 +60,11 @@ def record(folder: str | Path, directory: str) -> str:
     return f"{run_folder(folder, directory)}/record.json"
 
 
+def outcome(folder: str | Path, directory: str) -> str:
+    """The file that a run writes last, below the machine's results folder."""
+    return f"{run_folder(folder, directory)}/outcome.json"
+
+
 def loading(folder: str | Path, directory: str) -> str:
     """A loading measurement. directory: of a `study.experiment.study.LoadingMeasurement`."""
     return f"{folder}/loading/{directory}/loading.json"

@@ -14,7 +14,7 @@ import fastjsonschema
 import pandas as pd
 
 from study.communication import placement, roles
-from study.core import checked, fields
+from study.core import checked, code_version, fields
 from study.core.cores import worth
 from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
 from study.core.errors import StudyError
@@ -43,6 +43,12 @@ R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 
 
 
 @functools.cache
+def code() -> str:
+    """The digest of the code that makes records."""
+    return code_version.digest("study.records.renewal")
+
+
+@functools.cache
 def schema() -> dict[str, Any]:
     """The schema of a record, from the declarations of its fields and of the grid keys."""
     found = fields.record_schema()
@@ -65,29 +71,22 @@ def _hardware(provenance: dict[str, Any]) -> str:
     return "; ".join([*sorted(kinds), *(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))])
 
 
-def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any]:
+def make_record(folder: str | Path) -> dict[str, Any]:
     """The run record of a run's directory, as a dict that fits `schema`.
 
     Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0.
 
     Args:
-        folder: the run's directory.
-        planned: the fingerprint of the run that was planned here. A batch job reads the configuration when it starts,
-            which may be hours after the plan.
+        folder: the run's directory. Of a traced run it has the summary of its timeline.
 
     Raises:
-        StudyError: a file of the run is missing or was changed, or the run is not the planned one.
+        StudyError: a file of the run is missing or was changed.
     """
     folder = Path(folder)
     outcome = checked.load_json(folder / "outcome.json", "outcome")
     verify(folder, outcome["files"])
     run = _definition(folder)
     checked.check(identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters")
-    if planned not in (None, run.fingerprint):
-        raise StudyError(
-            f"{folder}: the configuration changed between the plan and the run, which trained with the changed one; "
-            "delete this folder and start snakemake again"
-        )
     provenance = checked.load_json(folder / "provenance.json", "provenance")
     ok = outcome["status"] == "ok"
     metrics = checked.load_json(folder / "metrics.json", "metrics") if ok else {}
@@ -128,6 +127,8 @@ def make_record(folder: str | Path, planned: str | None = None) -> dict[str, Any
         "provenance": {
             "training_code": provenance["training_code"],
             "loader_sensor_code": provenance.get("loader_sensor_code"),
+            "fingerprint": run.fingerprint,
+            "record_code": code(),
             "git_commit": provenance["git"]["commit"],
             "git_dirty": provenance["git"]["dirty"],
             "packages": provenance["packages"],
@@ -162,10 +163,17 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
     A record that is older than its checks is judged now, by what it holds.
     """
-    record = read_json(path)
+    return as_read(read_json(path), path)
+
+
+def as_read(record: Any, path: str | Path) -> dict[str, Any]:
+    """As `read_record`, from the content of the file at ``path``."""
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
-        raise StudyError(f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; delete it")
+        raise StudyError(
+            f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; copy its run's whole "
+            "folder, from which it is made again"
+        )
     _check(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
     whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
@@ -202,7 +210,11 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
     """
     for name, known in files.items():
         path = folder / name
-        again = "start snakemake without it to make it again" if name in DERIVED else f"delete {folder} to run again"
+        again = (
+            f"delete {folder / 'record.json'} to make both again"
+            if name in DERIVED
+            else f"delete {folder} to run again"
+        )
         if not path.exists():
             raise StudyError(f"{path}: is missing, but the run wrote it; restore it or {again}")
         if (since_ns is None or last_change_ns(path) >= since_ns) and sha256(path) != known:
@@ -239,7 +251,7 @@ def _check_epochs(history: pd.DataFrame, run: RunDefinition, trained: int, path:
 
 
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
-    """The summary of the timeline (scripts/read_timeline.py); None for a run that was not traced."""
+    """The summary of the timeline (`study.records.renewal`); None for a run that was not traced."""
     return read_json(folder / "communication.json") if run["trace"] else None
 
 

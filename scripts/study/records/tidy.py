@@ -25,7 +25,8 @@ from study.experiment.study import PlannedRun
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES
 from study.records import checks, comparable, power, targets, utilisation
-from study.records.record import R2_NAMES, read_record, verify
+from study.records.record import R2_NAMES, verify
+from study.records.renewal import current_record, has_ended
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
@@ -108,17 +109,17 @@ def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | 
     rows = []
     for run in runs:
         path = Path(paths.record(folder, run.directory))
-        rows.append(targets.to_target(path.parent, read_record(path), run.dataset.target))
+        rows.append(targets.to_target(path.parent, current_record(path), run.dataset.target))
     added = pd.DataFrame(rows, columns=list(targets.COLUMNS), index=frame.index)
     return pd.concat([frame, added], axis=1)
 
 
 def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The runs with a record in the machine's results folder, and those without."""
+    """The runs that have ended, in the machine's results folder, and those that are left."""
     done: list[PlannedRun] = []
     left: list[PlannedRun] = []
     for run in runs:
-        (done if Path(paths.record(folder, run.directory)).exists() else left).append(run)
+        (done if has_ended(paths.record(folder, run.directory)) else left).append(run)
     return done, left
 
 
@@ -131,7 +132,7 @@ def _run_row(
     limits: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     path = Path(paths.record(folder, run.directory))
-    record = read_record(path)
+    record = current_record(path)
     _refuse_another(record, run, paths.machine_of(folder), path)
     verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
     provenance = record["provenance"]

@@ -31,7 +31,7 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     code = current_code(study.runs, machine.load(paths.machine_of(results)))
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
-        if not all((folder / name).exists() for name in ("outcome.json", "record.json")):
+        if not (folder / "outcome.json").exists():
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))

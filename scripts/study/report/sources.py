@@ -20,13 +20,12 @@ from study.report.tables import TABLES
 class Sources:
     """The sources of a table or figure.
 
-    traced: the runs whose timelines it reads. further: the finished runs of other machines that it also shows.
+    further: the finished runs of other machines that it also shows.
     reads_storage: whether it also shows the machine's read test.
     """
 
     runs: tuple[PlannedRun, ...]
     loading: tuple[LoadingMeasurement, ...]
-    traced: tuple[PlannedRun, ...] = ()
     further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
     reads_storage: bool = False
 
@@ -70,7 +69,7 @@ def of_figure(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Source
     uses = partial(kind.uses, description)
     runs = tuple(filter(uses, study.runs))
     further = _used(elsewhere if kind.reads_further else NOWHERE, uses)
-    return Sources(runs, study.loading if kind.uses_loading else (), runs if kind.reads_timelines else (), further)
+    return Sources(runs, study.loading if kind.uses_loading else (), further)
 
 
 def check_further(study: Study) -> None:

@@ -20,7 +20,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues, storage
 from study.machines.packing import Timed
 from study.prediction import mechanisms
-from study.records import read_tests, table_inputs
+from study.records import read_tests, record, renewal, table_inputs
 from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
@@ -91,10 +91,30 @@ class Plan:
         folder = self.results if on is None else paths.beside(self.results, on)
         return [paths.record(folder, run.directory) for run in runs]
 
+    def _ended(self, runs: Iterable[PlannedRun], on: str) -> list[str]:
+        """What is there of finished runs of another machine: their records, else their outcomes."""
+        folder = paths.beside(self.results, on)
+        there = ((paths.record(folder, run.directory), paths.outcome(folder, run.directory)) for run in runs)
+        return [record if Path(record).exists() else outcome for record, outcome in there]
+
+    def outcomes(self, runs: Iterable[PlannedRun]) -> list[str]:
+        """What runs write last, beside their records."""
+        return [paths.outcome(self.results, run.directory) for run in runs]
+
+    @functools.cached_property
+    def timed(self) -> list[str]:
+        """The outcomes and loading measurements of the study: what its jobs make."""
+        return [*self.outcomes(self.study.runs), *self.measurements(self.study.loading)]
+
     @functools.cached_property
     def measured(self) -> list[str]:
         """The records and loading measurements of the study."""
         return [*self.records(self.study.runs), *self.measurements(self.study.loading)]
+
+    @property
+    def updated(self) -> str:
+        """The file that tells that all finished runs of the study have records of this version of the code."""
+        return f"{self.folder}/logs/records_of_{record.code()}"
 
     @functools.cached_property
     def result_files(self) -> list[str]:
@@ -119,6 +139,8 @@ class Plan:
     def _check_made(self) -> None:
         """Raise `StudyError` for files that were changed after they were made, or have impossible times."""
         plan.check_made(self.result_files)
+        if not snakemake_internals.is_dry_run(self.workflow):
+            renewal.restore(self.records(self.study.runs))
         plan.check_read(self.measured, f"{self.folder}/runs.csv", self.result_files)
         of_users = [path for dataset in self.study.datasets.values() for path in inputs.user_files(dataset)]
         plan.check_times([*of_users, *paths.published(paths.ROOT), *self.measured], time.time())
@@ -148,14 +170,13 @@ class Plan:
 
     # Runs
 
-    def defined(self, wildcards: Any) -> dict[str, str]:
-        """The run's ``definition``, as JSON, and its ``fingerprint``; made once for both its jobs."""
-        return self._defined(self.run_of(wildcards).directory)
+    def definition(self, wildcards: Any) -> str:
+        """The definition of the run that the wildcards name, as JSON; Snakemake asks for it several times."""
+        return self._definition(self.run_of(wildcards).directory)
 
     @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
-    def _defined(self, directory: str) -> dict[str, str]:
-        definition = inputs.define(self.study.run_at[directory], self.machine, self.data)
-        return {"definition": as_json(inputs.handed_over(definition)), "fingerprint": definition.fingerprint}
+    def _definition(self, directory: str) -> str:
+        return as_json(inputs.handed_over(inputs.define(self.study.run_at[directory], self.machine, self.data)))
 
     def limit_of(self, wildcards: Any, attempt: int = 1) -> walltimes.Limit:
         """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""
@@ -220,11 +241,10 @@ class Plan:
         """The records and loading measurements that a table or figure is made from, for `input`."""
         found, read_test = self.sources_of(of, name), read_tests.file(self.results)
         return {
-            "records": self.records(found.runs),
+            "outcomes": self.outcomes(found.runs),
             "loading": self.measurements(found.loading),
             # Of other machines: those that are there, so that none is started.
-            "further": [record for each in found.further for record in self.records(found.further[each], each)],
-            "activity": [f"{paths.run_folder(self.results, run.directory)}/activity.csv" for run in found.traced],
+            "further": [path for each in found.further for path in self._ended(found.further[each], each)],
             # Somebody called for it, or not: it is no run's.
             "read_test": [str(read_test)] if found.reads_storage and read_test.exists() else [],
         }

@@ -9,7 +9,7 @@ import pandas as pd
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.experiment import schemas
-from study.records.record import read_record
+from study.records.renewal import current_record
 from study.report.page import tables
 from study.report.page.embedding import Embedding
 from study.report.page.links import Link, Records, to_file
@@ -68,7 +68,7 @@ def profiles(runs: pd.DataFrame, records: Records, folder: Path) -> list[Profile
 
 
 def _profiled(path: Path) -> dict[str, Any]:
-    profile = read_record(path)["profile"]
+    profile = current_record(path)["profile"]
     if profile is None:
         raise StudyError(f"{path}: has no profile, but runs.csv says that the run was profiled; make runs.csv again")
     return profile

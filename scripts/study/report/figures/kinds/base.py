@@ -32,7 +32,6 @@ class Inputs:
 class Kind(Protocol):
     """A kind of figure."""
 
-    reads_timelines: bool  # whether it reads the activity from traced runs' timelines
     uses_loading: bool  # whether it is made from the loading measurements
     reads_further: bool  # whether it also shows the study's ``further_results``, runs of other machines
 

@@ -12,7 +12,6 @@ from study.report.tables.formats import NEEDS, measures_formats
 class Formats:
     """What formats of the converted files cost."""
 
-    reads_timelines = False
     uses_loading = True
     reads_further = False
 

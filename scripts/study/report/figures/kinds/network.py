@@ -12,7 +12,6 @@ from study.report.tables.network import NEEDS, limits_links, sweeps
 class Network:
     """What links of several rates cost."""
 
-    reads_timelines = False
     uses_loading = False
     reads_further = False
 

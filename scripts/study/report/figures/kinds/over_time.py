@@ -11,7 +11,6 @@ from study.report.figures.kinds.base import KINDS, Inputs
 class OverTime:
     """A quantity and phases of runs over time; several machines' runs stand on one time axis."""
 
-    reads_timelines = False
     uses_loading = False
     reads_further = True
 

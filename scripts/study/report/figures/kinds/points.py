@@ -11,7 +11,6 @@ from study.report.figures.kinds.base import KINDS, Inputs
 class Points:
     """Quantities of the runs that give timings, one line per series."""
 
-    reads_timelines = False
     uses_loading = False
     reads_further = False
 

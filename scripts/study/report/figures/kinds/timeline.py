@@ -11,7 +11,6 @@ from study.report.figures.kinds.base import KINDS, Inputs
 class TimelineFigure:
     """Traced runs over time."""
 
-    reads_timelines = True
     uses_loading = False
     reads_further = False
 

@@ -15,7 +15,6 @@ from study.report.tables.tuning import NEEDS, is_compared
 class Tuning:
     """A forest plot: the ratio of each arm to its baseline, with its interval."""
 
-    reads_timelines = False
     uses_loading = False
     reads_further = False
 

@@ -1,0 +1,109 @@
+"""Records of finished runs: written at a run's end, and made again from its folder wherever one is missing or old."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from study.core.errors import StudyError
+from study.core.files import read_json, write_json, write_sealed, written_aside
+from study.experiment.definition import RunDefinition
+from study.instruments.timeline.run import communication_of
+from study.records import record
+
+FILE, OUTCOME = "record.json", "outcome.json"
+PROGRESS_S = 10.0
+
+
+def make(folder: str | Path) -> dict[str, Any]:
+    """Make the record of a finished run and write it; of a traced run, first the summary of its timeline.
+
+    Where the folder cannot be written, such as somebody else's results, the record is only returned.
+
+    Raises:
+        StudyError: a file of the run is missing or was changed after the run.
+    """
+    folder = Path(folder)
+    if RunDefinition.read(folder / "run.yaml")["trace"]:
+        summarize_timeline(folder)
+    made = record.make_record(folder)
+    with contextlib.suppress(OSError):
+        write_sealed(folder / FILE, made)
+    return made
+
+
+def summarize_timeline(folder: str | Path) -> None:
+    """Write the summary of a traced run's timeline and its activity over time; raises `StudyError` as `make`."""
+    found = communication_of(folder)
+    summary, activity = (Path(folder) / name for name in record.DERIVED)
+    with contextlib.suppress(OSError):
+        with written_aside(activity) as aside:
+            found.activity.to_csv(aside, index=False)
+        write_json(summary, found.summary)
+
+
+def has_ended(path: str | Path) -> bool:
+    """Whether there is a run to the record at a path: the record itself, or a finished run without one."""
+    return Path(path).exists() or (Path(path).parent / OUTCOME).exists()
+
+
+def current_record(path: str | Path) -> dict[str, Any]:
+    """The record at a path. That of a finished run is made again if it is missing, or if other code made it.
+
+    A record without its run's other files, such as one of a published sample, stays as it is.
+
+    Raises:
+        StudyError: there is neither a record nor a finished run, a file was changed, or the record has another schema.
+    """
+    return record.as_read(_update(Path(path))[0], path)
+
+
+def _update(path: Path) -> tuple[Any, bool]:
+    """The content of a record, and whether it was made again."""
+    is_with_run = (path.parent / OUTCOME).exists()
+    content = None if is_with_run and not path.exists() else read_json(path)
+    if not is_with_run or (content is not None and _made_by(content) == record.code()):
+        return content, False
+    return json.loads(json.dumps(make(path.parent))), True  # as it is in the file
+
+
+def _made_by(content: Any) -> str | None:
+    provenance = content.get("provenance") if isinstance(content, dict) else None
+    return provenance.get("record_code") if isinstance(provenance, dict) else None
+
+
+def make_at_end(folder: str | Path) -> None:
+    """Make the record of a run that has just ended.
+
+    What is wrong is only printed: it stops what reads the record, and a job that fails would train again.
+    """
+    try:
+        make(folder)
+    except StudyError as error:
+        print("\n".join(f"warning: {line}" for line in error.lines), file=sys.stderr)
+
+
+def update(paths: Iterable[str | Path]) -> int:
+    """Make the records of finished runs again that are missing or of other code; returns their number.
+
+    A record with a wrong file does not keep the others from being made; what reads it refuses it.
+    """
+    every, made, told_s = list(paths), 0, time.monotonic()
+    for number, path in enumerate(every, 1):
+        with contextlib.suppress(StudyError):
+            made += _update(Path(path))[1]
+        if time.monotonic() - told_s > PROGRESS_S:
+            print(f"{number} of {len(every)} records are of this version of the code", file=sys.stderr)
+            told_s = time.monotonic()
+    return made
+
+
+def restore(paths: Iterable[str | Path]) -> None:
+    """Make records that were deleted; what reads one that cannot be made says why."""
+    for path in map(Path, paths):
+        if not path.exists() and has_ended(path):
+            with contextlib.suppress(StudyError):
+                make(path.parent)
