@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from study.core import cores
 from study.core.errors import StudyError
+from study.core.paths import ROOT
 from study.instruments import background, disturbance, machine_state
 from study.instruments.background import COLUMNS, Background, BackgroundFile
 
@@ -258,6 +260,52 @@ def test_another_file_is_refused(tmp_path, text):
     (tmp_path / disturbance.FILE).write_text(text)
     with pytest.raises(StudyError, match=r"background.csv"):
         disturbance.summarize(tmp_path, [])
+
+
+QUOTA_US, PERIOD_US = 30_000, 100_000
+IN_A_GROUP = """
+import os, sys, time
+from pathlib import Path
+from study.instruments.background import Background
+(Path(sys.argv[1]) / "cgroup.procs").write_text(str(os.getpid()))
+seen, end = Background("/run", os.getpid()), time.monotonic() + 0.6
+while time.monotonic() < end:
+    pass
+seconds, changes, _ = seen.changes()
+print(changes["throttled_s"] / seconds, changes["own_cpu_s"] / seconds)
+"""
+
+
+@pytest.fixture
+def limited():
+    """A control group of this machine that allows 30 % of one core."""
+    group = Path(f"/sys/fs/cgroup/cpu/study-test-{os.getpid()}")
+    settings = {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(QUOTA_US)}
+    if not group.parent.is_dir():
+        group, settings = Path(f"/sys/fs/cgroup/study-test-{os.getpid()}"), {"cpu.max": f"{QUOTA_US} {PERIOD_US}"}
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a control group of its own: {error}")
+    try:
+        try:
+            for name, value in settings.items():
+                (group / name).write_text(value)
+        except OSError as error:
+            pytest.skip(f"needs a control group with a CPU quota: {error}")
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_a_real_quota_is_noticed(limited):
+    """It stops a busy process for 70 % of the time; half of that is asked for, as the machine may be shared."""
+    line = [sys.executable, "-c", IN_A_GROUP, str(limited)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    told = subprocess.run(line, env=variables, capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
+    throttled, used = map(float, told.split())
+    assert 0.35 < throttled < 1
+    assert used < 0.6
 
 
 # The machine before runs are timed
