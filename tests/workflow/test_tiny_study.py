@@ -107,7 +107,7 @@ def test_a_run_directory_tells_all(runs, finished):
     folder = folder_of(finished, runs.iloc[0])
     assert {path.name for path in folder.iterdir()} - {"telemetry.csv"} == {
         "run.yaml", "phases.jsonl", "history.csv", "metrics.json", "provenance.json", "outcome.json", "record.json",
-        "train.log", "record.log", "sensors.json", "background.csv"}  # fmt: skip
+        "train.log", "sensors.json", "background.csv"}  # fmt: skip
     run = yaml.safe_load((folder / "run.yaml").read_text())
     assert folder.name == "strong+epochs~4+gpus~1+loader~read_csv"
     assert run["parameters"]["staging"] == "none", "all parameters are there, defaults filled in"
