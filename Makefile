@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
-HERE = $(if $(wildcard $(BIN)/python),$(BIN)/python,python)  # where an environment of conda is active, there is no .venv
+HERE = $(if $(wildcard $(BIN)/study),$(BIN)/study,study)  # where an environment of conda is active, there is no .venv
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
@@ -21,11 +21,10 @@ $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $
 .PHONY: study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
-	$(BIN)/snakemake --profile profiles/local $(if $(value STUDY),--config study=$(call one_word,STUDY))
-	@$(BIN)/python scripts/show_findings.py $(call option,--study,STUDY)
+	@$(BIN)/study run $(call option,--study,STUDY)
 
 report:  ## print the path of the report of the study STUDY on MACHINE, one HTML page; starts no run
-	@$(HERE) scripts/show_report.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
+	@$(HERE) report $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
 test: setup  ## all tests that are not marked long or full, by three workers; timed tests run alone; 28 minutes on two cores
@@ -43,17 +42,17 @@ $(error write STUDY=, MACHINE= and GOAL= in capitals)
 endif
 
 status:  ## show the progress of the study STUDY on MACHINE, by default the configured ones
-	@$(HERE) scripts/show_status.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
+	@$(HERE) status $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 recommend:  ## predict other rank counts of the study STUDY on MACHINE, and recommend one for GOAL; starts no run
-	@$(HERE) scripts/recommend.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
+	@$(HERE) recommend $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call option,--goal,GOAL)
 
 tune:  ## print which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
-	@$(HERE) scripts/tune.py $(call option,--study,STUDY) $(call option,--machine,MACHINE)
+	@$(HERE) tune $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
-	@$(BIN)/python scripts/check.py $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
+	@$(HERE) check $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call flag,--accept,ACCEPT)
 
 replicate: setup  ## run STUDY afresh, TIMES times (8), and compare its findings: do their intervals hold; resumes

@@ -1,11 +1,16 @@
 """Write the reference pages of the docs that follow from declarations in the code and the schemas."""
 
+from study import cli
 from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
 from study.experiment.reference import grid_keys
 from study.report import command_lines, reference
 
+VERBS = {
+    name: (verb.question, verb.script, verb.exit_codes.removeprefix("Exit codes: ").rstrip("."))
+    for name, verb in cli.VERBS.items()
+}
 PAGES = {
     "grid-keys.md": grid_keys,
     "studies.md": reference.studies,
@@ -14,7 +19,7 @@ PAGES = {
     "figures.md": reference.figures,
     "columns.md": reference.columns,
     "findings.md": reference.findings,
-    "command-lines.md": command_lines.command_lines,
+    "command-lines.md": lambda: command_lines.command_lines(VERBS),
 }
 
 

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--predict", type=counts, default=[], help="counts such as 64,128; by default three doublings")
     parser.add_argument("--ranks-per-node", type=count, help="where there is no column nodes")
     parser.add_argument("--unit", help="of the throughput, such as images/s or tokens/s/GPU")
-    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
+    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals")
     parser.add_argument("--price", type=rate, help="of a node-hour, instead of the goal's")
     parser.add_argument("--amount", type=rate, default=1.0, help="steps or epochs of the job on the smallest count")
     parser.add_argument("--knee", type=rate, default=0.5, help="of a doubling: least speedup less 1")

@@ -26,7 +26,7 @@ def main() -> None:
     """Read the command line and do it."""
     config = configuration.settings()
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals without .yaml")
+    parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals")
     parser.add_argument("--output", help="a folder; by default in the study's results")
     parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
     arguments = command_line.parsed(parser)

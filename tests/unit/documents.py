@@ -8,6 +8,7 @@ import subprocess
 import yaml
 from snakemake.cli import get_argument_parser
 
+from study import cli
 from study.core import checked, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -57,7 +58,7 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FILE = re.compile(
     r"[\w*~-]*(?:\.\w+)*\.(?:py|md|csv|jsonl|json|ya?ml|npy|npz|svg|pdf|gz|html|tex|log|pstats|sh|txt|smk)"
 )
-COMMANDS = ("make", "snakemake", "python")
+COMMANDS = ("make", "snakemake", "python", "study")
 ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check", "tuner")
 OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tuner", "check", "tables",
            "figures")  # fmt: skip
@@ -224,6 +225,16 @@ def unknown_in_command(line):
         return [word for word in rest if word.split("=")[0] not in targets and not _is_make_variable(word)]
     if program == "scripts/lab.sh":
         return [] if rest and re.search(rf"^  {rest[0]}\) ", read(program), re.M) else rest[:1]
+    if program == "study":
+        verb, *rest = rest or ["VERB"]
+        if PLACEHOLDER.fullmatch(verb) or verb == "VERB":
+            return []
+        if verb in ("run", "plan"):
+            return [word for word in _unknown_arguments("snakemake", rest) if word not in ("--study", "--machine")]
+        if verb not in cli.VERBS or not cli.VERBS[verb].script:
+            return [] if verb in (*cli.VERBS, "completion") else [verb]
+        program = f"scripts/{cli.VERBS[verb].script}.py"
+        return [] if program not in existing() else _unknown_arguments(program, rest)
     if program == "python":
         if rest[0] == "-m":
             return [word for word in rest[2:] if "/" in word and unknown_path(word)]

@@ -59,6 +59,8 @@ def test_comments_name_only_files_that_exist(name):
         "`snakemake --profile local results/local/studies/laptop/tables/nothing.md`",
         "`python scripts/nothing.py`",
         "`python scripts/recommend.py --aim fastest`",
+        "`study invent`",
+        "`study recommend --aim fastest`",
         "`scripts/lab.sh sideways`",
         "[method](nothing.md)",
         "[method](docs/method.md#nothing)",

@@ -87,7 +87,9 @@ def test_nothing_is_unpickled():
 @pytest.mark.slow
 def test_no_archive_is_extracted():
     """npz files are read member by member, and gz files as a stream: neither writes a file by a name in it."""
-    assert found(lambda name, _: set(name.split(".")) & ARCHIVES) == {}
+    assert found(lambda name, _: set(name.split(".")) & ARCHIVES).keys() <= {
+        "scripts/study/core/archive.py"
+    }  # it only writes
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ ENDS = {
         ensembles.stream:Stream._finish training.loop:Loop.before_step
         backends.tensorflow.local_replica:_without_strategy training.program:Program._follow.watch
     """,
+    "the end of Snakemake, for which the user waits": "cli:_status",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
         instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main

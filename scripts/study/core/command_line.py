@@ -11,9 +11,8 @@ def of_a_study() -> argparse.ArgumentParser:
     """A parent parser with the study, the machine and the results' folder, to be read by `parsed`."""
     config = configuration.settings()
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--study", default=config.get("study"), help="by default as in config/config.yaml, else the machine's"
-    )
+    parser.add_argument("of_study", nargs="?", metavar="STUDY", help="a file name in config/studies without .yaml")
+    parser.add_argument("--study", help="the same; by default as in config/config.yaml, else the machine's")
     parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
     parser.add_argument(
         "--results-dir", type=folder, default=config["results_dir"], help="by default as in config/config.yaml"
@@ -24,6 +23,9 @@ def of_a_study() -> argparse.ArgumentParser:
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The command line, read by a parser with the parent `of_a_study`; the study is that which Snakemake would plan."""
     arguments = parser.parse_args()
+    if arguments.of_study and arguments.study not in (None, arguments.of_study):
+        parser.error(f"two studies, {arguments.of_study} and {arguments.study}; name one")
+    arguments.study = arguments.of_study or arguments.study or configuration.settings().get("study")
     if arguments.study is None:
         arguments.study, _ = configuration.study_of(arguments.machine)
     return arguments

@@ -1,16 +1,25 @@
 """The reference of command lines for the docs, from the Makefile and the options that scripts declare."""
 
-import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from study.core import command_line
+from study.core import script_options
 from study.core.paths import ROOT
 
 # Scripts that a reader calls by hand; all others are called by rules, profiles and launchers.
-CALLED = ("show_status", "recommend", "predict", "tune", "check", "compare_machines", "read_storage", "launch_training")
+CALLED = (
+    "show_status",
+    "recommend",
+    "predict",
+    "tune",
+    "check",
+    "compare_machines",
+    "export_results",
+    "read_storage",
+    "launch_training",
+)
 SETTINGS = {  # variables of make that are no program's
     "STUDY": "a file name in `config/studies/` without `.yaml`",
     "MACHINE": "a file name in `config/machines/` without `.yaml`",
@@ -27,8 +36,11 @@ SETTINGS = {  # variables of make that are no program's
 OPTIONS = "| argument | meaning |\n|---|---|\n"
 
 
-def command_lines() -> str:
-    """The page docs/reference/command-lines.md."""
+def command_lines(verbs: Mapping[str, tuple[str, str | None, str]]) -> str:
+    """The page docs/reference/command-lines.md.
+
+    verbs: of the command `study`, {name: (meaning, script or None, exit codes)}.
+    """
     parts = [
         "# Command lines",
         "The workflow itself is started with `snakemake`; the [README](../../README.md#snakemake) has examples. This "
@@ -36,6 +48,10 @@ def command_lines() -> str:
         "## `make`",
         "| target | meaning |\n|---|---|\n" + "".join(f"| `{name}` | {says} |\n" for name, says in _targets()),
         "| variable | meaning |\n|---|---|\n" + "".join(f"| `{name}` | {says} |\n" for name, says in SETTINGS.items()),
+        "## `study`",
+        "Installed by the set-up. [Which command answers my question](../which-command.md) has examples.",
+        "| verb | meaning | exit codes |\n|---|---|---|\n"
+        + "".join(_verb_row(name, *verb) for name, verb in verbs.items()),
         "## Scripts",
         "Call them with the environment's Python, in the folder in which Snakemake was started.",
         *(part for name in CALLED for part in _script(ROOT / "scripts" / f"{name}.py")),
@@ -46,6 +62,12 @@ def command_lines() -> str:
         *(part for path in sorted((ROOT / "performance").glob("*.py")) for part in _script(path)),
     ]
     return "\n\n".join(part.rstrip() if part.startswith("|") else textwrap.fill(part, 120) for part in parts) + "\n"
+
+
+def _verb_row(name: str, meaning: str, script: str | None, codes: str) -> str:
+    """The row of a verb; a script that another version has is not named."""
+    calls = f" It calls `scripts/{script}.py`." if script and (ROOT / "scripts" / f"{script}.py").is_file() else ""
+    return f"| `study {name}` | {meaning}{calls} | {codes} |\n"
 
 
 def _targets() -> Iterator[tuple[str, str]]:
@@ -60,37 +82,20 @@ def _laboratory() -> Iterator[tuple[str, str]]:
 
 def _script(path: Path) -> list[str]:
     """The parts about one script; none if it has no command line."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = _calls(tree)
-    names = {name for name, _ in calls}
-    if "ArgumentParser" not in names:
+    found = script_options.of_script(path)
+    if found is None:
         return []
-    if command_line.of_a_study.__name__ in names:
-        calls = [*_calls(ast.parse(Path(command_line.__file__).read_text(encoding="utf-8"))), *calls]
-    rows = "".join(_option(call) for name, call in calls if name == "add_argument")
-    says = " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
-    return [f"### `{path.relative_to(ROOT).as_posix()}`", says, *([OPTIONS + rows] if rows else [])]
+    rows = "".join(map(_row, found.options))
+    heading = f"### `{path.relative_to(ROOT).as_posix()}`"
+    return [heading, found.summary, *([OPTIONS + rows] if rows else [])]
 
 
-def _calls(tree: ast.Module) -> list[tuple[str, ast.Call]]:
-    """The calls of methods, and of functions of modules: (name, call)."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [(call.func.attr, call) for call in calls if isinstance(call.func, ast.Attribute)]
-
-
-def _option(call: ast.Call) -> str:
+def _row(option: script_options.ScriptOption) -> str:
     """The row of an argument."""
-    name = ast.literal_eval(call.args[-1])
-    given = {word.arg: word.value for word in call.keywords}
-    says = _constant(given.get("help")) or ""
-    if isinstance(choices := given.get("choices"), ast.List | ast.Tuple):
-        says = f"{says}; one of {', '.join(str(_constant(each)) for each in choices.elts)}".removeprefix("; ")
-    if (default := _constant(given.get("default"))) not in (None, ""):
-        says = f"{says}; by default {default}".removeprefix("; ")
-    is_flag = not name.startswith("-") or _constant(given.get("action")) == "store_true"
-    return f"| `{name if is_flag else name + ' ...'}` | {says} |\n"
-
-
-def _constant(node: ast.AST | None) -> object:
-    """The value of a literal; None for anything else, and where there is none."""
-    return node.value if isinstance(node, ast.Constant) else None
+    says = option.help
+    if option.choices:
+        says = f"{says}; one of {', '.join(option.choices)}".removeprefix("; ")
+    if option.default not in (None, ""):
+        says = f"{says}; by default {option.default}".removeprefix("; ")
+    takes_value = not option.is_positional and not option.is_flag
+    return f"| `{option.name} ...` | {says} |\n" if takes_value else f"| `{option.name}` | {says} |\n"

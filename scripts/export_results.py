@@ -1,0 +1,53 @@
+"""Pack a study's results into one archive: report, tables, figures, findings, and the records of its runs.
+
+Each file's checksum is in it (SHA256SUMS). Archives of the same results are the same, bit by bit. Starts no run.
+"""
+
+import argparse
+from pathlib import Path
+
+from study.core import archive, command_line, paths
+from study.core.csv_files import read_rows
+from study.core.errors import StudyError, exit_with_message
+from study.core.wording import counted
+from study.experiment.expansion import load_study
+
+OF_A_RUN = ("record.json", "run.yaml", "outcome.json", "provenance.json", "phases.jsonl", "history.csv", "members.csv")
+LEFT_OUT = ("logs",)  # folders of a study's results
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
+    parser.add_argument("--output", type=Path, help="a file; by default STUDY.tar.gz, in the folder of the studies")
+    arguments = command_line.parsed(parser)
+    results = Path(arguments.results_dir, arguments.machine)
+    folder = Path(paths.study_folder(results, arguments.study))
+    if not (folder / "runs.csv").is_file():
+        command_line.check_machine(arguments.machine, arguments.results_dir)
+        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        raise StudyError(f"{folder / 'runs.csv'} is not there; run the study first: {how}")
+    output = arguments.output or folder.with_name(f"{arguments.study}.tar.gz")
+    if output.is_dir():
+        raise StudyError(f"--output: {output} is a folder; a file is expected")
+    members = found(results, folder)
+    archive.write(output, f"{arguments.machine}-{arguments.study}", members)
+    print(f"{output}: {counted(len(members), 'file')}, {output.stat().st_size / 1e6:.1f} MB")
+
+
+def found(results: Path, folder: Path) -> dict[str, Path | bytes]:
+    """{path in the archive: file}, laid out as the results. results: of the machine. folder: of the study."""
+    own = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_OUT]
+    names = [row["record"] for name in ("runs.csv", "loading.csv") for row in _rows(folder / name)]
+    of_runs = [results / name for name in dict.fromkeys(names)]
+    for record in list(of_runs):
+        of_runs += [other for name in OF_A_RUN if (other := record.with_name(name)).is_file()]
+    return {path.relative_to(results).as_posix(): path for path in [*own, *of_runs]}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    return read_rows(path, ("record",)) if path.is_file() and path.read_bytes().strip() else []
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,48 @@
+"""Archives that are the same, bit by bit, whenever they are made of the same files."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from study.core.files import AnyPath, written_aside
+
+CHECKSUMS = "SHA256SUMS"  # in each archive; `sha256sum --check` reads it
+
+
+def write(path: AnyPath, top: str, members: Mapping[str, Path | bytes]) -> None:
+    """Write a tar.gz file of ``members`` and their checksums. Times, owners and the order of files do not enter.
+
+    Args:
+        path: of the archive.
+        top: the folder in it that holds everything.
+        members: {path in that folder: a file, or its content}.
+
+    Raises:
+        OSError: a file cannot be read, or the archive not written.
+    """
+    sums = {}
+    with (
+        written_aside(path) as aside,
+        open(aside, "wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, member in sorted(members.items()):
+            content = member if isinstance(member, bytes) else member.read_bytes()
+            sums[name] = hashlib.sha256(content).hexdigest()
+            _add(archive, f"{top}/{name}", content)
+        _add(archive, f"{top}/{CHECKSUMS}", checksums(sums).encode())
+
+
+def checksums(sums: Mapping[str, str]) -> str:
+    """The lines that ``sha256sum --check`` reads. sums: {name: SHA-256 in hexadecimal}."""
+    return "".join(f"{value}  {name}\n" for name, value in sorted(sums.items()))
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o644
+    archive.addfile(entry, io.BytesIO(content))
