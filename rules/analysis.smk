@@ -4,6 +4,8 @@
 rule update_records:
     output:
         PLAN.updated,
+    log:
+        f"{OF_STUDY}/logs/update_records.log",
     localrule: True
     conda:
         ENVIRONMENT
@@ -12,7 +14,8 @@ rule update_records:
     message:
         "Check whether the records of finished runs are of this version of the code"
     shell:
-        'python "$SCRIPTS/update_records.py" --study {params.study:q} --output {output:q}'
+        'python "$SCRIPTS/update_records.py" --study {params.study:q} --output {output:q} 2>&1'
+        " | tee {log:q}"
 
 
 rule collect_records:
