@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/study),$(BIN)/study,study)  # where an environment of conda is active, there is no .venv
-BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, tests/unit first
+BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, the longest files first, see tests/parts.py
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
 GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED PART MINUTES

@@ -2,7 +2,9 @@
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
+import gc
 import os
 import sys
 import tempfile
@@ -22,6 +24,7 @@ BEGUN = pytest.StashKey()
 
 def pytest_addoption(parser):
     parser.addoption("--part", metavar="PART", default="all", help="a number, today or all: see tests/parts.py")
+    parser.addoption("--store-durations", action="store_true", help="write tests/durations.csv, which orders the files")
     parser.addoption("--minutes", type=float, help="begin no test later; tests that were not run are listed")
 
 
@@ -32,6 +35,8 @@ def pytest_configure(config):
     os.environ["STUDY_LOCKS"] = folder.name
     config.stash[NOT_RUN], config.stash[BEGUN] = [], time.monotonic()
     config.pluginmanager.register(TimeLimit())
+    if config.getoption("--store-durations") and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(StoredDurations())
 
 
 def _part(config):
@@ -47,6 +52,9 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    # The longest files first, so that no worker is left with one at the end. It keeps the order within a file.
+    seconds = parts.durations(parts.FILES)
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
     part = _part(config)
     if part is None:
         return
@@ -54,6 +62,32 @@ def pytest_collection_modifyitems(config, items):
     others = [item for item in items if parts.part_of(item.nodeid, divided) != part]
     items[:] = [item for item in items if parts.part_of(item.nodeid, divided) == part]
     config.hook.pytest_deselected(items=others)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After a file, give back what its models held: a worker grew to gigabytes, as Keras keeps each model's graph."""
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    if keras := sys.modules.get("tf_keras"):
+        keras.backend.clear_session()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # of another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+class StoredDurations:
+    """The seconds of each file, for `parts.FILES`."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def pytest_runtest_logreport(self, report):
+        file = report.nodeid.partition("::")[0]
+        self.seconds[file] = self.seconds.get(file, 0) + report.duration
+
+    def pytest_sessionfinish(self):
+        parts.store(self.seconds)
 
 
 class TimeLimit:

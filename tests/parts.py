@@ -11,6 +11,9 @@ from pathlib import Path
 
 PARTS = 7
 TABLE = Path(__file__).with_name("long_tests.csv")
+# Files of `make test` that take some seconds: the longest begin first. `pytest -n 3 --store-durations` writes it anew.
+FILES = Path(__file__).with_name("durations.csv")
+LEAST_S = 5
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -18,6 +21,15 @@ def durations(path=TABLE):
     """The seconds by file or test: ``{"tests/workflow/test_soak.py": 60.0, ...}``."""
     with open(path, newline="", encoding="utf-8") as file:
         return {row["test"]: float(row["seconds"]) for row in csv.DictReader(file)}
+
+
+def store(seconds, path=FILES):
+    """Write the seconds by file, the longest first, of those of `LEAST_S` or more."""
+    rows = sorted(
+        ((file, round(value)) for file, value in seconds.items() if value >= LEAST_S), key=lambda row: -row[1]
+    )
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([("test", "seconds"), *rows])
 
 
 def divided(seconds):

@@ -78,3 +78,10 @@ def test_what_there_is_no_time_for_is_listed_and_is_no_pass(tmp_path, workers):
     assert [line for line in done.stdout.splitlines() if line.startswith("test_it.py::")][-2:] == [
         "test_it.py::test_b", "test_it.py::test_c"
     ]  # fmt: skip
+
+
+def test_the_files_that_begin_first_are_there(tmp_path):
+    """Else a file that was renamed would begin last, and one worker would end long after the others."""
+    assert [file for file in parts.durations(parts.FILES) if not (ROOT / file).exists()] == []
+    parts.store({"a.py": 7.2, "b.py": 0.5, "c.py": 30}, tmp_path / "durations.csv")
+    assert parts.durations(tmp_path / "durations.csv") == {"c.py": 30, "a.py": 7}

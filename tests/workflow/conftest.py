@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from examples import define, expand, make_data
-from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project
+from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project, has_mpi
 
 from study.launch import variables
 
@@ -46,6 +46,13 @@ def project(finished, tmp_path):
 def fresh(tmp_path):
     """A copy of the project in which nothing has run."""
     return copy_of_project(tmp_path / "project")
+
+
+@pytest.fixture
+def mpi():
+    """For a test that needs it. To ask imports TensorFlow: not while tests are collected, which each worker does."""
+    if not has_mpi():
+        pytest.skip("Horovod is built without MPI")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A copy of the project to run Snakemake in, and the tiny study for it."""
 
+import functools
 import os
 import re
 import shutil
@@ -152,6 +153,7 @@ def copy_of_project(folder):
     return Project(folder)
 
 
+@functools.cache
 def has_mpi():
     """Whether Horovod was built for MPI here."""
     built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout

@@ -12,7 +12,6 @@ import psutil
 import pytest
 from data_faults import NotHere
 from place import ROOT, Place, make_data, signal_and_wait
-from project import has_mpi
 from run_faults import LONG, failed
 
 from lab import Lab, LabPlace
@@ -156,7 +155,7 @@ def test_two_hosts_with_interfaces_of_different_names(place, lab):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not has_mpi(), reason="Horovod is built without MPI")
+@pytest.mark.usefixtures("mpi")
 def test_mpirun_places_ranks_on_hosts(place, three, lab):
     place.variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     outcome = trained(place, "mpi", {"launcher": "mpirun", **UNFUSED}, gpus=3)
