@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak setup lock format reference advisories docs docs-links
+.PHONY: study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	@$(BIN)/study run $(call option,--study,STUDY)
@@ -84,6 +84,9 @@ load: setup  ## run a thousand points through a stand-in for a batch system; kil
 soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by SEED hit Slurm and Snakemake; needs root; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
+
+gpu:  ## check on this host's GPUs whether power, energy, device mapping and limits are right; ONLY parts; MINUTES, 10 by default
+	$(HERE) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
 setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, which later set-ups keep
 	@scripts/setup.sh

@@ -19,6 +19,10 @@ ENDS = {
         core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
         instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
         instruments.power.sampling:_Sampler.stop
+        launch.gpu_check.children:_answer launch.gpu_check.children:holding launch.gpu_check.children:limited
+        launch.gpu_check.context:Clock.sleep launch.gpu_check.run:_end launch.gpu_check.run:_in_process
+        launch.gpu_check.limit_checks:_readings launch.gpu_check.mapping:_rises launch.gpu_check.meters:_polled
+        launch.gpu_check.meters:_step launch.gpu_check.meters:sampled launch.gpu_check.torch_work:Matmul.stop
         launch.run_limits:_Holder._answer launch.run_limits:_Holder.end
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
@@ -45,6 +49,7 @@ ENDS = {
     "the end of Snakemake, for which the user waits": "cli:_status",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
+        launch.gpu_check.children:serve
         instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main
         machines.limits.holder:_wait_for_end launch.run_limits:_Holder._beat
         machines.machine_lock:main machines.probe:main

@@ -1,0 +1,87 @@
+"""The report of the check: report.md, report.html and results.csv in one folder."""
+
+import html
+import importlib
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from study.core.files import write_text
+from study.launch.gpu_check.results import COLUMNS, FAIL, STATES, Row, write_csv
+
+SHOWN = ("check", "device", "status", "value", "unit", "expected", "reason")
+STYLE = (
+    "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{border:1px solid #999;"
+    "padding:.2em .5em;text-align:left;vertical-align:top}.fail{background:#fbb}.not{background:#eee}.pass{}"
+)
+
+
+def write(folder: Path, rows: Sequence[Row], facts: dict[str, str]) -> None:
+    """All three files. facts: of the host, {name: value}."""
+    write_csv(folder / "results.csv", COLUMNS, [asdict(row) for row in rows])
+    write_text(folder / "report.md", _markdown(folder, rows, facts))
+    write_text(folder / "report.html", _page(rows, facts))
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many checks have each result, in a line."""
+    counts = Counter(row.status for row in rows)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES)
+
+
+def facts(nvml: Any) -> dict[str, str]:
+    """Versions and GPUs."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for name in ("torch", "numpy"):
+        try:
+            found[name] = str(importlib.import_module(name).__version__)
+        except ImportError as error:
+            found[name] = f"not importable: {error}"
+    for name, function in (("driver", "nvmlSystemGetDriverVersion"), ("gpus", "nvmlDeviceGetCount")):
+        try:
+            answer = getattr(nvml, function)()
+        except nvml.NVMLError as error:
+            answer = str(error)
+        found[name] = answer.decode() if isinstance(answer, bytes) else str(answer)
+    return found
+
+
+def _parts(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.part, []).append(row)
+    return found
+
+
+def _markdown(folder: Path, rows: Sequence[Row], facts: dict[str, str]) -> str:
+    lines = ["# GPU check", "", f"{summary(rows)}.", ""]
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    if failed := [row for row in rows if row.status == FAIL]:
+        lines += ["", "## Failed", "", *(f"- {row.part}: {row.check}: {row.reason}" for row in failed)]
+    for part, of_part in _parts(rows).items():
+        lines += ["", f"## {part}", "", _line(SHOWN), _line(["---"] * len(SHOWN))]
+        lines += [_line([getattr(row, name) for name in SHOWN]) for row in of_part]
+    samples = sorted(path.name for path in folder.glob("samples_*.csv"))
+    lines += ["", "## Raw samples", "", *(f"- `{name}`" for name in samples or ["none"])]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _page(rows: Sequence[Row], facts: dict[str, str]) -> str:
+    text = [f"<!DOCTYPE html><meta charset=utf-8><title>GPU check</title><style>{STYLE}</style><h1>GPU check</h1>"]
+    text.append(f"<p>{summary(rows)}.</p><ul>")
+    text += [f"<li>{html.escape(f'{name}: {value}')}</li>" for name, value in facts.items()]
+    text.append("</ul>")
+    for part, of_part in _parts(rows).items():
+        text.append(f"<h2>{html.escape(part)}</h2><table><tr>{''.join(f'<th>{name}</th>' for name in SHOWN)}</tr>")
+        for row in of_part:
+            cells = "".join(f"<td>{html.escape(getattr(row, name))}</td>" for name in SHOWN)
+            text.append(f'<tr class="{row.status.split()[0]}">{cells}</tr>')
+        text.append("</table>")
+    return "\n".join(text) + "\n"

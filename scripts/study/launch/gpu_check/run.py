@@ -1,0 +1,168 @@
+"""The check's command line: each part in a process of its own, so that one that crashes leaves the others' results."""
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from study.core import number_types
+from study.core.errors import StudyError
+from study.instruments.power.readings import Unavailable
+from study.instruments.power.sensors import nvml as sensor
+from study.launch.gpu_check import children, report, results
+from study.launch.gpu_check.context import DEFAULT_MINUTES, Context
+from study.launch.gpu_check.mapping import ORDER
+from study.launch.gpu_check.results import FAIL, NotPossible, Row, Rows
+from study.launch.gpu_check.torch_work import Matmul
+
+NO_GPU = 2
+FOLDER = Path("results", "gpu_check")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: its module's function ``check`` takes a `Context`. limit_s: at the default of --minutes."""
+
+    module: str
+    limit_s: float
+    says: str
+
+
+PARTS = {
+    "calls": Part("calls", 60, "every NVML call"),
+    "meters": Part("meters", 420, "energy counter, power, updates, averaging window"),
+    "mapping": Part("mapping", 600, "CUDA_VISIBLE_DEVICES, MIG, two processes on one GPU"),
+    "limits": Part("limit_checks", 240, "power limit and clock rate"),
+    "emulated": Part("emulated", 10, "emulated ranks"),
+}
+LEAST_LIMIT_S = 120.0
+
+
+def main(description: str | None) -> None:
+    """Read the command line and do it."""
+    arguments = _parsed(description)
+    if arguments.inside in (children.DEVICES, children.HOLD):
+        children.serve(arguments.inside)
+        return
+    nvml = _nvml()
+    if arguments.inside:
+        _inside(arguments.inside, nvml, Path(arguments.output), arguments.minutes)
+        return
+    parts = _chosen(arguments.only)
+    folder = _folder(arguments.output)
+    rows = [row for name in parts for row in _in_process(name, folder, arguments.minutes)]
+    report.write(folder, rows, report.facts(nvml))
+    print(f"{report.summary(rows)}; the report is {folder / 'report.md'}", flush=True)
+    if any(row.status == FAIL for row in rows):
+        sys.exit(1)
+
+
+def _parsed(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--only", help=f"parts, with commas between: {', '.join(PARTS)}; by default all")
+    parser.add_argument("--minutes", type=number_types.seconds, default=DEFAULT_MINUTES, help="about how long it takes")
+    parser.add_argument("--output", help=f"a new folder; by default one in {FOLDER} with the time")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)  # of a process that the check starts
+    return parser.parse_args()
+
+
+def _nvml() -> Any:
+    """The pynvml module; ends with `NO_GPU` and a line where there is no GPU."""
+    try:
+        nvml = sensor.library()
+        nvml.nvmlInit()
+        if nvml.nvmlDeviceGetCount():
+            return nvml
+        why = "NVML: the driver sees no GPU"
+    except Unavailable as error:
+        why = str(error)
+    except Exception as error:  # of NVML without its library
+        why = f"NVML: {error}"
+    print(f"no GPU: nothing was checked: {why}", file=sys.stderr)
+    sys.exit(NO_GPU)
+
+
+def _chosen(only: str | None) -> list[str]:
+    names = [name.strip() for name in only.split(",")] if only is not None else list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        raise StudyError(f"--only: there is no part '{unknown[0]}'; the parts are {', '.join(PARTS)}")
+    return list(dict.fromkeys(names))
+
+
+def _folder(given: str | None) -> Path:
+    folder = Path(given) if given else FOLDER / time.strftime("%Y-%m-%dT%H-%M-%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise StudyError(f"--output: {folder} is not empty; name a new folder")
+    return folder
+
+
+def _in_process(name: str, folder: Path, minutes: float) -> list[Row]:
+    """The rows of a part, with one more if its process crashed or took too long."""
+    print(f"== {name}: {PARTS[name].says}", flush=True)
+    line = [sys.executable, children.PROGRAM, "--inside", name, "--minutes", str(minutes), "--output", str(folder)]
+    limit_s = max(LEAST_LIMIT_S, PARTS[name].limit_s * minutes / DEFAULT_MINUTES)
+    process = subprocess.Popen(line, env={**os.environ, **ORDER})
+    why = None
+    try:
+        status = process.wait(limit_s)
+        if status:
+            why = f"signal {-status} ended its process" if status < 0 else f"its process ended with code {status}"
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        why = f"it did not end within {limit_s:g} s"
+    finally:
+        _end(process)
+    found = results.read(_file(folder, name))
+    rows = [*found, *([Row(name, "the part ran to its end", FAIL, reason=why)] if why else [])]
+    print(f"   {report.summary(rows)}", flush=True)
+    return rows
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        try:
+            process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"part_{name}.jsonl"
+
+
+def _inside(name: str, nvml: Any, folder: Path, minutes: float) -> None:
+    """Be the process of a part."""
+    variables = dict(os.environ)
+    context = Context(
+        rows=Rows(name, _file(folder, name)),
+        output=folder,
+        nvml=nvml,
+        work=Matmul(),
+        shown=children.shown,
+        holding=partial(children.holding, variables),
+        limited=partial(children.limited, variables),
+        variables=variables,
+        minutes=minutes,
+        say=lambda text: print(f"   {text}", flush=True),
+    )
+    run_part(name, context)
+
+
+def run_part(name: str, context: Context) -> None:
+    """Run a part in this process; what it raises becomes a row."""
+    try:
+        importlib.import_module(f"study.launch.gpu_check.{PARTS[name].module}").check(context)
+    except NotPossible as why:
+        context.rows.not_possible("all further checks of this part", why)
+    except Exception as error:  # also of a driver, a framework or an import
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        context.rows.add("the part ran to its end", FAIL, reason=f"{type(error).__name__} at {where}: {error}")

@@ -1,0 +1,324 @@
+"""The check of GPUs on stand-ins: healthy ones pass, and each injected fault fails the right check."""
+
+import contextlib
+import csv
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from fake_nvml import FakeNvml, NVMLError
+
+from study.core.paths import SCRIPTS
+from study.instruments.power import gpus
+from study.launch.gpu_check import calls, context, report, results, run
+from study.launch.gpu_check.results import FAIL, NOT_POSSIBLE, PASS
+from study.machines import machine_lock
+from study.machines.limits import Place, holder
+
+PARTS = ("calls", "meters", "mapping", "limits")
+
+
+class Host:
+    """A stand-in for a host: NVML's stand-in, CUDA's order of its GPUs, work, and other processes."""
+
+    def __init__(self, folder, number=2, **options):
+        self.nvml = FakeNvml(number, **options)
+        self.folder, self.cuda_order = folder, list(range(number))
+        self.nvml.nvmlDeviceGetPciInfo = lambda gpu: SimpleNamespace(domain=0, bus=self._number(gpu), device=0)
+
+    def _number(self, gpu):
+        return self.nvml.gpus.index(gpu)
+
+    def prepare(self, index):
+        """Nothing to do."""
+
+    def start(self, index):
+        """As CUDA numbers GPUs, which is NVML's order unless that fault is injected."""
+        self.nvml.gpus[self.cuda_order[index]].set_load(1.0)
+
+    def stop(self):
+        for gpu in self.nvml.gpus:
+            gpu.set_load(0.0)
+
+    def shown(self, variables):
+        """What PyTorch shows; in CUDA's order where GPUs are given by number."""
+        entries = variables.get("CUDA_VISIBLE_DEVICES")
+        by_number = entries is None or all(each.isdigit() for each in entries.split(","))
+        if by_number:
+            numbers = range(len(self.cuda_order)) if entries is None else map(int, entries.split(","))
+            found = [self.nvml.gpus[self.cuda_order[number]] for number in numbers]
+        else:
+            uuids = gpus.visible(variables, self.nvml)
+            found = [gpu for uuid in uuids for gpu in self.nvml.gpus if gpu.uuid == uuid]
+        return [context.ShownDevice(gpu.name, gpu.uuid[4:], (0, self._number(gpu), 0)) for gpu in found]
+
+    @contextlib.contextmanager
+    def holding(self, uuid, number):
+        (gpu,) = [gpu for gpu in self.nvml.gpus if gpu.uuid == uuid]
+        gpu.processes = list(range(100, 100 + number))
+        yield gpu.processes
+        gpu.processes = []
+
+    @contextlib.contextmanager
+    def limited(self, uuid, asked):
+        place = Place(variables={"CUDA_VISIBLE_DEVICES": uuid}, nvml=self.nvml)
+        settings = [vars(each) for each in holder._set(asked, place)]
+        try:
+            yield settings
+        finally:
+            for setting, restored in zip(settings, holder.restore_left(place), strict=True):
+                setting |= vars(restored)
+
+    def rows(self, *parts, minutes=1.0):
+        found = []
+        for name in parts or PARTS:
+            of_part = context.Context(
+                rows=results.Rows(name), output=self.folder, nvml=self.nvml, work=self, shown=self.shown,
+                holding=self.holding, limited=self.limited, clock=self.nvml.clock, variables={}, minutes=minutes,
+                say=lambda text: None,
+            )  # fmt: skip
+            run.run_part(name, of_part)
+            found += of_part.rows
+        return found
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Make a `Host`."""
+    monkeypatch.setenv(machine_lock.VARIABLE, str(tmp_path / "locks"))
+    return lambda *arguments, **options: Host(tmp_path, *arguments, **options)
+
+
+def failed(rows):
+    return {row.check: row.reason for row in rows if row.status == FAIL}
+
+
+def test_healthy_gpus_pass_every_check(make, tmp_path):
+    rows = make().rows(minutes=10)
+    assert failed(rows) == {}
+    assert [(row.check, row.reason) for row in rows if row.status == NOT_POSSIBLE] == []
+    assert len(rows) > 60
+    found = {row.check: row for row in rows if row.part == "meters"}
+    assert float(found["update period, energy_counter_mj"].value) == pytest.approx(0.1, abs=0.01)
+    assert float(found["averaging window, average_power_mw"].value) == pytest.approx(1.0, abs=0.15)
+    assert float(found["averaging window, instantaneous_power_mw"].value) < 0.1
+    assert 1 <= int(found["counter resolution"].value) < 10
+    with open(tmp_path / "samples_alternating.csv", newline="") as file:
+        samples = list(csv.DictReader(file))
+    assert len(samples) > 600 and {row["load"] for row in samples} == {"0", "1"}
+
+
+def stuck_counter(host):
+    host.nvml.stuck_counter = 123_456
+
+
+def counter_in_joules(host):
+    host.nvml.counter_unit = 1.0
+
+
+def counter_in_microjoules(host):
+    host.nvml.counter_unit = 1e6
+
+
+def half_power(host):
+    host.nvml.power_factor = 0.5
+
+
+def power_ten_times(host):
+    host.nvml.power_factor = 10.0
+
+
+def stuck_power(host):
+    host.nvml.stuck_power_mw = 90_000
+
+
+def lost(host):
+    host.nvml.gpus[1].is_lost = True
+
+
+def mig(host):
+    host.nvml.gpus[1].mig = True
+
+
+def other_order(host):
+    host.cuda_order.reverse()
+
+
+def long_window(host):
+    for gpu in host.nvml.gpus:
+        gpu.window_s = 2.5
+
+
+def slow_updates(host):
+    for gpu in host.nvml.gpus:
+        gpu.update_s = 1.5
+
+
+@pytest.mark.parametrize(
+    ("fault", "part", "check", "words"),
+    [
+        (stuck_counter, "meters", "energy counter against 10 Hz power, full", "stood still"),
+        (stuck_counter, "meters", "counter resolution", "did not move"),
+        (counter_in_joules, "meters", "energy counter against 10 Hz power, idle", "counts of 1 J, not of 1 mJ"),
+        (counter_in_microjoules, "meters", "energy counter against 10 Hz power, full", "counts of 1 uJ"),
+        (half_power, "meters", "energy counter against 10 Hz power, alternating", "shows 2 times the power's energy"),
+        (power_ten_times, "calls", "nvmlDeviceGetPowerUsage", "within 1.1 x the limit"),
+        (stuck_power, "meters", "energy counter against 10 Hz power, alternating", "power stood still at 90 W"),
+        (stuck_power, "meters", "power_w follows the load", "90 W idle, 90 W at full load"),
+        (stuck_power, "meters", "averaging window, average_power_mw", "stayed at"),
+        (stuck_power, "mapping", "work on CUDA's GPU 0 draws power there", "did not rise"),
+        (lost, "calls", "nvmlDeviceGetHandleByIndex", "return code 15: GPU is lost"),
+        (lost, "calls", "the project's NVML sensor", "GPU is lost"),
+        (lost, "mapping", "every GPU is whole and has a UUID", "GPU 1 is in MIG mode, is lost"),
+        (mig, "calls", "nvmlDeviceGetMigMode", "of all instances together"),
+        (mig, "mapping", "every GPU is whole and has a UUID", "GPU 1 is in MIG mode"),
+        (other_order, "mapping", "CUDA_VISIBLE_DEVICES, by number", "PyTorch shows GPU-00000001"),
+        (other_order, "mapping", "CUDA_VISIBLE_DEVICES, reordered, by number", "PyTorch shows GPU-00000000"),
+        (other_order, "mapping", "work on CUDA's GPU 0 draws power there", "did not rise here"),
+        (long_window, "meters", "averaging window, shown_power_mw", "a mean over at most 1 s"),
+        (slow_updates, "meters", "update period, energy_counter_mj", "slower"),
+    ],
+)
+def test_an_injected_fault_fails_the_right_check(make, fault, part, check, words):
+    host = make()
+    fault(host)
+    assert words in failed(host.rows(part)).get(check, "not failed")
+
+
+def test_a_first_gpu_in_mig_mode_is_not_measured(make):
+    host = make(1)
+    host.nvml.gpus[0].mig = True
+    (row,) = host.rows("meters")
+    assert row.status == NOT_POSSIBLE and "MIG" in row.reason
+
+
+def test_limits_without_permission_are_not_possible_and_nothing_changes(make):
+    host = make(is_root=False)
+    rows = host.rows("limits")
+    assert [row.status for row in rows] == [NOT_POSSIBLE] * 2
+    assert all("no permission; only root may" in row.reason for row in rows)
+    assert [(gpu.limit_mw, gpu.locked) for gpu in host.nvml.gpus] == [(300_000, None)] * 2
+
+
+def test_a_limit_that_has_no_effect_or_is_not_put_back_fails(make):
+    host = make()
+    host.nvml.nvmlDeviceSetPowerManagementLimit = lambda gpu, milliwatts: vars(gpu).update(limit_mw=milliwatts)
+    for gpu in host.nvml.gpus:
+        gpu._change = lambda gpu=gpu, **values: vars(gpu).update(history=[(host.nvml.clock.seconds, 0.0, 280.0)])
+    assert "mean power under load is 280 W" in failed(host.rows("limits"))["gpu_power_limit_w holds under load"]
+
+    host = make()
+    host.nvml.nvmlDeviceResetGpuLockedClocks = lambda gpu: (_ for _ in ()).throw(NVMLError(999))
+    assert "error 999" in failed(host.rows("limits"))["gpu_clock_mhz is put back"]
+
+
+def test_every_nvml_function_of_the_project_is_among_the_calls():
+    """Those that set something, and what they need, are called by the part on limits."""
+    of_project = set()
+    for folder in ("instruments", "machines"):
+        for path in (SCRIPTS / "study" / folder).rglob("*.py"):
+            of_project |= set(re.findall(r"\bnvml(?:Device|Init|System)\w*", path.read_text()))
+    ours = "".join(path.read_text() for path in (SCRIPTS / "study" / "launch" / "gpu_check").glob("*.py"))
+    setting = {name for name in of_project if re.search("Set|Reset", name)}
+    assert len(of_project) > 15 and len(setting) == 3
+    assert [name for name in of_project - setting - {"nvmlDeviceGetCount_v2"} if name not in ours] == []
+
+
+def test_a_call_that_a_gpu_lacks_is_not_possible(make):
+    host = make(1)
+    host.nvml.nvmlDeviceGetUtilizationRates = lambda gpu: (_ for _ in ()).throw(NVMLError(3))
+    rows = [row for row in host.rows("calls") if "Utilization" in row.check]
+    assert [(row.status, row.reason) for row in rows] == [(NOT_POSSIBLE, "return code 3: Not Supported")]
+
+
+def test_a_part_that_raises_is_a_row_that_failed(make, monkeypatch):
+    monkeypatch.setattr(calls, "check", lambda context: 1 / 0)
+    (row,) = make().rows("calls")
+    assert row.status == FAIL and "ZeroDivisionError at test_gpu_check.py" in row.reason
+
+
+def test_rows_of_a_killed_part_are_kept(tmp_path):
+    rows = results.Rows("calls", tmp_path / "part.jsonl")
+    rows.judge("one", None, 1.23456, unit="W")
+    with open(tmp_path / "part.jsonl", "a") as file:
+        file.write('{"part": "ca')
+    assert results.read(tmp_path / "part.jsonl") == list(rows)
+    assert (rows[0].value, rows[0].status) == ("1.235", PASS)
+
+
+def test_the_report_lists_every_row(tmp_path):
+    rows = results.Rows("calls")
+    rows.judge("one", "a|b <i>", device="GPU-1")
+    rows.not_possible("two", "no reason")
+    report.write(tmp_path, rows, report.facts(FakeNvml()))
+    text = (tmp_path / "report.md").read_text()
+    assert "0 pass, 1 fail, 1 not possible." in text and "| one | GPU-1 | fail |" in text and "a\\|b" in text
+    assert "&lt;i&gt;" in (tmp_path / "report.html").read_text()
+    with open(tmp_path / "results.csv", newline="") as file:
+        assert [row["status"] for row in csv.DictReader(file)] == [FAIL, NOT_POSSIBLE]
+
+
+BARE = """
+import importlib.abc, json, sys
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.split(".")[0]
+        if top in sys.stdlib_module_names or top in {{"torch", "numpy", "pynvml", "study", "gpu_check"}}:
+            return None
+        raise ImportError(f"{{name}} is not here")
+sys.meta_path.insert(0, Refuse())
+sys.path.insert(0, {scripts!r})
+sys.argv = ["gpu_check.py"]
+{then}
+"""
+
+
+def bare(then):
+    """A Python with nothing but the standard library, PyTorch, NumPy and nvidia-ml-py."""
+    code = BARE.format(scripts=str(SCRIPTS), then=then)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+
+
+def test_it_starts_in_a_bare_python_and_says_in_a_line_that_there_is_no_gpu():
+    """A stand-in for NVML without a driver, so that this also holds where there is a GPU."""
+    done = bare(
+        "import types\nnvml = types.ModuleType('pynvml')\nnvml.NVMLError = type('NVMLError', (Exception,), {})\n"
+        "def begin(): raise nvml.NVMLError('NVML Shared Library Not Found')\n"
+        "nvml.nvmlInit = begin\nsys.modules['pynvml'] = nvml\n"
+        "import importlib\nfrom study.launch.gpu_check import run\n"
+        "for part in run.PARTS.values(): importlib.import_module(f'study.launch.gpu_check.{part.module}')\n"
+        "import gpu_check\ngpu_check.main()"
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "no GPU: nothing was checked: NVML: NVML Shared Library Not Found\n"
+    assert done.stdout == ""
+
+
+def test_a_command_line_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run.sensor, "library", FakeNvml)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "results.csv").write_text("")
+    for line, words in (
+        (["--only", "calls,nothing"], "no part 'nothing'"),
+        (["--output", str(tmp_path / "old")], "not empty"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["gpu_check.py", *line])
+        with pytest.raises(Exception, match=words):
+            run.main(None)
+
+
+def test_a_part_s_process_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    """The processes end at once, since they find no GPU or no such program."""
+    monkeypatch.setattr(run.sensor, "library", FakeNvml)
+    monkeypatch.setattr(run.children, "PROGRAM", str(tmp_path / "nothing.py"))
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--only", "calls,emulated", "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        run.main(None)
+    assert ended.value.code == 1
+    with open(tmp_path / "out" / "results.csv", newline="") as file:
+        assert [(row["part"], row["reason"]) for row in csv.DictReader(file)] == [
+            (part, "its process ended with code 2") for part in ("calls", "emulated")
+        ]
+    assert "2 fail" in capsys.readouterr().out
