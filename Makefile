@@ -85,7 +85,7 @@ soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
-gpu:  ## check on this host's GPUs whether power, energy, device mapping and limits are right; ONLY parts; MINUTES, 10 by default
+gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY parts; MINUTES, 10 by default
 	$(HERE) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
 setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, which later set-ups keep

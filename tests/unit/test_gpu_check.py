@@ -2,17 +2,23 @@
 
 import contextlib
 import csv
+import functools
+import importlib.util
+import math
 import re
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
+import gpu_check
+import numpy as np
 import pytest
 from fake_nvml import FakeNvml, NVMLError
 
 from study.core.paths import SCRIPTS
 from study.instruments.power import gpus
-from study.launch.gpu_check import calls, context, report, results, run
+from study.launch.gpu_check import benchmarks, calls, context, report, results, run, small_study, torch_work
 from study.launch.gpu_check.results import FAIL, NOT_POSSIBLE, PASS
 from study.machines import machine_lock
 from study.machines.limits import Place, holder
@@ -77,7 +83,7 @@ class Host:
             of_part = context.Context(
                 rows=results.Rows(name), output=self.folder, nvml=self.nvml, work=self, shown=self.shown,
                 holding=self.holding, limited=self.limited, clock=self.nvml.clock, variables={}, minutes=minutes,
-                say=lambda text: None,
+                say=lambda text: None, kind="cpu",
             )  # fmt: skip
             run.run_part(name, of_part)
             found += of_part.rows
@@ -296,6 +302,10 @@ def test_it_starts_in_a_bare_python_and_says_in_a_line_that_there_is_no_gpu():
     assert done.stdout == ""
 
 
+def test_the_help_names_every_part():
+    assert ", ".join(run.PARTS) in re.sub(r'"\s+"', "", (SCRIPTS / "gpu_check.py").read_text())
+
+
 def test_a_command_line_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run.sensor, "library", FakeNvml)
     (tmp_path / "old").mkdir()
@@ -306,7 +316,7 @@ def test_a_command_line_that_cannot_be_followed_is_refused(tmp_path, monkeypatch
     ):
         monkeypatch.setattr(sys, "argv", ["gpu_check.py", *line])
         with pytest.raises(Exception, match=words):
-            run.main(None)
+            gpu_check.main()
 
 
 def test_a_part_s_process_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
@@ -315,10 +325,138 @@ def test_a_part_s_process_that_fails_leaves_the_others(tmp_path, monkeypatch, ca
     monkeypatch.setattr(run.children, "PROGRAM", str(tmp_path / "nothing.py"))
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--only", "calls,emulated", "--output", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as ended:
-        run.main(None)
+        gpu_check.main()
     assert ended.value.code == 1
     with open(tmp_path / "out" / "results.csv", newline="") as file:
         assert [(row["part"], row["reason"]) for row in csv.DictReader(file)] == [
             (part, "its process ended with code 2") for part in ("calls", "emulated")
         ]
     assert "2 fail" in capsys.readouterr().out
+
+
+class Running:
+    """A clock of the stand-in that goes on by itself, for what really trains."""
+
+    seconds = property(lambda self: time.monotonic())
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+
+def trains(test):
+    without = pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make setup WITH=pytorch"
+    )
+    return pytest.mark.slow(without(test))
+
+
+@trains
+def test_benchmarks_are_trained_and_told_beside_the_published_time(make, monkeypatch, tmp_path):
+    """On CPU cores, small; power is that of a stand-in for a GPU."""
+    small = functools.partial(benchmarks.trainer_of, sizes={"train_samples": 40, "features": 300})
+    monkeypatch.setattr(benchmarks, "trainer_of", small)
+    monkeypatch.setattr(benchmarks, "BUDGET_S", 3.0)
+    host = make(1, clock=Running())
+    host.start(0)
+    rows = host.rows("benchmarks")
+    assert failed(rows) == {}
+    times = [row for row in rows if "time per epoch" in row.check]
+    assert [row.check.split(",")[0] for row in times] == list(benchmarks.BENCHMARKS)
+    assert all(row.status == PASS and float(row.value) > 0 for row in times)
+    assert "published 10.3 s (one V100 of Summit, icpp2019, Table 2)" in times[0].expected
+    assert any("published 224.2 W" in row.expected for row in rows)
+    assert "published" not in times[1].expected
+    with open(tmp_path / "samples_benchmark_epochs.csv", newline="") as file:
+        assert {row["benchmark"] for row in csv.DictReader(file)} == set(benchmarks.BENCHMARKS)
+
+
+def test_an_epoch_whose_loss_or_energy_cannot_be_right_fails(make):
+    host = make(1)
+    of_part = SimpleNamespace(rows=results.Rows("benchmarks"))
+    epochs = [{"time_s": 2.0, "loss": math.nan}]
+    readings = [{"time_s": each, "energy_j": 5.0, "power_w": 0.0, "utilization_pct": None} for each in (0.0, 1.0)]
+    benchmarks._tell(of_part, host.nvml.gpus[0].uuid, "nt3", epochs, readings)
+    found = {row.check.split(", ")[1]: (row.status, row.reason) for row in of_part.rows}
+    assert found == {
+        "time per epoch": (FAIL, "the loss is not finite"),
+        "mean power": (FAIL, "it was 0 while training"),
+        "mean utilisation": (NOT_POSSIBLE, "no reading in the measured epochs"),
+        "energy per epoch": (FAIL, "the counter stood still"),
+    }
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Steps that take time of the stand-in's clock: {options: seconds}; torch.compile cannot be used."""
+
+    def made(host):
+        def step_of(kind, is_mixed=False, is_compiled=False, batch=small_study.BATCH):
+            if is_compiled:
+                raise RuntimeError("no compiler\nin many lines")
+            seconds = 0.01 * (0.5 if is_mixed else 1) * batch / small_study.BATCH
+            return lambda: host.nvml.clock.sleep(seconds)
+
+        monkeypatch.setattr(small_study, "step_of", step_of)
+        return host
+
+    return made
+
+
+def test_arms_are_compared_in_interleaved_blocks(make, steps, tmp_path):
+    rows = steps(make(1)).rows("study")
+    assert failed(rows) == {}
+    found = {row.check: row for row in rows}
+    assert found["torch.compile: ratio of throughput"].reason == "RuntimeError: no compiler"
+    ratios = {check: float(row.value.split()[0]) for check, row in found.items() if row.status == PASS}
+    assert ratios["mixed precision (bfloat16): ratio of throughput"] == pytest.approx(2, rel=0.01)
+    assert ratios["mixed precision (bfloat16): ratio of energy per sample"] == pytest.approx(0.5, rel=0.15)
+    assert ratios["power limit 200 W: ratio of throughput"] == pytest.approx(1, rel=0.01)
+    with open(tmp_path / "samples_study.csv", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert len(runs) == small_study.BLOCKS * 4
+    firsts = [row["arm"] for row in runs if row["position"] == "0"]
+    assert len(set(firsts)) > 2, "the order changes from block to block"
+
+
+def test_a_power_limit_that_is_not_permitted_leaves_the_other_arms(make, steps):
+    host = steps(make(1, is_root=False))
+    found = {row.check: row for row in host.rows("study")}
+    assert "no permission" in found["power limit 200 W: ratio of throughput"].reason
+    assert found["batch 1024: ratio of throughput"].status == PASS
+    assert host.nvml.gpus[0].limit_mw == 300_000
+
+
+def test_the_interval_without_scipy_is_that_with_it(monkeypatch):
+    pairs = np.array([[2.0, 1.0], [2.1, 1.0], [1.9, 1.0], [2.05, 1.02], [1.96, 1.0], [2.02, 0.99]])
+    with_it = small_study.ratio(pairs)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setattr(small_study, "sample_of_logarithms", lambda values: Plain(values))
+    assert small_study.ratio(pairs) == pytest.approx(with_it, rel=1e-3)
+
+
+class Plain:
+    """A sample whose interval needs SciPy."""
+
+    def __init__(self, values):
+        self.mean, self.deviation, self.middle = values.mean(), values.std(ddof=1), math.exp(values.mean())
+
+    def interval(self, error):
+        raise ImportError("scipy")
+
+
+@trains
+def test_work_and_steps_run_with_pytorch(monkeypatch):
+    """On CPU cores, small."""
+    monkeypatch.setattr(small_study, "WIDTH", 32)
+    work = torch_work.Matmul("cpu", size=16)
+    work.start(0)
+    time.sleep(0.05)
+    work.stop()
+    work._operands[0] = None
+    work._ended.clear()
+    work._run(0)
+    with pytest.raises(TypeError):
+        work.stop()
+    for options in ({}, {"is_mixed": True}, {"batch": 8}):
+        small_study.step_of("cpu", **options)()
+    with pytest.raises(results.NotPossible):
+        torch_work.Matmul(size=16).prepare(10_000)

@@ -23,6 +23,7 @@ ENDS = {
         launch.gpu_check.context:Clock.sleep launch.gpu_check.run:_end launch.gpu_check.run:_in_process
         launch.gpu_check.limit_checks:_readings launch.gpu_check.mapping:_rises launch.gpu_check.meters:_polled
         launch.gpu_check.meters:_step launch.gpu_check.meters:sampled launch.gpu_check.torch_work:Matmul.stop
+        launch.gpu_check.benchmarks:_Sampled.__exit__ launch.gpu_check.benchmarks:_Sampled._run
         launch.run_limits:_Holder._answer launch.run_limits:_Holder.end
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted

@@ -28,10 +28,13 @@ READY = "ready"
 
 def serve(what: str) -> None:
     """Be such a process."""
-    if what == DEVICES:
-        print(json.dumps([vars(device) for device in shown_devices()]), flush=True)
-        return
-    Matmul(size=SMALL).prepare(0)
+    try:
+        if what == DEVICES:
+            print(json.dumps([vars(device) for device in shown_devices()]), flush=True)
+            return
+        Matmul(size=SMALL).prepare(0)
+    except NotPossible as why:
+        sys.exit(str(why))
     print(READY, flush=True)
     sys.stdin.read()  # until the process that started it closes it, or ends
 

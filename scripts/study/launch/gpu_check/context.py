@@ -70,6 +70,7 @@ class Context:
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     minutes: float = DEFAULT_MINUTES
     say: Callable[[str], None] = print
+    kind: str = "cuda"  # PyTorch's; tests without a GPU have "cpu"
 
     @property
     def share(self) -> float:

@@ -23,7 +23,7 @@ def check(context: Context) -> None:
     uuid = context.first()
     context.work.prepare(0)
     one = Place(variables={**context.variables, "CUDA_VISIBLE_DEVICES": uuid}, nvml=context.nvml)
-    for limit, choose, judge in (("gpu_power_limit_w", _power_limit, _power), ("gpu_clock_mhz", _clock_rate, _clock)):
+    for limit, choose, judge in (("gpu_power_limit_w", power_limit, _power), ("gpu_clock_mhz", _clock_rate, _clock)):
         context.say(f"limits: {limit}")
         try:
             _of(context, one, uuid, limit, choose, judge)
@@ -70,7 +70,7 @@ def _before(place: Place, uuid: str, name: str) -> Any:
         raise NotPossible(refused) from None
 
 
-def _power_limit(context: Context, uuid: str) -> float:
+def power_limit(context: Context, uuid: str) -> float:
     """Watts, between the least limit and the present one."""
     nvml = context.nvml
     try:

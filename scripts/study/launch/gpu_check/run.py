@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from study.core import number_types
 from study.core.errors import StudyError
 from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors import nvml as sensor
@@ -40,14 +39,15 @@ PARTS = {
     "meters": Part("meters", 420, "energy counter, power, updates, averaging window"),
     "mapping": Part("mapping", 600, "CUDA_VISIBLE_DEVICES, MIG, two processes on one GPU"),
     "limits": Part("limit_checks", 240, "power limit and clock rate"),
+    "benchmarks": Part("benchmarks", 600, "the paper's benchmarks at full width"),
+    "study": Part("small_study", 400, "a small paired study in interleaved blocks"),
     "emulated": Part("emulated", 10, "emulated ranks"),
 }
 LEAST_LIMIT_S = 120.0
 
 
-def main(description: str | None) -> None:
-    """Read the command line and do it."""
-    arguments = _parsed(description)
+def main(arguments: argparse.Namespace) -> None:
+    """Do what the command line says. arguments: only, minutes, output, inside."""
     if arguments.inside in (children.DEVICES, children.HOLD):
         children.serve(arguments.inside)
         return
@@ -62,15 +62,6 @@ def main(description: str | None) -> None:
     print(f"{report.summary(rows)}; the report is {folder / 'report.md'}", flush=True)
     if any(row.status == FAIL for row in rows):
         sys.exit(1)
-
-
-def _parsed(description: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--only", help=f"parts, with commas between: {', '.join(PARTS)}; by default all")
-    parser.add_argument("--minutes", type=number_types.seconds, default=DEFAULT_MINUTES, help="about how long it takes")
-    parser.add_argument("--output", help=f"a new folder; by default one in {FOLDER} with the time")
-    parser.add_argument("--inside", help=argparse.SUPPRESS)  # of a process that the check starts
-    return parser.parse_args()
 
 
 def _nvml() -> Any:

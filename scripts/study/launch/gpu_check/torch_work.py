@@ -19,9 +19,20 @@ def torch() -> Any:
         raise NotPossible(f"PyTorch cannot be imported: {error}") from None
 
 
+def need(kind: str) -> Any:
+    """The module; raises `NotPossible` where it cannot use a GPU and ``kind`` is ``cuda``."""
+    module = torch()
+    if kind == "cuda" and not module.cuda.is_available():
+        raise NotPossible(f"PyTorch {module.__version__} sees no GPU")
+    return module
+
+
 def shown_devices() -> list[ShownDevice]:
     """The GPUs that PyTorch shows in this process."""
-    cuda = torch().cuda
+    module = torch()
+    if module.version.cuda is None and module.version.hip is None:
+        raise NotPossible(f"PyTorch {module.__version__} was built without CUDA")
+    cuda = module.cuda
     return [_device(cuda.get_device_properties(number)) for number in range(cuda.device_count())]
 
 
