@@ -86,7 +86,7 @@ soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
 gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY parts; MINUTES, 10 by default
-	$(HERE) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
 setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, which later set-ups keep
 	@scripts/setup.sh

@@ -306,6 +306,11 @@ def test_the_help_names_every_part():
     assert ", ".join(run.PARTS) in re.sub(r'"\s+"', "", (SCRIPTS / "gpu_check.py").read_text())
 
 
+def test_make_starts_it_with_a_python():
+    done = subprocess.run(["make", "-n", "gpu", "ONLY=calls"], cwd=SCRIPTS.parent, capture_output=True, text=True)
+    assert re.fullmatch(r"(\.venv/bin/)?python scripts/gpu_check\.py --only 'calls' *\n", done.stdout), done.stdout
+
+
 def test_a_command_line_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run.sensor, "library", FakeNvml)
     (tmp_path / "old").mkdir()
@@ -382,6 +387,18 @@ def test_an_epoch_whose_loss_or_energy_cannot_be_right_fails(make):
         "mean utilisation": (NOT_POSSIBLE, "no reading in the measured epochs"),
         "energy per epoch": (FAIL, "the counter stood still"),
     }
+
+
+def test_a_benchmark_that_fails_leaves_the_others(make, monkeypatch):
+    def trainer_of(name, kind):
+        if name == "nt3":
+            raise RuntimeError("CUDA out of memory")
+        raise MemoryError if name == "p1b3" else results.NotPossible("a package is not here")
+
+    monkeypatch.setattr(benchmarks, "trainer_of", trainer_of)
+    rows = make(1).rows("benchmarks")
+    assert [row.status for row in rows] == [FAIL, NOT_POSSIBLE, NOT_POSSIBLE, NOT_POSSIBLE]
+    assert rows[0].reason == "RuntimeError: CUDA out of memory"
 
 
 @pytest.fixture

@@ -42,7 +42,10 @@ def check(context: Context) -> None:
         except NotPossible as why:
             context.rows.not_possible(f"{name}, time per epoch", why, device=uuid)
         except MemoryError:
-            context.rows.not_possible(f"{name}, time per epoch", "too little memory", device=uuid)
+            context.rows.not_possible(f"{name}, time per epoch", "too little memory of the host", device=uuid)
+        except Exception as error:  # such as the GPU's memory; the next one may be smaller
+            problem = f"{type(error).__name__}: {error}"
+            context.rows.judge(f"{name}, time per epoch", problem, device=uuid)
         write_csv(context.output / "samples_benchmarks.csv", COLUMNS, readings)
         write_csv(context.output / "samples_benchmark_epochs.csv", EPOCH_COLUMNS, epochs)
 

@@ -1,11 +1,11 @@
 """The report of the check: report.md, report.html and results.csv in one folder."""
 
 import html
-import importlib
 import platform
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,11 @@ def summary(rows: Sequence[Row]) -> str:
 def facts(nvml: Any) -> dict[str, str]:
     """Versions and GPUs."""
     found = {"python": platform.python_version(), "system": platform.platform()}
-    for name in ("torch", "numpy"):
+    for name in ("torch", "numpy", "nvidia-ml-py"):
         try:
-            found[name] = str(importlib.import_module(name).__version__)
-        except ImportError as error:
-            found[name] = f"not importable: {error}"
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed as a package"
     for name, function in (("driver", "nvmlSystemGetDriverVersion"), ("gpus", "nvmlDeviceGetCount")):
         try:
             answer = getattr(nvml, function)()
