@@ -16,10 +16,11 @@ def check(run: PlannedRun, place: str) -> None:
     """Raise `StudyError` with the key and the reason if a point cannot run. place: its grid, for messages."""
     _check_epochs(run, place)
     _check_batch(run, place)
-    if run.kind == command.KIND:
+    is_command = run.kind == command.KIND
+    if is_command:
         programs.check(run, place)
     for name, parameter in PARAMETERS.items():
-        if run.kind == command.KIND and name not in programs.OBEYED:
+        if is_command and name not in programs.OBEYED:
             continue
         reason = parameter.refuse(run) if parameter.refuse else None
         if reason:

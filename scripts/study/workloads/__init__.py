@@ -7,6 +7,7 @@ A package has a class `Workload` for what is independent of a framework, and a m
 
 import importlib.util
 import inspect
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,12 @@ def file_of(name: str) -> str:
 
 def _module(name: str) -> ModuleType:
     """The module or package of a benchmark, whatever the framework."""
-    if importlib.util.find_spec(f"{__name__}.{name}") is None:
+    path = f"{__name__}.{name}"
+    if path in sys.modules:  # a plan asks for it hundreds of times per run
+        return sys.modules[path]
+    if importlib.util.find_spec(path) is None:
         raise StudyError(f"config/benchmarks/{name}.yaml has no {FOLDER}/{name}.py beside it; see docs/extending.md")
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(path)
 
 
 def _is_single(module: ModuleType) -> bool:
