@@ -73,9 +73,9 @@ def main() -> None:
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
     _tell_disturbance(run, folder)
     set_aside(folder, arguments.extendable)
-    renewal.make_at_end(folder)
     if job:
-        keep(folder)
+        keep(folder)  # before the record, during which the job may reach its walltime
+    renewal.make_at_end(folder)
 
 
 def _tell_disturbance(run: RunDefinition, folder: Path) -> None:
