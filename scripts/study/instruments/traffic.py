@@ -8,11 +8,16 @@ from pathlib import Path
 
 from study.core import cores
 
-TCP_INFO_BYTES = 136  # of struct tcp_info, up to and with bytes_received
-ACKED = 120  # its offset there: tcpi_bytes_acked, then tcpi_bytes_received; both unsigned 64 bits (Linux 4.1 and later)
+# Of struct tcp_info (linux/tcp.h): its size up to a field, and the offsets of fields.
+UP_TO_RECEIVED, UP_TO_RETRANSMITTED = 136, 216
+ACKED = 120  # tcpi_bytes_acked, then tcpi_bytes_received; unsigned 64 bits (Linux 4.1 and later)
+NOT_SENT = 144  # tcpi_notsent_bytes, unsigned 32 bits
+SENT = (
+    200  # tcpi_bytes_sent, with what was sent again, then tcpi_bytes_retrans; unsigned 64 bits (Linux 4.19 and later)
+)
 IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
 
-Bytes = tuple[int, int]  # sent and acknowledged, received
+Bytes = tuple[int, int]  # sent, received
 
 
 class Traffic:
@@ -70,14 +75,23 @@ def _sockets() -> dict[int, Bytes]:
 
 
 def _tcp_bytes(descriptor: int) -> Bytes | None:
-    """(acknowledged, received) bytes of a TCP connection; None for another socket."""
+    """(sent, received) bytes of a TCP connection; None for another socket.
+
+    Sent is what the process handed to the kernel. An older kernel only tells what the other side has acknowledged,
+    which lags behind by what is under way: several per cent of a small epoch.
+    """
     with socket.socket(fileno=os.dup(descriptor)) as connection:
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
             return None
-        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    if len(information) < TCP_INFO_BYTES:
+        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, UP_TO_RETRANSMITTED)
+    if len(information) < UP_TO_RECEIVED:
         return None
-    return struct.unpack_from("=QQ", information, ACKED)
+    acknowledged, received = struct.unpack_from("=QQ", information, ACKED)
+    if len(information) < UP_TO_RETRANSMITTED:
+        return acknowledged, received
+    (waiting,) = struct.unpack_from("=I", information, NOT_SENT)
+    sent, again = struct.unpack_from("=QQ", information, SENT)
+    return sent - again + waiting, received
 
 
 def _allowed_share() -> float:
