@@ -14,8 +14,7 @@ rule update_records:
     message:
         "Check whether the records of finished runs are of this version of the code"
     shell:
-        'python "$SCRIPTS/update_records.py" --study {params.study:q} --output {output:q}'
-        " 2>&1 | tee {log:q}"
+        'python "$SCRIPTS/update_records.py" --study {params.study:q} --output {output:q}' " 2>&1 | tee {log:q}"
 
 
 rule collect_records:

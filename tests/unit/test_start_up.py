@@ -49,6 +49,6 @@ def test_a_rank_s_communication_needs_no_keras_3():
 
 @pytest.mark.slow
 def test_no_step_but_training_imports_tensorflow():
-    steps = ["launch_training", "cluster", "collect_records", "make_record", "make_table"]
+    steps = ["launch_training", "cluster", "collect_records", "update_records", "make_table"]
     assert "tensorflow" not in imported("\n".join(f"import {step}" for step in steps))
     assert "h5py" in imported("import h5py"), "and this test would see it"

@@ -20,7 +20,7 @@ figures: [tuning]
 def test_runs_that_are_there_become_arms_and_nothing_is_trained(project):
     project.add_study("arms", ARMS)
     targets = [f"results/local/studies/arms/{name}" for name in ("tables/tuning.md", "figures/tuning.svg")]
-    assert project.plan(*targets, study="arms") == {"make_table": 1, "make_figure": 1}
+    assert project.plan(*targets, study="arms") == {"update_records": 1, "make_table": 1, "make_figure": 1}
     project.snakemake(*targets, study="arms")
     table = pd.read_csv(project.root / "results/local/studies/arms/tables/tuning.csv")
     assert table[["arm", "switch", "value", "baseline_value"]].to_numpy().tolist() == [

@@ -269,7 +269,9 @@ def _limits(folder: Path) -> dict[str, Any] | None:
     path, of_record = folder / run_limits.FILE, schema()["properties"]["limits"]
     if not path.exists():
         return None
-    settings = checked.load_json(path, {"properties": {"settings": of_record["properties"]["settings"]}})["settings"]
+    properties = {"settings": of_record["properties"]["settings"]}
+    declared = {"type": "object", "required": ["settings"], "properties": properties}
+    settings = checked.load_json(path, declared)["settings"]
     told = [f"{each['limit']} {each['read_back']} on {each['device']} of {each['host']}" for each in settings]
     return {
         "read_back": "; ".join(told),
