@@ -20,7 +20,7 @@ from study.instruments.timeline.intervals import Intervals
 
 pytest.importorskip("torch", reason="PyTorch is not installed: make setup WITH=pytorch")
 
-# Epochs tell the runs apart: in 3, rank 1 is 20 ms late in each step; in 5, it is killed.
+# Epochs tell the runs apart: in 3, rank 1 is 100 ms late in each step; in 5, it is killed.
 STUDY = """
 description: a test
 datasets:
@@ -47,7 +47,7 @@ def end_epoch(self, epoch, *further):
     return end(self, epoch, *further)
 def before_step(self):
     if self._ranks.rank == 1:
-        time.sleep(0.02)
+        time.sleep(0.1)
 loop.Loop.end_epoch = end_epoch
 if definition["trace"]:
     loop.Loop.before_step = before_step
@@ -171,7 +171,10 @@ def test_a_killed_rank_is_named(trained):
 
 
 def test_a_timeline_separates_waiting_from_transfer(trained):
-    """Rank 1 is late by 20 ms in each of 15 steps: the first bucket of a step waits for it."""
+    """Rank 1 is late by 100 ms in each of 15 steps: the first bucket of a step waits for it.
+
+    On a busy machine, rank 0 may be late as well, which shortens or lengthens a wait.
+    """
     project, runs = trained
     (traced,) = (row for _, row in runs[runs["trace"]].iterrows())
     folder = (project.results / traced["record"]).parent
@@ -180,7 +183,7 @@ def test_a_timeline_separates_waiting_from_transfer(trained):
     moved = [each for each in found if (each.operation, each.part) == ("ALLREDUCE", "transfer")]
     assert len(waits) == len(moved) >= 15
     late = sorted(waits)[-15:]
-    assert 19_500 <= late[7] < 40_000, "microseconds; rank 0 may be late too, on a busy machine"
+    assert 60_000 <= late[7] < 200_000, "the median, in microseconds"
     assert all(each.bytes for each in found if each.part == "operation")
     first = next(each for each in found if each.part == "negotiation")
     assert sorted(rank for _, rank in first.ready) == [0, 1]
