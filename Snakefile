@@ -21,6 +21,7 @@ rule all:
     default_target: True
     input:
         PLAN.outcomes(STUDY.runs),
+        PLAN.shown_early,
         PLAN.result_files,
     message:
         "The tables and figures of {config[study]} on {config[machine]}"

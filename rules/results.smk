@@ -93,6 +93,32 @@ rule make_findings:
         " --markdown {output.markdown:q} 2>&1 | tee {log:q}"
 
 
+rule show_early:
+    input:
+        lambda wildcards: PLAN.outcomes(PLAN.until(int(wildcards.block))),
+    output:
+        f"{OF_STUDY}/logs/shown_after_block_{{block}}",
+    log:
+        f"{OF_STUDY}/logs/show_early_{{block}}.log",
+    wildcard_constraints:
+        block="[0-9]+",
+    # Before the next run, and not beside it.
+    priority: schedule.PREPARE
+    localrule: True
+    conda:
+        ENVIRONMENT
+    threads: PLAN.timed_threads
+    params:
+        study=STUDY.name,
+        machine=MACHINE["name"],
+        report=f"{OF_STUDY}/report.html",
+    message:
+        "What {config[study]} has found after block {wildcards.block}"
+    shell:
+        'python "$SCRIPTS/show_early.py" --study {params.study:q} --machine {params.machine:q}'
+        " --block {wildcards.block:q} --report {params.report:q} --output {output:q} 2>&1 | tee {log:q}"
+
+
 rule make_report:
     input:
         runs=f"{OF_STUDY}/runs.csv",

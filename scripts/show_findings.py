@@ -1,7 +1,6 @@
 """Print the findings of a finished study, what failed, and where its results are."""
 
 import argparse
-import textwrap
 from pathlib import Path
 
 from study.core import checked, command_line, paths
@@ -10,10 +9,8 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.records import tidy
-from study.report import answer
-from study.report.findings.outcome import VERDICTS
+from study.report import answer, terminal
 
-WIDTH = 100
 MOST_FAILURES = 10
 SHOWN = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record")  # columns of runs.csv
 
@@ -29,7 +26,8 @@ def main() -> None:
         command_line.check_machine(arguments.machine, arguments.results_dir)
         how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
         raise StudyError(f"{checked.shown(runs_csv)} is not there; run the study first: {how}")
-    _print_answers(runs_csv)
+    for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
+        print(line)
     _print_findings(arguments.study, folder / "findings.json")
     _print_failures(runs_csv, checked.shown(results))
     shown = checked.shown(folder)
@@ -41,28 +39,11 @@ def main() -> None:
     print("  runs.csv      one row per run; the column record names its folder")
 
 
-def _print_answers(runs_csv: Path) -> None:
-    found = answer.answers(tidy.read_runs(runs_csv))
-    if found:
-        print("\nHow many ranks each job deserves:")
-        print(textwrap.fill(answer.RULE, WIDTH, initial_indent="  ", subsequent_indent="  "))
-    for each in found:
-        print(
-            textwrap.fill(
-                f"{each.series}: {counted(each.ranks, 'rank')}. {each.sentence}",
-                WIDTH,
-                initial_indent="\n  ",
-                subsequent_indent="    ",
-            )
-        )
-
-
 def _print_findings(study: str, path: Path) -> None:
     found = checked.load_json(path, "study_findings")["findings"] if path.exists() else []
     print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
-    for each in found:
-        print(f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}")
-        print(textwrap.fill(each["sentence"], WIDTH, initial_indent="    ", subsequent_indent="    "))
+    for line in terminal.findings(found):
+        print(line)
 
 
 def _rows(runs_csv: Path) -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +69,24 @@ def test_a_study_s_files(plan, tmp_path):
     assert found.records(found.study.runs[:1], on="theta") == [
         f"{tmp_path}/theta/runs/{found.study.runs[0].directory}/record.json"
     ]
+
+
+def test_what_was_found_is_shown_after_each_block_that_is_to_come(plan):
+    """Not after two blocks, which have no interval, nor after the last, whose findings are the study's."""
+    found = plan("laptop", "local")
+    last = max(run.repeat for run in found.study.runs)
+    assert last > 4
+
+    def shown(blocks):
+        return [f"{found.folder}/logs/shown_after_block_{block}" for block in blocks]
+
+    assert found.shown_early == shown(range(3, last))
+    assert {run.repeat for run in found.until(3)} == {1, 2, 3}
+    for path in found.outcomes(found.until(3)):
+        Path(path).parent.mkdir(parents=True)
+        Path(path).touch()
+    assert plan("laptop", "local").shown_early == shown(range(4, last))
+    assert plan("laptop", "summit").shown_early == [], "there, runs start side by side"
 
 
 def test_wildcards_name_a_run_and_its_dataset(plan):

@@ -156,6 +156,20 @@ def test_a_study_without_findings_says_so(made):
     assert "This study declares no findings" in Seen(made()).text
 
 
+def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
+    """Not the tables and findings of an earlier call, which are in the folder."""
+    made(found=[FINDING])
+    folder = tmp_path / "local" / "studies" / "test"
+    ended = tidy.read_runs(folder / "runs.csv").iloc[:1]
+    so_far = page.SoFar(ended, tidy.read_loading(folder / "loading.csv"), [])
+    study = Study("test", "running", {}, tuple(expand(gpus=[1, 2, 4])), tables=("scaling",))
+    seen = Seen(page.page(study, MACHINE, folder, so_far))
+    assert "The study is running: 2 runs to come." in seen.text
+    assert "Tables are made when all runs have ended." in seen.text
+    assert FINDING["title"] not in seen.text
+    assert not [each for _, each in seen.elements if each.get("href", "").endswith("runs.csv")]
+
+
 def test_findings_of_another_form_are_refused(made, tmp_path):
     file = tmp_path / "local" / "studies" / "test" / "findings.json"
     made(found=[FINDING])

@@ -4,13 +4,14 @@ import builtins
 from pathlib import Path
 
 import pytest
-from snakemake import api
+from snakemake import api, jobs
 from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
 from snakemake.settings import types as settings
 
 from study.workflow import snakemake_internals
 
 RULES = """
+from pathlib import Path
 from study.workflow import snakemake_internals
 SEEN = builtins.seen_by_test
 configfile: "config.yaml"
@@ -43,6 +44,9 @@ onstart:
     SEEN["executor"] = snakemake_internals.executor(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
+    for early in SEEN.get("early", []):
+        Path(early).touch()
+        snakemake_internals.expect_early_output(workflow, "make")
 
 onerror:
     SEEN["handlers"].append("error")
@@ -112,6 +116,18 @@ def test_rules_of_the_user_s_own_snakefile_are_no_module(seen):
     run("dryrun")
     assert not seen["while read"]["is_module"]
     assert seen["handlers"] == [], "a dry run calls none"
+
+
+@pytest.mark.parametrize("expected", [True, False])
+def test_files_may_be_there_early(seen, monkeypatch, expected):
+    """Without the call, Snakemake warns of each; when that part fails, `expect_early_output` can go."""
+    warned = []
+    monkeypatch.setattr(jobs.logger, "warning", lambda text, *more, **others: warned.append(text))
+    if not expected:
+        monkeypatch.setattr(snakemake_internals, "expect_early_output", lambda workflow, rule: None)
+    seen["early"] = ["1.txt"]
+    run()
+    assert any("not present when the DAG" in each for each in warned) is not expected
 
 
 def test_a_module_s_handlers_are_called(seen, tmp_path):

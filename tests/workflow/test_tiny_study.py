@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -178,6 +180,19 @@ def test_claims_are_computed_from_the_runs_or_say_what_is_missing(runs, finished
     strong = nt3.loc[("summit", "strong", "runtime_reduction")]
     assert strong.missing.item() == "runs of nt3, strong scaling, with chunked"
     assert table[table.low.isna() & table.high.isna()].missing.notna().all()
+
+
+def test_what_has_ended_is_in_the_report_while_the_study_runs(project):
+    """The second report within a minute is left out."""
+    report = project.made / "report.html"
+    os.utime(report, (0, 0))
+    line = [sys.executable, "scripts/show_early.py", "--study", "tiny", "--machine", "local"]
+    line += ["--block", "1", "--report", report, "--output", "shown"]
+    for said in (f"The report of what has ended: {report}\n", ""):
+        done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, said)
+    assert "The study is running:" in report.read_text()
+    assert (project.root / "shown").exists()
 
 
 def test_a_second_run_has_nothing_to_do(project):

@@ -21,6 +21,7 @@ from study.machines import launchers, machine, packing, queues, storage
 from study.machines.packing import Timed
 from study.prediction import mechanisms
 from study.records import read_tests, record, renewal, table_inputs
+from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
@@ -129,6 +130,23 @@ class Plan:
             f"{folder}/loading.csv",
             f"{folder}/report.html",
         ]
+
+    def until(self, block: int) -> list[PlannedRun]:
+        """The runs of the blocks up to this one."""
+        return [run for run in self.study.runs if run.repeat <= block]
+
+    @functools.cached_property
+    def shown_early(self) -> list[str]:
+        """The files that tell that what was found after a block has been shown.
+
+        Of blocks with runs to come, where runs start one after the other; the last block's findings are the study's.
+        """
+        if self.timed_threads == 1 or not self.study.findings or not self.is_main_process:
+            return []
+        to_come = {run.repeat for run in self.study.runs if not Path(self.outcomes([run])[0]).exists()}
+        last = max((run.repeat for run in self.study.runs), default=0)
+        shown = (block for block in sorted(to_come) if LEAST_BLOCKS <= block < last)
+        return [f"{self.folder}/logs/shown_after_block_{block}" for block in shown]
 
     @functools.cached_property
     def striped(self) -> dict[str, int]:

@@ -64,6 +64,7 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
         print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
         snakemake_internals.stop_rate_limit(workflow)
+        snakemake_internals.expect_early_output(workflow, "make_report")
         runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name == "train"}
         logger.addHandler(progress.Reporter(runs))
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from study.core import paths
 from study.experiment.study import Study
 from study.records import tidy
@@ -75,7 +77,16 @@ class Answered:
     runs: list[Link]
 
 
-def page(study: Study, settings: dict[str, Any], folder: Path) -> str:
+@dataclass(frozen=True)
+class SoFar:
+    """What there is of a study while it runs: the rows of the runs and loads that have ended, and their findings."""
+
+    runs: pd.DataFrame
+    loading: pd.DataFrame
+    findings: list[Outcome]
+
+
+def page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | None = None) -> str:
     """The report as HTML.
 
     Args:
@@ -83,21 +94,25 @@ def page(study: Study, settings: dict[str, Any], folder: Path) -> str:
         settings: the machine's YAML with its name.
         folder: the study's results folder, which has ``runs.csv`` and ``loading.csv``; tables, figures, findings and
             recommendations that are not in it are left out.
+        so_far: while the study runs, what the page shows instead of the files in ``folder``, which may be older.
 
     Raises `StudyError` for a file that cannot be read.
     """
-    return _Report(study, settings, folder).html()
+    return _Report(study, settings, folder, so_far).html()
 
 
 class _Report:
     """Collects what the template shows."""
 
-    def __init__(self, study: Study, settings: dict[str, Any], folder: Path) -> None:
+    def __init__(self, study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | None) -> None:
         self.study, self.settings, self.folder = study, settings, folder
-        self.runs, self.loading = tidy.read_runs(folder / "runs.csv"), tidy.read_loading(folder / "loading.csv")
+        self.is_whole = so_far is None
+        shown = so_far or SoFar(
+            tidy.read_runs(folder / "runs.csv"), tidy.read_loading(folder / "loading.csv"), findings.read(folder)
+        )
+        self.runs, self.loading, self.findings = shown.runs, shown.loading, shown.findings
         self.records = Records(self.runs, self.loading)
-        self.goals = files.goals(folder)
-        self.findings = findings.read(folder)
+        self.goals = files.goals(folder) if self.is_whole else []
         self.drawn: dict[str, Link] = {}  # figures of findings, and the finding that has each
         self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals))
         self.own = Embedding(folder, 1)  # of the report's own tables, which are whole: links lead to their rows
@@ -121,7 +136,8 @@ class _Report:
             listed=appendix.listed(self.records),
             loads=appendix.loads(self.loading, self.records),
             profiles=appendix.profiles(self.runs, self.records, self.folder.parents[1]),
-            files=[self.space.link(self.folder / name) for name in ("runs.csv", "loading.csv")],
+            files=[self.space.link(self.folder / name) for name in ("runs.csv", "loading.csv") if self.is_whole],
+            runs_to_come=0 if self.is_whole else len(self.study.runs) - len(self.runs),
             style=assets.style(),
             script=assets.script(),
             library=assets.library(),
@@ -133,10 +149,14 @@ class _Report:
         failed = int((self.runs["status"] != "ok").sum()) if len(self.runs) else 0
         return {"runs": len(self.runs), "failed": failed, "loads": len(self.loading), "findings": len(self.findings)}
 
+    def is_there(self, path: Path) -> bool:
+        """Whether a result can be shown; while the study runs, those in its folder are of an earlier call."""
+        return self.is_whole and path.exists()
+
     def table(self, name: str) -> tables.View | None:
         """A table of the study, if it was made."""
         folder, kind = self.folder / "tables", TABLES[name]
-        if not (folder / f"{name}.csv").exists() or not (folder / f"{name}.md").exists():
+        if not self.is_there(folder / f"{name}.csv") or not self.is_there(folder / f"{name}.md"):
             return None
         return tables.from_files(folder, name, kind.title, kind.look_for, self.records, self.space)
 
@@ -152,7 +172,7 @@ class _Report:
     def drawing(self, key: str, path: Path, title: str, look_for: str, runs: list[Link]) -> Figure | None:
         """The figure of the files ``path``.svg and ``path``.pdf, if there are any."""
         image, print_form = path.with_name(f"{path.name}.svg"), path.with_name(f"{path.name}.pdf")
-        if not image.exists():
+        if not self.is_there(image):
             return None
         links = [self.space.link(each) for each in (image, print_form) if each.exists()]
         return Figure(key, title, look_for, self.space.figure(image), links, runs)
@@ -175,7 +195,7 @@ class _Report:
     def table_link(self, name: str | None) -> Link | None:
         """To a table in the page, or to its file if the study does not list it."""
         path = self.folder / "tables" / f"{name}.csv"
-        if not name or not path.exists():
+        if not name or not self.is_there(path):
             return None
         return Link(TABLES[name].title, f"#table-{name}") if name in self.study.tables else self.space.link(path)
 
