@@ -11,6 +11,7 @@ import pytest
 from study.core.paths import ROOT
 
 HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
+LAYOUT = "from study.report.tables.layout import Table"
 
 
 def imported(statements):
@@ -45,6 +46,14 @@ def test_a_rank_s_communication_needs_no_keras_3():
     found = imported(f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{imports}")
     assert "tensorflow" in found
     assert not {"keras", "matplotlib"} & set(found)
+
+
+@pytest.mark.slow
+def test_a_table_is_written_without_matplotlib():
+    """Of which pandas needs half a second to write LaTeX, in the process of each table."""
+    made = "Table('t', 'caption', pd.DataFrame({'a': [1]}), ['a'])"
+    statements = f"import tempfile\nfrom pathlib import Path\nimport pandas as pd\n{LAYOUT}"
+    assert imported(f"{statements}\n{made}.write_to(Path(tempfile.mkdtemp()))") == []
 
 
 @pytest.mark.slow

@@ -1046,6 +1046,15 @@ def test_three_forms(tmp_path):
     assert r"A caption \& more. a note\_1." in latex
 
 
+@pytest.mark.parametrize("rows", [2, 0])
+def test_latex_is_as_pandas_writes_it(rows):
+    frame = pd.DataFrame({"loader": ["read_csv", "[npy]"], "time_s": [1.5, None]}).head(rows)
+    table = Table("t", "A caption & more.", frame, ["loader", "time_s"], notes=["a note_1"])
+    cells = pd.DataFrame({"loader": [r"read\_csv", "{}[npy]"], r"time\_s": ["1.500", "--"]}).head(rows)
+    caption = r"A caption \& more. a note\_1."
+    assert table.latex() == cells.to_latex(index=False, caption=caption, label="tab:t", column_format="lr")
+
+
 @pytest.mark.parametrize("number", [math.inf, -math.inf])
 def test_a_number_of_a_file_may_be_infinite(number):
     assert text(number) == str(number)
