@@ -29,7 +29,8 @@ def main() -> bool:
     parser.add_argument("--accept", action="store_true", help="make the latest repeats the reference")
     parser.add_argument("--only-report", action="store_true", help="exit code 0 for a regression and for failures too")
     arguments = command_line.parsed(parser)
-    study, name = load_study(arguments.study), machine.load(arguments.machine)["name"]
+    on = machine.load(arguments.machine)
+    study, name = load_study(arguments.study, on), on["name"]
     plan.check_references(study)
     results, path = Path(arguments.results_dir) / name, references.path_of(name, study.name)
     accepted = references.read(path)

@@ -10,7 +10,6 @@ from study.core import archive, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
-from study.experiment.expansion import load_study
 
 OF_A_RUN = ("record.json", "run.yaml", "outcome.json", "provenance.json", "phases.jsonl", "history.csv", "members.csv")
 LEFT_OUT = ("logs",)  # folders of a study's results
@@ -25,7 +24,7 @@ def main() -> None:
     folder = Path(paths.study_folder(results, arguments.study))
     if not (folder / "runs.csv").is_file():
         command_line.check_machine(arguments.machine, arguments.results_dir)
-        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        how = command_line.how_to_run(arguments.study, arguments.machine)
         raise StudyError(f"{folder / 'runs.csv'} is not there; run the study first: {how}")
     output = arguments.output or folder.with_name(f"{arguments.study}.tar.gz")
     if output.is_dir():

@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--output", help="a folder; by default in the study's results")
     parser.add_argument("--extra-p", action="store_true", help="also write the measured points as input for Extra-P")
     arguments = command_line.parsed(parser)
-    goal, study, chosen = goals.load(arguments.goal), load_study(arguments.study), machine.load(arguments.machine)
+    goal, chosen = goals.load(arguments.goal), machine.load(arguments.machine)
+    study = load_study(arguments.study, chosen)
     results = Path(arguments.results_dir) / chosen["name"]
     output = Path(arguments.output or f"{paths.study_folder(results, study.name)}/recommendation/{goal.name}")
     if arguments.results_dir != config["results_dir"] and not Path(arguments.results_dir).is_dir():

@@ -13,6 +13,7 @@ from study.core import command_line, number_types, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.paths import ROOT
 from study.experiment.expansion import load_study
+from study.machines import machine
 from study.report.findings import replication
 from study.report.page import findings
 
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--profile", default=str(ROOT / "profiles" / "local"), help="of Snakemake; local by default")
     parser.add_argument("--output", help="a folder for the table; by default in the results")
     arguments = command_line.parsed(parser)
-    study = load_study(arguments.study)
+    study = load_study(arguments.study, machine.load(arguments.machine))
     if not study.findings:
         raise StudyError(f"study {study.name}: declares no findings, so there is nothing to compare; add findings")
     folder = Path(arguments.results_dir, "replicates", study.name)

@@ -7,7 +7,6 @@ from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
-from study.experiment.expansion import load_study
 from study.records import tidy
 from study.report import answer, terminal
 
@@ -24,7 +23,7 @@ def main() -> None:
     runs_csv = folder / "runs.csv"
     if not runs_csv.exists():
         command_line.check_machine(arguments.machine, arguments.results_dir)
-        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        how = command_line.how_to_run(arguments.study, arguments.machine)
         raise StudyError(f"{checked.shown(runs_csv)} is not there; run the study first: {how}")
     for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
         print(line)

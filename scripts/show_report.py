@@ -5,7 +5,6 @@ from pathlib import Path
 
 from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
-from study.experiment.expansion import load_study
 
 
 def main() -> None:
@@ -16,7 +15,7 @@ def main() -> None:
     path = Path(folder, "report.html")
     if not path.exists():
         command_line.check_machine(arguments.machine, arguments.results_dir)
-        how = command_line.how_to_run(load_study(arguments.study).name, arguments.machine)
+        how = command_line.how_to_run(arguments.study, arguments.machine)
         raise StudyError(f"{path} is not there; run the study first: {how}")
     print(f"The report is {path}; open it in a browser.")
 

@@ -23,7 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
-    study = load_study(arguments.study)
+    on = load(arguments.machine)
+    study = load_study(arguments.study, on)
     folder = f"{arguments.results_dir}/{arguments.machine}"
     found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
     counts = collections.Counter(state for _, state, _ in found)
@@ -34,7 +35,7 @@ def main() -> None:
     measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")
-    if trains_on_launching_host(load(arguments.machine)):
+    if trains_on_launching_host(on):
         print("; ".join(machine_state.lines()))
     for run, state, why in found:
         if state in ("running", "silent", "failed"):

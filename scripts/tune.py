@@ -28,7 +28,8 @@ def main() -> None:
         "--needed", action="store_true", help="print the missing records of the next stage, as targets for Snakemake"
     )
     arguments = command_line.parsed(parser)
-    study, chosen = load_study(arguments.study), machine.load(arguments.machine)
+    chosen = machine.load(arguments.machine)
+    study = load_study(arguments.study, chosen)
     if not any(map(is_compared, study.runs)):
         what = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
         raise StudyError(f"config/studies/{study.name}.yaml: runs: {what}")

@@ -204,7 +204,7 @@ def unknown_pair(key, value):
     if PLACEHOLDER.search(f": {value}") or value == "" or key not in PARAMETERS:
         return [word for word in re.findall(r"[a-z][a-z0-9_]*", value) if "_" in word and not is_known(word)]
     parsed = yaml.safe_load(value)
-    return [] if checked.VALIDATOR(schemas.several(PARAMETERS[key].kind.schema())).is_valid(parsed) else [value]
+    return [] if checked.VALIDATOR(schemas.studies()["$defs"]["grid"]["properties"][key]).is_valid(parsed) else [value]
 
 
 def unknown_in_command(line):

@@ -99,7 +99,7 @@ def own_config(tmp_path_factory):
 def use(kind, name):
     """What reading the file leads to before anything is started."""
     if kind == "studies":
-        study = expansion.load_study(name)
+        study = expansion.load_study(name, machine.load("local"))
         plan.check_results(study)
         plan.check_files(study)
     elif kind == "machines":

@@ -158,7 +158,7 @@ def test_a_point_s_name_has_what_differs_from_the_defaults():
 @pytest.mark.parametrize("name", sorted(path.stem for path in (configuration.CONFIG / "studies").glob("*.yaml")))
 def test_no_wildcard_holds_a_comma(name):
     """Snakemake splits the wildcards of a batch job at commas."""
-    found = expansion.load_study(name)
+    found = expansion.load_study(name, machine.load("local"))
     assert not [each.directory for each in (*found.runs, *found.loading) if "," in each.directory]
 
 
@@ -387,7 +387,40 @@ def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
 
 @pytest.mark.parametrize("name", ["laptop", "icpp2019"])
 def test_shipped_studies_expand(name):
-    assert expansion.load_study(name).runs
+    assert expansion.load_study(name, machine.load("local")).runs
+
+
+@pytest.mark.parametrize(
+    ("grid", "carried", "counts"),
+    [
+        ({"scaling": "strong", "epochs": 4}, 64, [1, 2, 4]),
+        ({"scaling": "strong", "epochs": 6}, 64, [1, 2]),
+        ({"scaling": "strong", "epochs": 4}, 3, [1, 2]),
+        ({"scaling": "weak", "epochs": 4}, 12, [1, 2, 4, 8]),
+        ({"scaling": "weak", "epochs": 4}, 1, [1]),
+    ],
+)
+def test_available_counts_are_those_that_the_machine_carries_and_the_epochs_allow(grid, carried, counts):
+    content = {**copy.deepcopy(BASE), "runs": [{"benchmark": "nt3", "loader": "npy", "gpus": "available", **grid}]}
+    found = expansion.expand("test", content, "test.yaml", lambda: carried)
+    assert [run.gpus for run in found.runs] == counts
+    by_numbers = expansion.expand("test", {**content, "runs": [{**content["runs"][0], "gpus": counts}]}, "test.yaml")
+    assert [run.directory for run in found.runs] == [run.directory for run in by_numbers.runs]
+
+
+def test_available_counts_need_a_machine_that_can_count():
+    def fails():
+        raise StudyError("no NVML")
+
+    content = {**copy.deepcopy(BASE), "runs": [{"benchmark": "nt3", "loader": "npy", "gpus": "available",
+                                                "scaling": "weak", "epochs": 4}]}  # fmt: skip
+    with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: name the machine"):
+        expansion.expand("test", content, "test.yaml")
+    with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: no NVML"):
+        expansion.expand("test", content, "test.yaml", fails)
+    content["runs"][0]["gpus"] = ["available", 2]
+    with pytest.raises(StudyError, match=r"runs\[0\].gpus"):
+        checked.check(content, schemas.studies(), "test.yaml")
 
 
 def test_icpp2019_has_every_published_nt3_point():

@@ -12,9 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 from examples import define, expand
+from fake_nvml import FakeNvml
 
 from study.core import environment
 from study.core.errors import StudyError
+from study.instruments.power.readings import Unavailable
 from study.launch import launch, run_directory
 from study.machines import hosts, launchers
 from study.machines.machine import load as machine
@@ -51,6 +53,43 @@ def test_a_launcher_of_this_host_has_one_node():
 
 def test_too_many_ranks_are_refused_with_the_reason():
     assert launchers.refusal(8, machine("local")) is None
+
+
+@pytest.mark.parametrize(
+    ("of_machine", "cores", "most"),
+    [
+        ({}, 2.0, 2),
+        ({}, 0.5, 1),  # of a container; one rank can always be started
+        ({}, 64.0, 8),  # as many as its file allows
+        ({"cores_per_rank": 3}, 8.0, 2),
+    ],
+)
+def test_this_host_carries_as_many_ranks_as_it_has_cores(monkeypatch, of_machine, cores, most):
+    monkeypatch.setattr(launchers.cores, "usable", lambda: cores)
+    assert launchers.most_ranks({**machine("local"), **of_machine}) == most
+
+
+@pytest.mark.parametrize(("visible", "most"), [(None, 3), ("0,2", 2), ("", 1)])
+def test_this_host_carries_as_many_ranks_as_it_has_gpus(monkeypatch, visible, most):
+    monkeypatch.setattr(launchers.nvml, "library", lambda: FakeNvml(3))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launchers.most_ranks({**machine("local"), "gpus_per_rank": 1}) == most
+
+
+def test_gpus_that_cannot_be_counted_are_no_number(monkeypatch):
+    def absent():
+        raise Unavailable("NVML: Driver Not Loaded")
+
+    monkeypatch.setattr(launchers.nvml, "library", absent)
+    with pytest.raises(StudyError, match="cannot be counted: NVML: Driver Not Loaded; give numbers"):
+        launchers.most_ranks({**machine("local"), "gpus_per_rank": 1})
+
+
+def test_other_machines_carry_what_their_file_says():
+    assert launchers.most_ranks(machine("summit")) == 4608 * 6
+    assert launchers.most_ranks({**machine("local"), "hosts": {"a": 3, "b": 2}}) == 5
     assert "9 ranks need 2 nodes" in launchers.refusal(9, machine("local"))
 
 

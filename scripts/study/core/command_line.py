@@ -44,7 +44,8 @@ def check_machine(machine: str, results_dir: str) -> None:
 
 
 def how_to_run(study: str, machine: str) -> str:
-    """The command that makes a study's results on a machine."""
+    """The command that makes a study's results on a machine; raises `StudyError` if there is no such study."""
+    configuration.check_name("studies", study)
     if machine == "local":
         return f"snakemake --profile local --config study={study}"
     return (

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from study import workloads
@@ -19,20 +19,28 @@ from study.experiment import ensemble, feasibility, programs, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
 from study.experiment.parameter import EpochList, FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
+from study.machines import launchers, machine
 
 MOST_RUNS = 20_000
 PLANNED = "STUDY_PLANNED"  # variable with the digest of the study that Snakemake has planned
+PLANNED_ON = "STUDY_PLANNED_ON"  # variable with the machine's name
+MostRanks = Callable[[], int]  # what the machine carries; only asked where a grid has `AVAILABLE`
 Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the names that grids use
 
 
-def load_study(name: str) -> Study:
-    """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run."""
+def load_study(name: str, on: dict[str, Any] | None = None) -> Study:
+    """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run.
+
+    on: the machine's file, by which ``gpus: available`` becomes numbers; without it, such a grid is refused.
+    """
     configuration.check_name("studies", name)
     grids = _grids(checked.read(configuration.files("studies")[name])[0])
     own = programs.specs(grids)
     content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
-    return expand(name, content, f"config/studies/{name}.yaml")
+    most_ranks = None if on is None else functools.partial(launchers.most_ranks, on)
+    return expand(name, content, f"config/studies/{name}.yaml", most_ranks)
 
 
 def _grids(content: Any) -> list[Any]:
@@ -46,10 +54,16 @@ def load_planned(name: str) -> Study:
 
     A table of other runs than the planned ones would lack some, or have others, and would not be made again.
     """
-    study = load_study(name)
+    on = os.environ.get(PLANNED_ON)
+    study = load_study(name, None if on is None else machine.load(on))
     if os.environ.get(PLANNED, digest(study)) != digest(study):
         raise StudyError(f"config/studies/{name}.yaml: was changed since snakemake started; start snakemake again")
     return study
+
+
+def note_planned(study: Study, on: dict[str, Any]) -> None:
+    """Tell the steps which study was planned, on which machine, for `load_planned`."""
+    os.environ.update({PLANNED: digest(study), PLANNED_ON: on["name"]})
 
 
 def digest(study: Study) -> str:
@@ -59,11 +73,11 @@ def digest(study: Study) -> str:
     return hashlib.sha256(json.dumps(of_study).encode()).hexdigest()
 
 
-def expand(name: str, content: dict[str, Any], where: str) -> Study:
-    """Expand a study that satisfies the schema. where: the file named in messages."""
+def expand(name: str, content: dict[str, Any], where: str, most_ranks: MostRanks | None = None) -> Study:
+    """Expand a study that satisfies the schema. where: the file named in messages. most_ranks: of the machine."""
     datasets = {key: dataset(key, value, where) for key, value in content.get("datasets", {}).items()}
     datasets |= {name: programs.dataset(name, spec) for name, spec in programs.specs(content["runs"]).items()}
-    runs, parts = _runs(content["runs"], datasets, content.get("members", {}), where)
+    runs, parts = _runs(content["runs"], datasets, content.get("members", {}), where, most_ranks)
     loading = _loading(content.get("loading", []), datasets, where)
     used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
     _refuse_two_targets(used, where)
@@ -84,6 +98,16 @@ def expand(name: str, content: dict[str, Any], where: str) -> Study:
         parts,
         content.get("screening_blocks"),
     )
+
+
+def _doublings(most_ranks: MostRanks | None, place: str) -> list[int]:
+    """1, 2, 4 and so on, up to what the machine carries; raises `StudyError` where that is not known."""
+    if most_ranks is None:
+        raise StudyError(f"{place}.gpus: {AVAILABLE}: name the machine, whose ranks are meant")
+    try:
+        return [2**power for power in range(most_ranks().bit_length())]
+    except StudyError as error:
+        raise StudyError(f"{place}.gpus: {AVAILABLE}: {error}") from None
 
 
 def _refuse_two_targets(used: list[Dataset], where: str) -> None:
@@ -125,13 +149,17 @@ def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
 
 
 def _runs(
-    grids: list[dict[str, Any]], datasets: dict[str, Dataset], members: Members, where: str
+    grids: list[dict[str, Any]],
+    datasets: dict[str, Dataset],
+    members: Members,
+    where: str,
+    most_ranks: MostRanks | None,
 ) -> tuple[tuple[PlannedRun, ...], dict[str, tuple[PlannedRun, ...]]]:
     """All runs of all grids, where equal points of two grids are one run; and those of each ``part``."""
     runs: dict[tuple, PlannedRun] = {}
     parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
-        found = list(_grid_runs(grid, datasets, members, place := f"{where}: runs[{index}]"))
+        found = list(_grid_runs(grid, datasets, members, place := f"{where}: runs[{index}]", most_ranks))
         feasibility.refuse_idle(found, (name for name in grid if name in PARAMETERS), place)
         for name, changes in grid.get("tuning", {}).items():
             of_arm = [run for run in found if run.arms and run.arms[0].name == name]
@@ -151,9 +179,16 @@ def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
 
 
 def _grid_runs(
-    grid: dict[str, Any], datasets: dict[str, Dataset], members: Members, place: str
+    grid: dict[str, Any],
+    datasets: dict[str, Dataset],
+    members: Members,
+    place: str,
+    most_ranks: MostRanks | None,
 ) -> Iterator[PlannedRun]:
     axes = {name: _values(name, grid[name]) for name in (*PARAMETERS, *programs.own_names(grid)) if name in grid}
+    is_available = grid.get("gpus") == AVAILABLE
+    if is_available:
+        axes["gpus"] = _doublings(most_ranks, place)
     repeats = range(1, grid.get("repeats", 1) + 1)
     declared = tuning.declared(grid, place)
     number = math.prod(map(len, axes.values())) * len(repeats) * (1 + len(declared))
@@ -165,7 +200,13 @@ def _grid_runs(
         for repeat in repeats:
             repeated = {**given, "repeat": repeat}
             planned = functools.partial(_planned, repeated, found, grid, members)
-            yield from tuning.compared(planned, declared, place)
+            try:
+                of_point = list(tuning.compared(planned, declared, place))
+            except feasibility.UnsharedEpochs:
+                if not is_available or given["gpus"] == 1:
+                    raise
+                continue
+            yield from of_point
 
 
 def _planned(

@@ -12,6 +12,10 @@ from study.experiment.study import PlannedRun
 from study.workloads import command
 
 
+class UnsharedEpochs(StudyError):
+    """The run's epochs cannot be shared among its ranks."""
+
+
 def check(run: PlannedRun, place: str) -> None:
     """Raise `StudyError` with the key and the reason if a point cannot run. place: its grid, for messages."""
     _check_epochs(run, place)
@@ -51,12 +55,12 @@ def _check_epochs(run: PlannedRun, place: str) -> None:
     key = "gpus" if run["emulated_ranks"] == 1 else "emulated_ranks"
     if run.divides_epochs and epochs % ranks:
         near = sorted(_divisors(epochs), key=lambda n: abs(math.log(n / ranks)))[:2]
-        raise StudyError(
+        raise UnsharedEpochs(
             f"{place}.{key}: {ranks}: {epochs} epochs cannot be divided evenly among {ranks} ranks "
             f"(strong scaling); nearest that can: {' or '.join(map(str, sorted(near)))}"
         )
     if run.epochs_per_rank < minimum:
-        raise StudyError(
+        raise UnsharedEpochs(
             f"{place}.{key}: {ranks}: {run.epochs_per_rank} epochs a rank; {run['benchmark']} needs at least {minimum}"
         )
 

@@ -10,6 +10,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment.parameter import REQUIRED, Choice
 from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters.workload import AVAILABLE
 from study.workloads.command import own_parameters
 
 
@@ -24,6 +25,9 @@ def studies() -> dict[str, Any]:
         if not parameter.is_repeat
     }
     grid["properties"] = declared | grid["properties"]
+    grid["properties"]["gpus"] = grid["properties"]["gpus"] | {
+        "oneOf": [*grid["properties"]["gpus"]["oneOf"], {"const": AVAILABLE}]
+    }
     schema["$defs"]["arm"]["properties"] = {
         name: PARAMETERS[name].kind.schema() | {"description": PARAMETERS[name].meaning} for name in declared
     }

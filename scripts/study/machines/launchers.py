@@ -1,6 +1,7 @@
 """Launchers build the command line that starts a run's ranks; one registered class each."""
 
 import math
+import os
 import re
 import shlex
 import shutil
@@ -8,10 +9,11 @@ import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
-from study.core import environment
+from study.core import cores, environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.core.registry import Registry
+from study.instruments.power.sensors import nvml
 from study.machines import hosts, process_roles, remote
 from study.machines.hosts import Links
 
@@ -82,6 +84,33 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
         f"{ranks} ranks need {needed} nodes of {machine['ranks_per_node']} ranks; "
         f"the machine's file allows {machine['nodes']}"
     )
+
+
+def most_ranks(machine: dict[str, Any]) -> int:
+    """The largest number of ranks that the machine carries: of its cores or GPUs, as its file says.
+
+    On this host it is also at most what this process may use: its cores, or the GPUs that NVML sees.
+
+    Raises:
+        StudyError: GPUs are needed, and this host's cannot be counted.
+    """
+    if machine.get("hosts"):
+        return sum(machine["hosts"].values())
+    by_file = machine["nodes"] * machine["ranks_per_node"]
+    if not of(machine).on_own_hosts:
+        return int(by_file)
+    carried = _gpus_here(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
+    return max(1, min(by_file, carried))
+
+
+def _gpus_here(machine: dict[str, Any]) -> int:
+    """The GPUs that a rank started here may use; raises `StudyError` if they cannot be counted."""
+    try:
+        found = [name for name, handle, _ in nvml.handles(nvml.library()) if handle is not None]
+    except Exception as error:  # NVML's own classes are only there with its bindings
+        raise StudyError(f"the GPUs of this host cannot be counted: {error}; give numbers of ranks") from None
+    visible = {**os.environ, **machine.get("environment", {})}.get("CUDA_VISIBLE_DEVICES")
+    return len(found) if visible is None else min(len(found), len([each for each in visible.split(",") if each]))
 
 
 def started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) -> int:

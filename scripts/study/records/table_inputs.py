@@ -31,7 +31,9 @@ def elsewhere(study: Study, results: Path) -> dict[str, list[PlannedRun]]:
     """
     found: dict[str, list[PlannedRun]] = {}
     for each in study.elsewhere(paths.machine_of(results)):
-        done, _ = tidy.recorded(load_study(each.study).runs, paths.beside(results, each.machine))
+        done, _ = tidy.recorded(
+            load_study(each.study, machine.load(each.machine)).runs, paths.beside(results, each.machine)
+        )
         found[each.machine] = list({run.directory: run for run in (*found.get(each.machine, []), *done)}.values())
     return found
 

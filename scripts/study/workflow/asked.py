@@ -64,6 +64,6 @@ def load(config: dict[str, Any], workflow: Workflow) -> Asked:
     if "study" in config:
         by_argument = "study" in snakemake_internals.given(workflow).values
         chooser = "--config chose it" if by_argument else "a configuration file chose it"
-    found = expansion.load_study(config.setdefault("study", study))
-    os.environ[expansion.PLANNED] = expansion.digest(found)
+    found = expansion.load_study(config.setdefault("study", study), on)
+    expansion.note_planned(found, on)
     return Asked(found, on, chooser)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 PYTORCH = "pytorch"
+AVAILABLE = "available"  # instead of numbers of ranks
 
 
 def _batch_scaling(run: PlannedRun) -> str | None:
@@ -106,7 +107,9 @@ declare(
     Parameter(
         "gpus",
         Count(),
-        "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble.",
+        "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble. "
+        f"`{AVAILABLE}` instead of numbers: 1, 2, 4 and so on, up to what the machine's cores or GPUs carry and the "
+        "epochs can be divided among.",
         default=FromGrid(
             _ranks_of_ensemble, "the ranks of all members: `ensemble` x `member_ranks`, unless `members` gives others"
         ),
